@@ -1,0 +1,120 @@
+"""What a backend is: the one place where kernels run.
+
+A backend gets compiled code and plain arrays, runs one launch, and gives the arrays back with what it noticed. It knows
+nothing of contracts, references or tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelmate.records import BackendName, Compiled, Counters, Finding, LaunchShape, Target
+
+GUARD_BYTES = 4096
+"""Bytes of guard band on each side of every buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """An array the kernel gets a pointer to.
+
+    Attributes:
+        name: the kernel's parameter, for messages.
+        data: contents before the launch, C-contiguous; never written by the backend.
+        misalign: elements by which the pointer is moved off its 256-byte alignment.
+        written: the kernel may write it; a write to another one is the finding `input-mutated`.
+    """
+
+    name: str
+    data: npt.NDArray[Any]
+    misalign: int = 0
+    written: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A scalar passed by value, already of the dtype that the kernel takes (a NumPy or ml_dtypes scalar)."""
+
+    name: str
+    value: np.generic
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch to make.
+
+    Attributes:
+        arguments: in the kernel's parameter order.
+        schedule_seed: permutes the order of blocks and warps, and where buffers lie in memory; 0 is the natural order.
+        step_limit: instructions one thread may take before the finding `hang`.
+        count: fill in `RunResult.counters`.
+        check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
+            accesses are always found.
+    """
+
+    shape: LaunchShape
+    arguments: tuple[ArrayArgument | ScalarArgument, ...]
+    schedule_seed: int = 0
+    step_limit: int = 20_000_000
+    count: bool = False
+    check: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one launch did.
+
+    Attributes:
+        arrays: contents of every array argument afterwards, same dtype and shape. Meaningless where `findings` holds
+            an error that stopped the launch.
+        findings: with positions in the *unit's* text; the judge maps them to the user's file.
+        counters: of this launch, when asked for.
+        reads: names of arrays the kernel loaded from before it had written the same bytes itself.
+        block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
+        footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
+        printed: what the kernel printed, at most 64 KiB.
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    findings: tuple[Finding, ...] = ()
+    counters: Counters | None = None
+    reads: frozenset[str] = frozenset()
+    block_counts: Mapping[str, int] = field(default_factory=dict)
+    footprint_bytes: int | None = None
+    barriers: int | None = None
+    printed: str = ""
+
+
+class Module(Protocol):
+    """One compiled kernel, loaded."""
+
+    def run(self, run: Run) -> RunResult:
+        """Make one launch. Raises nothing for what the kernel does wrong: that is a finding."""
+        ...
+
+
+class Backend(Protocol):
+    """Where kernels run."""
+
+    name: BackendName
+
+    def load(self, compiled: Compiled, target: Target) -> Module:
+        """Load compiled code.
+
+        Raises:
+            UnsupportedInstruction: the backend cannot run this code; carries the finding to report.
+        """
+        ...
+
+
+class UnsupportedInstruction(Exception):
+    """The backend refuses code by name rather than run it wrongly."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding

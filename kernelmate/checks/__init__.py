@@ -1,0 +1,1 @@
+"""Is a version right, and honestly so?"""

@@ -1,0 +1,1 @@
+"""One way of being falsely right or falsely fast per file."""

@@ -1,0 +1,1 @@
+"""How long a kernel takes, or is predicted to take."""

@@ -1,0 +1,43 @@
+"""The seam between what proposes candidates and what judges them. Authors import neither worker nor history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Target, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestRequest:
+    """What a suggester is told.
+
+    Attributes:
+        kernel: the baseline. contract: its contract. verdict: everything known about it.
+        compiled: the baseline compiled (PTX, SASS-bearing CUBIN, resources).
+        objective: what the user asked for, as understood.
+        judge: judges one candidate in the worker; cached by content, so asking twice costs nothing.
+        versions: everything judged so far for this kernel, best first by the objective.
+        stop: True once the user has cancelled or the budget is spent; look at it between candidates.
+    """
+
+    kernel: Kernel
+    contract: Contract
+    compiled: Compiled
+    verdict: Verdict
+    objective: Objective
+    target: Target
+    judge: Callable[[Candidate], Judged]
+    versions: Callable[[], Sequence[Judged]]
+    stop: Callable[[], bool]
+
+
+class Suggester(Protocol):
+    """What proposes candidates: a recipe, a model, a router over others."""
+
+    name: str
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Candidates, cheapest and likeliest first. Yielding none is an answer; raising is not."""
+        ...

@@ -1,0 +1,1 @@
+"""Notebook magics and panels. They come with a later version; nothing is shown yet."""
