@@ -589,3 +589,14 @@ class Judged:
 
     candidate: Candidate
     verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization:
+    """All that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
+
+    objective: Objective
+    baseline: Verdict
+    candidates: tuple[Judged, ...]
+    best: int | None
+    notes: tuple[str, ...] = ()
