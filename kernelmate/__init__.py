@@ -1,3 +1,131 @@
-"""KernelMate: change a CUDA kernel by asking for what you want, and take only what was proved right and measured."""
+"""KernelMate: change a CUDA kernel by asking for what you want, and take only what was proved right and measured.
 
-__version__ = "0.1.0"
+The four functions here open a session, do one thing, and close it. Each takes a kernel as `"FILE"`, `"FILE::KERNEL"` or
+a `Kernel`, and any setting of `kernelmate.config.Settings` by name (`target="L4"`, `seed=7`). Keep a
+`kernelmate.session.Session` open to do several things with one warm worker. Times in what they return are microseconds,
+memory is bytes, occupancy and limits are fractions; a time is `predicted` unless a GPU measured it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kernelmate.records import Kernel, Optimization, Verdict
+    from kernelmate.session import Comparison, Session
+
+__version__ = VERSION
+__all__ = ["__version__", "bench", "check", "compare", "optimize"]
+
+
+def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
+    """Compile a kernel: diagnostics, resources (bytes, registers per thread) and occupancy (0 to 1). Runs nothing.
+
+    Args:
+        kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
+        **settings: as in `kernelmate.config.Settings`.
+
+    Returns:
+        One verdict per template instance, one where the kernel is no template.
+
+    Raises:
+        KernelmateError: file, contract, settings or machine need a change.
+    """
+    with _session(settings) as session:
+        return session.check(_kernel(kernel))
+
+
+def bench(
+    kernel: str | Path | Kernel,
+    sizes: Sequence[Mapping[str, int]] = (),
+    reference: str | None = None,
+    **settings: Any,
+) -> tuple[Verdict, ...]:
+    """Judge a kernel by its contract: is it right at every size, is it honest, how long does it take (microseconds).
+
+    Args:
+        kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
+        sizes: in place of the contract's; the first is the one that figures are given for.
+        reference: in place of the contract's: `path.py:function`, another kernel of the file, or a NumPy expression.
+        **settings: as in `kernelmate.config.Settings`.
+
+    Returns:
+        One verdict per template instance, one where the kernel is no template.
+
+    Raises:
+        KernelmateError: file, contract, reference, settings or machine need a change.
+    """
+    with _session(settings) as session:
+        return session.bench(_kernel(kernel), sizes, reference)
+
+
+def compare(
+    kernel: str | Path | Kernel,
+    candidate: str | Path | Kernel,
+    prompt: str | None = None,
+    sizes: Sequence[Mapping[str, int]] = (),
+    reference: str | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Judge a changed kernel against the one it comes from, by the contract of the latter.
+
+    Args:
+        kernel: the baseline: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
+        candidate: the changed kernel, likewise.
+        prompt: what was asked for ("reduce memory usage"); decides, with the verdict, what is accepted.
+        sizes: in place of the contract's; the first is the one that figures are given for.
+        reference: in place of the contract's.
+        **settings: as in `kernelmate.config.Settings`.
+
+    Raises:
+        KernelmateError: files, contract, reference, settings or machine need a change.
+    """
+    with _session(settings) as session:
+        return session.compare(_kernel(kernel), _kernel(candidate), prompt, sizes, reference)
+
+
+def optimize(
+    kernel: str | Path | Kernel,
+    prompt: str,
+    sizes: Sequence[Mapping[str, int]] = (),
+    max_candidates: int = 32,
+    reference: str | None = None,
+    **settings: Any,
+) -> Optimization:
+    """Search for a version that does what the prompt asks for; nothing is written to the file.
+
+    Args:
+        kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
+        prompt: the wish in plain words: "make it faster", "reduce memory usage".
+        sizes: in place of the contract's; the first is the one that figures are given for.
+        max_candidates: most candidates that are judged.
+        reference: in place of the contract's.
+        **settings: as in `kernelmate.config.Settings`.
+
+    Returns:
+        Every candidate with its verdict, the best first; `best` is None when none is worth taking.
+
+    Raises:
+        KernelmateError: file, prompt, contract, reference, settings or machine need a change.
+    """
+    with _session(settings) as session:
+        return session.optimize(_kernel(kernel), prompt, sizes, max_candidates, reference=reference)
+
+
+def _session(settings: Mapping[str, Any]) -> Session:
+    from kernelmate.config import load_settings
+    from kernelmate.session import Session
+
+    return Session(load_settings(**settings))
+
+
+def _kernel(kernel: str | Path | Kernel) -> Kernel:
+    from kernelmate.records import Kernel
+    from kernelmate.source import load_kernel
+
+    return kernel if isinstance(kernel, Kernel) else load_kernel(str(kernel))

@@ -55,6 +55,7 @@ class Run:
         count: fill in `RunResult.counters`.
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
+        total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
     """
 
     shape: LaunchShape
@@ -63,6 +64,7 @@ class Run:
     step_limit: int = 20_000_000
     count: bool = False
     check: bool = True
+    total_limit: int = 20_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class RunResult:
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
         printed: what the kernel printed, at most 64 KiB.
+        ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
+        longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -88,13 +92,19 @@ class RunResult:
     footprint_bytes: int | None = None
     barriers: int | None = None
     printed: str = ""
+    ptx_instructions: int | None = None
+    longest_thread: int | None = None
 
 
 class Module(Protocol):
     """One compiled kernel, loaded."""
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch. Raises nothing for what the kernel does wrong: that is a finding."""
+        """Make one launch. Raises nothing for what the kernel does wrong: that is a finding.
+
+        Raises:
+            EmulationTooLarge: the launch is beyond what the emulator takes on, which says nothing of the kernel.
+        """
         ...
 
 
@@ -118,3 +128,11 @@ class UnsupportedInstruction(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
         self.finding = finding
+
+
+class EmulationTooLarge(Exception):
+    """The launch takes more instructions or memory than the emulator takes on; `limit` is the one it ran into."""
+
+    def __init__(self, message: str, limit: int) -> None:
+        super().__init__(message)
+        self.limit = limit

@@ -1,0 +1,62 @@
+# One command each. `make demo` and `make test` do all set-up on a fresh machine.
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; PYTHON=... overrides.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+
+.PHONY: help demo test gpu-test lint format types imports bench clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "error: KernelMate needs Python 3.11 or newer and found none. Install it, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 3; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "error: $(PYTHON) has no venv module. Install it (Debian, Ubuntu: apt install python3-venv) and run make again" >&2; exit 3; }
+	@"$(PYTHON)" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-report: pyproject.toml $(VENV)/.python
+	@echo "Installing KernelMate into $(VENV) (about 320 MB of compiler wheels the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.python
+	@echo "Installing KernelMate and its test tools into $(VENV) (about 320 MB of compiler wheels the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@touch $@ $(VENV)/.installed-report
+
+$(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
+
+demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, with verdicts, diffs and charts
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed-dev  ## every test that needs no GPU
+	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+gpu-test: $(VENV)/.installed-dev  ## the tests that need an NVIDIA GPU and CuPy
+	@$(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev types imports  ## ruff, mypy, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev  ## let ruff lay the code out
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(VENV)/.installed-dev
+	@$(BIN)/mypy
+
+imports: $(VENV)/.installed-dev
+	@$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.installed-bench  ## every figure that the README states
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove the virtual environment and what tools left
+	@rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

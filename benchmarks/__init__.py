@@ -1,0 +1,1 @@
+"""What the performance figures in the README come from: `python -m benchmarks` prints them all in one run."""

@@ -1,0 +1,64 @@
+"""`check` in a warm session against bare NVRTC on the same sources. Goal: under 30% more.
+
+Bare NVRTC is one call of `nvrtcCompileProgram` in this process, with the same options, taking PTX, CUBIN and log: the
+least that anyone who wants this kernel's resources has to pay. `check` adds finding the kernel, its contract, the
+device part, the way to the compiler's process and back, resources and occupancy. The disk cache is switched off.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.machine import alternate
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROUNDS = 5
+
+
+def bare_nvrtc(text: str, name: str, options: list[bytes]) -> None:
+    """Compile as NVRTC does it alone; raises where it does not compile."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"{name} does not compile with bare NVRTC")
+    for size_of, get in (
+        (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX),
+        (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
+        (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog),
+    ):
+        _, size = size_of(program)
+        get(program, b"\0" * size)
+    nvrtc.nvrtcDestroyProgram(program)
+
+
+def main() -> None:
+    """Print a row for each example that bare NVRTC can compile as it stands, and the median ratio."""
+    os.environ["KERNELMATE_CACHE_DIR"] = tempfile.mkdtemp()
+    from kernelmate.compiler import bench_inputs
+    from kernelmate.config import load_settings
+    from kernelmate.session import Session
+    from kernelmate.source import load_kernels
+
+    ratios = []
+    with Session(load_settings(cache=False)) as session:
+        for path in sorted(EXAMPLES.glob("*.cu")):
+            kernel = load_kernels(path)[0]
+            text, options = bench_inputs(kernel, session.target)
+            try:
+                bare_nvrtc(text, path.name, options)
+            except RuntimeError:
+                continue
+            session.check(kernel)
+            ours, bare, ratio = alternate(
+                lambda path=path: session.check(load_kernels(path)[0]),
+                lambda text=text, path=path, options=options: bare_nvrtc(text, path.name, options),
+                ROUNDS,
+            )
+            ratios.append(ratio)
+            print(f"{path.name:<28} check {ours * 1e3:7.1f} ms   NVRTC {bare * 1e3:7.1f} ms   ratio {ratio:.2f}")
+    print(f"median ratio {statistics.median(ratios):.2f} over {len(ratios)} examples (goal: under 1.30)")

@@ -1,0 +1,67 @@
+"""What a figure was measured on, and how two things are compared on a noisy machine."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def describe() -> str:
+    """Machine, date and versions in one line."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor()
+    )
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("kernelmate", "numpy", "nvidia-cuda-nvrtc"))
+    day = datetime.datetime.now(tz=datetime.UTC).date()
+    return f"{day} · {model} · {os.cpu_count()} cores · Python {platform.python_version()} · {versions}"
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def alternate(first: Callable[[], object], second: Callable[[], object], rounds: int) -> tuple[float, float, float]:
+    """Wall seconds of both, in A B B A order, and the ratio first/second: medians over the rounds.
+
+    Neighbouring runs share what else the machine was doing, so the ratio is taken round by round.
+    """
+    firsts, seconds, ratios = [], [], []
+    for _ in range(rounds):
+        a1, b1, b2, a2 = (_wall(work) for work in (first, second, second, first))
+        firsts.append((a1 + a2) / 2)
+        seconds.append((b1 + b2) / 2)
+        ratios.append((a1 + a2) / (b1 + b2))
+    return statistics.median(firsts), statistics.median(seconds), statistics.median(ratios)
+
+
+def _wall(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU seconds (user and system) of this process and of the children that `work` waits for."""
+
+    def spent() -> float:
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+    start = spent()
+    work()
+    return spent() - start

@@ -1,0 +1,157 @@
+"""Atomic operations: every lane's update as one step, lanes in slot order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.operations import Atomic
+from kernelmate.backends.emulator.registers import Bound, Value, spread, values_of
+from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.types import DTYPES, PAIRS, SIZES, UNSIGNED, Array
+
+_UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_FEW = 16
+"""Up to so many lanes on one address, they are taken in rounds; above, each address by itself."""
+
+Combine = Callable[[Array, Array, Array | None], Array]
+
+
+def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site) -> Bound:
+    """An atomic as a function of the active lanes."""
+    kind = operation.kind
+    bits = UNSIGNED[SIZES[kind]]
+    addressing = Addressing(machine, linked, site, operation.space, operation.address, bits)
+    value = machine.registers.read(operation.value, kind)
+    swap = machine.registers.read(operation.swap, kind) if operation.swap is not None else None
+    target = machine.registers.target(operation.result, f"b{8 * SIZES[kind]}") if operation.result else None
+    update = _updater(operation.action, kind)
+    port = addressing.port
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        count = len(machine.lanes_of(active))
+        data = _operand(value, active, count, kind)
+        other = None if swap is None else _operand(swap, active, count, kind)
+        old = np.zeros(count, bits)
+
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            index = np.arange(elements.start, elements.stop) if type(elements) is slice else elements
+            before = update(rows, index, data[positions], None if other is None else other[positions])
+            old[positions] = before
+
+        port.visit(addressing.addresses(active), active, visit, data)
+        if target is not None:
+            target[active] = old
+
+    return run
+
+
+def _operand(value: Value, active: Group, count: int, kind: str) -> Array:
+    if kind not in PAIRS:
+        return spread(value, active, count)
+    found = values_of(value, active)
+    return np.ascontiguousarray(np.broadcast_to(found, (count, 2)))
+
+
+def _updater(action: str, kind: str) -> Callable[[Array, Array, Array, Array | None], Array]:
+    """Applies the action at elements of bit memory and gives the bits that were there before each lane's turn."""
+    combine = _combine(action)
+    ufunc = _UFUNCS.get(action) if DTYPES[kind] != ml_dtypes.bfloat16 else None
+    dtype = DTYPES[kind]
+
+    def update(rows: Array, index: Array, data: Array, other: Array | None) -> Array:
+        memory = rows.view(dtype).reshape(-1, 2) if kind in PAIRS else rows.view(dtype)
+        rank, groups = _ranks(index)
+        if rank is None:
+            before = memory[index]
+            memory[index] = combine(before, data, other)
+        elif int(rank.max()) < _FEW or kind in PAIRS:
+            before = _in_rounds(memory, index, data, other, rank, combine)
+        else:
+            before = _by_address(memory, groups, data, other, ufunc, combine)
+        return np.ascontiguousarray(before).view(rows.dtype).reshape(len(index))
+
+    return update
+
+
+def _ranks(index: Array) -> tuple[Array | None, list[Array]]:
+    """How many earlier lanes have the same address (None when no two do), and the lanes of each address."""
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    first = np.ones(len(index), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    if first.all():
+        return None, []
+    starts = np.flatnonzero(first)
+    positions = np.arange(len(index))
+    rank = np.empty(len(index), np.int64)
+    rank[order] = positions - np.maximum.accumulate(np.where(first, positions, 0))
+    return rank, [index[order], order, starts]
+
+
+def _in_rounds(memory: Array, index: Array, data: Array, other: Array | None, rank: Array, combine: Combine) -> Array:
+    before = np.empty_like(data)
+    for turn in range(int(rank.max()) + 1):
+        lanes = np.flatnonzero(rank == turn)
+        place = index[lanes]
+        current = memory[place]
+        before[lanes] = current
+        memory[place] = combine(current, data[lanes], None if other is None else other[lanes])
+    return before
+
+
+def _by_address(
+    memory: Array, groups: list[Array], data: Array, other: Array | None, ufunc: np.ufunc | None, combine: Combine
+) -> Array:
+    ordered, order, starts = groups
+    before = np.empty_like(data)
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        lanes, place = order[start:end], ordered[start]
+        if ufunc is not None:
+            chain = ufunc.accumulate(np.concatenate((memory[place : place + 1], data[lanes])))
+            before[lanes] = chain[:-1]
+            memory[place] = chain[-1]
+            continue
+        for lane in lanes:
+            current = memory[place : place + 1].copy()
+            before[lane] = current[0]
+            memory[place : place + 1] = combine(
+                current, data[lane : lane + 1], None if other is None else other[lane : lane + 1]
+            )
+    return before
+
+
+def _compare_and_swap(current: Array, data: Array, other: Array | None) -> Array:
+    assert other is not None
+    return np.where(current == data, other, current)
+
+
+def _combine(action: str) -> Combine:
+    if action in _UFUNCS:
+        ufunc = _UFUNCS[action]
+        return lambda current, data, other: np.asarray(ufunc(current, data)).astype(current.dtype)
+    if action == "exch":
+        return lambda current, data, other: data
+    if action == "inc":
+        return lambda current, data, other: np.where(
+            current >= data, current.dtype.type(0), current + current.dtype.type(1)
+        )
+    if action == "dec":
+        return lambda current, data, other: np.where(
+            (current == 0) | (current > data), data, current - current.dtype.type(1)
+        )
+    return _compare_and_swap

@@ -1,0 +1,330 @@
+"""The emulator as a backend: runs a kernel's PTX on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.base import (
+    ArrayArgument,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    ScalarArgument,
+    UnsupportedInstruction,
+)
+from kernelmate.backends.emulator.bind import Binder, fold_constants, single_definitions
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
+from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.findings import Findings, Stop
+from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.link import Linked, Placed, Refused, link
+from kernelmate.backends.emulator.machine import Machine, Windowed
+from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
+from kernelmate.backends.emulator.operands import PtxError
+from kernelmate.backends.emulator.operations import Atomic, Load, Store
+from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.ptx import parse_program
+from kernelmate.backends.emulator.races import SharedMonitor
+from kernelmate.backends.emulator.registers import Registers
+from kernelmate.backends.emulator.schedule import Limits, Overrun, Scheduler, Tally
+from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
+from kernelmate.backends.emulator.specials import Specials
+from kernelmate.backends.emulator.transfer import CALL_PARAMETERS
+from kernelmate.backends.emulator.types import SIZES, Array
+from kernelmate.records import BackendName, Compiled, Finding, Target
+
+_LANES = 16384
+"""Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
+_RESIDENT_THREADS_PER_SM = 2048
+_BATCH_BYTES = 192 << 20
+"""Most bytes of registers, shared and local memory that one batch may take."""
+
+
+class EmulatorBackend:
+    """Runs kernels without a GPU."""
+
+    name: BackendName = "emulator"
+
+    def load(self, compiled: Compiled, target: Target) -> EmulatedModule:
+        """Decode a compiled kernel.
+
+        Raises:
+            UnsupportedInstruction: it holds what the emulator does not know; the finding names it and its line.
+        """
+        try:
+            program = parse_program(compiled.ptx, compiled.lowered_name)
+            return EmulatedModule(compiled, target, decode(link(program, compiled.lowered_name)))
+        except Refused as refused:
+            raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
+        except PtxError as error:
+            raise UnsupportedInstruction(_refusal(str(error), None)) from None
+
+
+def _refusal(message: str, position: Position | None) -> Finding:
+    return Finding(
+        "unsupported-instruction",
+        "error",
+        message,
+        line=position.line if position else None,
+        column=position.column if position else None,
+    )
+
+
+class EmulatedModule:
+    """One decoded kernel; every launch starts from fresh memory."""
+
+    def __init__(self, compiled: Compiled, target: Target, decoded: Decoded) -> None:
+        self.compiled = compiled
+        self.target = target
+        self.decoded = decoded
+        self._facts = Facts(
+            single_definitions(decoded),
+            _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
+            _granule(decoded, stores=False, spaces={"shared", "generic"}),
+            any(block.spins for block in decoded.blocks),
+            slice_of(decoded),
+        )
+
+    def run(self, run: Run) -> RunResult:
+        """Make one launch.
+
+        Raises:
+            EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or more memory than is sane.
+        """
+        with np.errstate(all="ignore"):
+            return _Launch(self.decoded, self.target, run, self._facts).go()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a kernel before any launch.
+
+    Attributes:
+        single: registers with one definition.
+        store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
+            shared memory.
+        waits: some loop waits for memory that other threads write.
+        addresses: the integer arithmetic behind its addresses.
+    """
+
+    single: frozenset[str]
+    store_granule: int
+    shared_granule: int
+    waits: bool
+    addresses: Slice
+
+
+def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
+    kinds = Store | Atomic if stores else Load | Store | Atomic
+    operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
+    return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
+
+
+class _Launch:
+    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts) -> None:
+        self.decoded = decoded
+        self.facts = facts
+        self.target = target
+        self.shape = run.shape
+        self.run = run
+        self.lanes = Lanes(run.shape, self._wanted_lanes(facts.waits), run.schedule_seed)
+        linked = decoded.linked
+        slots = len(run.arguments) + len(linked.globals) + 1
+        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, run.count)
+        self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
+        self._allocate_arguments()
+        self._symbols = self._allocate_variables(linked)
+        self.machine = self._machine(linked)
+        self._shared_monitor: SharedMonitor | None = None
+        self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
+
+    def _wanted_lanes(self, waits: bool) -> int:
+        """Lanes of a batch: all blocks that a GPU holds at once where blocks may wait for each other."""
+        linked = self.decoded.linked
+        per_lane: float = sum(SIZES[kind] for kind in linked.registers.values()) + linked.local_bytes + 64
+        shared = linked.shared_bytes + self.shape.shared_bytes
+        per_lane += shared / max(self.shape.threads, 1)
+        wanted = _LANES
+        if waits or self.shape.cooperative:
+            wanted = min(
+                self.target.sms * _RESIDENT_THREADS_PER_SM, self.shape.blocks * (-(-self.shape.threads // 32) * 32)
+            )
+        if not self.shape.cooperative:
+            wanted = min(wanted, int(_BATCH_BYTES / per_lane))
+        return max(wanted, 32)
+
+    def _allocate_arguments(self) -> None:
+        for argument in self.run.arguments:
+            if isinstance(argument, ArrayArgument):
+                content = np.ascontiguousarray(argument.data).reshape(-1).view(np.uint8)
+                lead = argument.misalign * argument.data.dtype.itemsize
+                buffer = self.memory.add(argument.name, content, lead=lead, writable=argument.written, visible=True)
+                self.arguments[argument.name] = (argument, buffer)
+
+    def _allocate_variables(self, linked: Linked) -> dict[str, int]:
+        symbols: dict[str, int] = dict(linked.functions)
+        buffers: dict[str, Buffer] = {}
+        for name, variable in linked.globals.items():
+            content = np.zeros(variable.size, np.uint8)
+            content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+            constant = variable.space == "const"
+            buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
+            symbols[name] = buffers[name].address
+        for name, variable in linked.globals.items():
+            for offset, symbol in variable.relocations:
+                address = symbols.get(symbol.name, 0) + symbol.offset
+                buffers[name].content()[offset : offset + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        for name, placed in linked.shared.items():
+            symbols[name] = placed.offset
+        for name, placed in linked.local.items():
+            symbols[name] = placed.offset + (CALL_PARAMETERS if name in linked.call_parameters else 0)
+        for placed in linked.parameters:
+            symbols[placed.variable.name] = placed.offset
+        return symbols
+
+    def _machine(self, linked: Linked) -> Machine:
+        lanes = self.lanes
+        dynamic = self.shape.shared_bytes
+        unsized = any(not placed.variable.size for placed in linked.shared.values())
+        static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
+        shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
+        shared.names = _names(linked.shared)
+        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, 0)
+        local.names = lambda offset: "local memory"
+        workspace = 0
+        if self.shape.cooperative:
+            workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace)
+        registers = Registers(linked.registers, lanes.count, specials, self._symbols)
+        return Machine(
+            lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
+            np.zeros(lanes.count, bool),
+        )  # fmt: skip
+
+    def _parameters(self, linked: Linked) -> Array:
+        block = np.zeros(max(linked.parameter_bytes, 1), np.uint8)
+        if len(linked.parameters) != len(self.run.arguments):
+            raise ValueError(f"the kernel takes {len(linked.parameters)} arguments and got {len(self.run.arguments)}")
+        for placed, argument in zip(linked.parameters, self.run.arguments, strict=True):
+            raw = self._argument_bytes(argument)
+            size = placed.variable.size
+            if len(raw) > size:
+                raise ValueError(f"argument {argument.name} has {len(raw)} bytes, the kernel takes {size}")
+            block[placed.offset : placed.offset + len(raw)] = raw
+        return block
+
+    def _argument_bytes(self, argument: ArrayArgument | ScalarArgument) -> Array:
+        if isinstance(argument, ArrayArgument):
+            return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
+        return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
+
+    def go(self) -> RunResult:
+        machine = self.machine
+        fold_constants(self.decoded, machine, self.facts.single)
+        if self.counted is not None:
+            machine.global_monitors.append(self.counted[0])
+            machine.shared.monitors.append(self.counted[1])
+        shadows = None
+        if self.run.check:
+            shadows = Shadows(self.decoded, machine, self.facts.addresses)
+            self._watch_shared()
+        blocks = Binder(self.decoded, machine, shadows).blocks()
+        tally = Tally(np.zeros(len(blocks), np.int64), branches=self.counted[2] if self.counted else None)
+        limits = Limits(self.run.step_limit, self.run.total_limit)
+        scheduler = Scheduler(machine, self.decoded, blocks, limits, tally)
+        try:
+            for number in range(self.lanes.batches()):
+                self._batch(number, scheduler)
+                self._check_size(number, tally)
+        except Stop:
+            pass
+        except Overrun:
+            raise self._too_large() from None
+        return self._result(tally)
+
+    def _watch_shared(self) -> None:
+        machine = self.machine
+        if not machine.shared.limit:
+            return
+        # Where threads wait for each other's stores, order comes from those and not from barriers alone.
+        self._shared_monitor = SharedMonitor(machine, self.facts.shared_granule, races=not self.facts.waits)
+        machine.shared.monitors.append(self._shared_monitor)
+        machine.barrier_watchers.append(self._shared_monitor.barrier)
+
+    def _batch(self, number: int, scheduler: Scheduler) -> None:
+        machine = self.machine
+        lanes = self.lanes.fill(self.lanes.order(number))
+        machine.shared.reset()
+        if self._shared_monitor is not None:
+            self._shared_monitor.reset()
+        if machine.local.limit:
+            machine.local.reset()
+        scheduler.run(lanes)
+
+    def _check_size(self, number: int, tally: Tally) -> None:
+        """Refuse early what would clearly run into the limit: from the pace of the first batches."""
+        done = number + 1
+        if done in {16, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
+            raise self._too_large()
+
+    def _too_large(self) -> EmulationTooLarge:
+        return EmulationTooLarge(
+            f"the launch of {self.shape.blocks} blocks of {self.shape.threads} threads takes over "
+            f"{self.run.total_limit} thread-instructions, the emulator's limit for one launch. "
+            "Use a smaller size, or a GPU.",
+            self.run.total_limit,
+        )
+
+    def _result(self, tally: Tally) -> RunResult:
+        machine = self.machine
+        arrays = {
+            name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
+            for name, (argument, buffer) in self.arguments.items()
+        }
+        reads = frozenset(name for name, (_, buffer) in self.arguments.items() if buffer.read_first)
+        counts = {
+            block.label: int(count) for block, count in zip(self.decoded.blocks, tally.entered, strict=True) if count
+        }
+        return RunResult(
+            arrays=arrays,
+            findings=machine.findings.finish(),
+            counters=as_record(*self.counted) if self.counted else None,
+            reads=reads,
+            block_counts=counts,
+            footprint_bytes=self.memory.footprint() if self.run.count else None,
+            barriers=machine.barriers,
+            printed="".join(machine.printed)[:MOST_PRINTED],
+            ptx_instructions=tally.instructions,
+            longest_thread=tally.longest,
+        )
+
+
+def _names(placed: Mapping[str, Placed]) -> Any:
+    """From an offset in shared memory to the variable that lies there."""
+    ordered = sorted(placed.values(), key=lambda item: item.offset)
+
+    def name(offset: int) -> str | None:
+        found = None
+        for item in ordered:
+            if item.offset <= offset:
+                found = item.variable.name
+        return readable(found) if found else None
+
+    return name
+
+
+def readable(symbol: str) -> str:
+    """A variable's own name out of its mangled one: `_ZZ6matmulE4tile` gives `tile`."""
+    inner = symbol.split("E", 1)[1] if symbol.startswith("_ZZ") and "E" in symbol else symbol
+    digits = len(inner) - len(inner.lstrip("0123456789"))
+    if digits and inner[digits:]:
+        return inner[digits : digits + int(inner[:digits])]
+    return inner
+
+
+__all__ = ["EmulatedModule", "EmulatorBackend", "readable"]

@@ -1,0 +1,164 @@
+"""Barriers of blocks: who has arrived, and when a block may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import Barrier
+from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.registers import Constant, Value, spread
+from kernelmate.backends.emulator.types import Array
+
+Resume = Callable[[int, Array], None]
+"""Called with the key under which lanes go on, and the lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBarrier:
+    """A barrier instruction with its operands bound."""
+
+    mode: str
+    number: Value
+    count: Value | None
+    source: Value | None
+    target: Array | None
+    position: Position | None
+
+
+@dataclass(slots=True)
+class _Parked:
+    barrier: BoundBarrier
+    key: int
+    lanes: Array
+    votes: Array | None
+
+
+def bind_barrier(operation: Barrier, machine: Machine, position: Position | None) -> BoundBarrier:
+    """Bind the operands."""
+    registers = machine.registers
+    target = None
+    if operation.result is not None:
+        target = registers.target(operation.result, "b32" if operation.mode == "popc" else "pred")
+    return BoundBarrier(
+        operation.mode,
+        registers.read(operation.number, "u32"),
+        registers.read(operation.count, "u32") if operation.count is not None else None,
+        registers.read(operation.source, "pred") if operation.source is not None else None,
+        target,
+        position,
+    )
+
+
+class Barriers:
+    """The barrier resources of all blocks of a batch.
+
+    `expected` is the number of living threads per block slot, kept by the scheduler; `resume` takes lanes that go on.
+    """
+
+    def __init__(self, machine: Machine, expected: Array, resume: Resume) -> None:
+        self._machine = machine
+        self._expected = expected
+        self._resume = resume
+        self._parked: dict[int, list[_Parked]] = {}
+        self._arrived: dict[int, Array] = {}
+        self._wanted: dict[int, Array] = {}
+
+    def __bool__(self) -> bool:
+        return any(self._parked.values())
+
+    def reset(self) -> None:
+        """Forget everything, for a new batch."""
+        self._parked.clear()
+        self._arrived.clear()
+        self._wanted.clear()
+
+    def arrive(self, barrier: BoundBarrier, key: int, lanes: Array) -> None:
+        """Lanes reach a barrier; `key` is where they go on. Those that need not wait are resumed at once."""
+        numbers = spread(barrier.number, lanes, len(lanes))
+        for number in np.unique(numbers):
+            self._arrive_one(int(number), barrier, key, lanes[numbers == number])
+
+    def _arrive_one(self, number: int, barrier: BoundBarrier, key: int, lanes: Array) -> None:
+        slots = self._machine.lanes.slot[lanes]
+        blocks = len(self._expected)
+        arrived = self._arrived.setdefault(number, np.zeros(blocks, np.int64))
+        wanted = self._wanted.setdefault(number, np.full(blocks, -1, np.int64))
+        arrived += np.bincount(slots, minlength=blocks)
+        if barrier.count is not None:
+            wanted[slots] = spread(barrier.count, lanes, len(lanes))
+        if barrier.mode == "arrive":
+            self._resume(key, lanes)
+        else:
+            votes = spread(barrier.source, lanes, len(lanes)) if barrier.source is not None else None
+            self._parked.setdefault(number, []).append(_Parked(barrier, key, lanes, votes))
+        self._release(number)
+
+    def recheck(self) -> None:
+        """Threads have ended: blocks that waited for them alone may go on."""
+        for number in list(self._parked):
+            self._release(number)
+
+    def _release(self, number: int) -> None:
+        arrived, wanted = self._arrived[number], self._wanted[number]
+        ready = (arrived > 0) & (arrived >= np.where(wanted < 0, self._expected, wanted))
+        if not ready.any():
+            return
+        machine = self._machine
+        machine.pass_barrier(ready)
+        arrived[ready] = 0
+        wanted[ready] = -1
+        kept: list[_Parked] = []
+        leaving: list[_Parked] = []
+        for parked in self._parked.get(number, ()):
+            going = ready[machine.lanes.slot[parked.lanes]]
+            for chosen, group in ((going, leaving), (~going, kept)):
+                if chosen.any():
+                    votes = None if parked.votes is None else parked.votes[chosen]
+                    group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
+        self._parked[number] = kept
+        self._reduce(leaving)
+        for parked in leaving:
+            self._resume(parked.key, parked.lanes)
+
+    def _reduce(self, leaving: list[_Parked]) -> None:
+        """Give every lane the vote of its block, where the barrier is a reduction."""
+        voting = [parked for parked in leaving if parked.votes is not None]
+        if not voting:
+            return
+        slot = self._machine.lanes.slot
+        slots = np.concatenate([slot[parked.lanes] for parked in voting])
+        votes = np.concatenate([parked.votes for parked in voting if parked.votes is not None])
+        blocks = len(self._expected)
+        yes = np.bincount(slots[votes], minlength=blocks)
+        everyone = np.bincount(slots, minlength=blocks)
+        for parked in voting:
+            mine = slot[parked.lanes]
+            result = {"popc": yes, "and": yes == everyone, "or": yes > 0}[parked.barrier.mode][mine]
+            if parked.barrier.target is not None:
+                parked.barrier.target[parked.lanes] = result
+
+    def report_deadlock(self) -> None:
+        """Report who waits for ever."""
+        machine = self._machine
+        for number, group in self._parked.items():
+            for parked in group:
+                block = machine.lanes.slot[parked.lanes[0]]
+                there = int(self._arrived[number][block])
+                wanted = int(self._wanted[number][block])
+                need = wanted if wanted >= 0 else int(self._expected[block])
+                machine.findings.report(
+                    "divergent-barrier",
+                    parked.barrier.position,
+                    parked.lanes,
+                    lambda there=there, need=need: (
+                        f"waits for ever at a barrier that {there} of {need} threads of the block reach"
+                    ),  # type: ignore[misc]
+                )
+
+    def passes_whole(self, barrier: BoundBarrier) -> bool:
+        """Whether it is the plain barrier of all threads, with nobody waiting elsewhere."""
+        return barrier.mode == "sync" and barrier.count is None and isinstance(barrier.number, Constant) and not self

@@ -1,0 +1,213 @@
+"""Binds a decoded kernel to the registers, memory and monitors of one launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from kernelmate.backends.emulator.atomics import bind_atomic
+from kernelmate.backends.emulator.barriers import bind_barrier
+from kernelmate.backends.emulator.clock import bind_clock
+from kernelmate.backends.emulator.decode import Block, Decoded, Step, results_of
+from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import (
+    ActiveMask,
+    Assert,
+    Atomic,
+    Barrier,
+    Branch,
+    BranchTable,
+    Compute,
+    Exit,
+    Load,
+    Match,
+    Nothing,
+    Operation,
+    Print,
+    ReadClock,
+    Shuffle,
+    Store,
+    Trap,
+    Vote,
+    WarpBarrier,
+    WarpReduce,
+)
+from kernelmate.backends.emulator.program import Operand, Register, Symbol
+from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate
+from kernelmate.backends.emulator.schedule import BoundBlock
+from kernelmate.backends.emulator.shadow import Shadows
+from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
+from kernelmate.backends.emulator.warp import (
+    Gathering,
+    bind_active_mask,
+    bind_match,
+    bind_reduce,
+    bind_shuffle,
+    bind_vote,
+)
+
+
+def single_definitions(decoded: Decoded) -> frozenset[str]:
+    """Registers that one unguarded instruction alone writes."""
+    written: Counter[str] = Counter()
+    for step in decoded.steps:
+        # A guarded write leaves the register's other lanes as they were: as good as two writers.
+        written.update(dict.fromkeys(results_of(step.operation), 1 if step.guard is None else 2))
+    return frozenset(name for name, times in written.items() if times == 1)
+
+
+def fold_constants(decoded: Decoded, machine: Machine, single: frozenset[str]) -> None:
+    """Compute what is the same in every thread of the launch, once."""
+    registers = machine.registers
+    offsets = {placed.variable.name: placed.offset for placed in decoded.linked.parameters}
+    for step in decoded.steps:
+        operation = step.operation
+        if step.guard is not None or not all(name in single for name in results_of(operation)):
+            continue
+        if isinstance(operation, Compute):
+            if all(registers.known(operand) for operand, _ in operation.sources):
+                evaluate(operation, registers)
+        elif isinstance(operation, Load) and operation.space == "param" and isinstance(operation.address.base, Symbol):
+            start = offsets.get(operation.address.base.name)
+            if start is not None:
+                _fold_parameter(operation, start + operation.address.offset, machine)
+
+
+def _fold_parameter(operation: Load, start: int, machine: Machine) -> None:
+    dtype = element_dtype(operation.kind)
+    kind = ("s" if dtype.kind == "i" else "b") + str(8 * dtype.itemsize)
+    for index, operand in enumerate(operation.results):
+        first = start + index * dtype.itemsize
+        raw = machine.parameters[first : first + dtype.itemsize]
+        machine.registers.set_constant(operand, kind, raw.view(dtype)[0])
+
+
+class Binder:
+    """Makes bound blocks of decoded ones."""
+
+    def __init__(self, decoded: Decoded, machine: Machine, shadows: Shadows | None = None) -> None:
+        self._decoded = decoded
+        self._machine = machine
+        self._shadows = shadows
+
+    def blocks(self) -> list[BoundBlock]:
+        """Every basic block of the kernel."""
+        return [self._block(block) for block in self._decoded.blocks]
+
+    def _block(self, block: Block) -> BoundBlock:
+        steps = self._decoded.steps[block.start : block.end]
+        bound = BoundBlock(block, [], len(steps))
+        for number, step in enumerate(steps, block.start):
+            if isinstance(step.operation, Branch | BranchTable | Exit | Trap | Barrier):
+                self._end(bound, step)
+            else:
+                operation = self._operation(step, number)
+                if operation is not None:
+                    bound.operations.append(operation)
+        bound.position = bound.position or next((step.position for step in reversed(steps) if step.position), None)
+        first = steps[0]
+        if block.gathers and not self._never(first.guard):
+            mask: Operand | None = getattr(first.operation, "mask", None)
+            barrier = isinstance(first.operation, WarpBarrier)
+            bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
+        return bound
+
+    def _never(self, guard: Register | None) -> bool:
+        if guard is None:
+            return False
+        value = self._machine.registers.read(guard, "pred")
+        return isinstance(value, Constant) and not bool(value.value)
+
+    def _end(self, bound: BoundBlock, step: Step) -> None:
+        operation = step.operation
+        bound.position = step.position
+        if step.guard is not None:
+            guard = self._machine.registers.read(step.guard, "pred")
+            if isinstance(guard, Varying):
+                bound.guard = guard
+            elif not bool(guard.value):
+                return
+        at = self._decoded.block_at
+        if isinstance(operation, Branch):
+            bound.targets = (at[operation.target],)
+        elif isinstance(operation, BranchTable):
+            bound.targets = tuple(at[target] for target in operation.targets)
+            bound.index = self._machine.registers.read(operation.index, "u32")
+        if isinstance(operation, Barrier):
+            bound.end = bind_barrier(operation, self._machine, step.position)
+        elif isinstance(operation, Branch | BranchTable | Exit | Trap):
+            bound.end = operation
+
+    def _operation(self, step: Step, number: int) -> Bound | None:
+        registers = self._machine.registers
+        names = results_of(step.operation)
+        if names and all(name in registers.constants for name in names):
+            return None
+        bound = self._bind(step, number)
+        if bound is not None and self._shadows:
+            bound = self._shadows.follow(step, bound)
+            if isinstance(step.operation, Load | Store | Atomic):
+                bound = self._shadows.check(step.operation.address, step.position, bound)
+        if bound is None or step.guard is None:
+            return bound
+        guard = registers.read(step.guard, "pred")
+        if isinstance(guard, Constant):
+            return bound if bool(guard.value) else None
+        return _guarded(bound, guard, self._machine)
+
+    def _bind(self, step: Step, number: int) -> Bound | None:
+        operation: Operation = step.operation
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, Compute):
+            return bind_compute(operation, machine.registers)
+        if isinstance(operation, Load | Store | Atomic):
+            site = site_of(operation, number, step.position)
+            if isinstance(operation, Load):
+                return bind_load(operation, machine, linked, site)
+            if isinstance(operation, Store):
+                return bind_store(operation, machine, linked, site)
+            return bind_atomic(operation, machine, linked, site)
+        if isinstance(operation, Shuffle):
+            return bind_shuffle(operation, machine, step.position)
+        if isinstance(operation, Nothing | WarpBarrier):
+            return None
+        return self._bind_rare(operation, step)
+
+    def _bind_rare(self, operation: Operation, step: Step) -> Bound:
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, Vote):
+            return bind_vote(operation, machine)
+        if isinstance(operation, ActiveMask):
+            return bind_active_mask(operation, machine)
+        if isinstance(operation, Match):
+            return bind_match(operation, machine)
+        if isinstance(operation, WarpReduce):
+            return bind_reduce(operation, machine)
+        if isinstance(operation, ReadClock):
+            return bind_clock(operation, machine)
+        if isinstance(operation, Print):
+            return bind_print(operation, machine, linked)
+        assert isinstance(operation, Assert)
+        return bind_assert(operation, machine, linked, step.position)
+
+
+def _guarded(bound: Bound, guard: Varying, machine: Machine) -> Bound:
+    """Run only the lanes whose predicate holds."""
+    array, negated = guard.array, guard.negated
+
+    def run(group: Group | None, active: Group) -> None:
+        lanes = machine.lanes_of(active)
+        holds = array.take(lanes)
+        if negated:
+            holds = ~holds
+        count = int(np.count_nonzero(holds))
+        if count == len(lanes):
+            bound(group, active)
+        elif count:
+            chosen = lanes[holds]
+            bound(chosen, chosen)
+
+    return run

@@ -1,0 +1,158 @@
+"""What a launch asks of the memory system, counted as the hardware counts it.
+
+A request is one memory instruction of one warp with at least one active lane; its sectors are the distinct 32-byte pieces
+of global memory that its lanes touch. A shared-memory wavefront is one pass over the 32 banks of 4 bytes: lanes that want
+different words of one bank need another one. Accesses of 8 and 16 bytes are served for half and quarter warps at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.types import Array
+from kernelmate.records import Counters
+
+_SECTOR = 32
+_SECTOR_SHIFT = np.uint64(5)
+_BANKS = 32
+
+
+class BranchCounter:
+    """Conditional branches that a warp's lanes disagree about."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._warps = lanes.warps
+        self.divergent = 0
+
+    def split(self, taken: Array, staying: Array) -> None:
+        """Both groups come from one branch."""
+        here = np.zeros(self._warps, bool)
+        there = np.zeros(self._warps, bool)
+        here[taken >> 5] = True
+        there[staying >> 5] = True
+        self.divergent += int(np.count_nonzero(here & there))
+
+
+def _alike(lanes: Array, offsets: Array, grain: int) -> tuple[Array, int] | None:
+    """One warp's offsets and the number of warps, where whole warps access one pattern; else None.
+
+    From warp to warp the pattern may move by multiples of `grain` bytes.
+    """
+    count = len(lanes)
+    if count % 32 or lanes[0] & 31 or int(lanes[-1]) - int(lanes[0]) + 1 != count:
+        return None
+    rows = offsets.reshape(-1, 32)
+    starts = rows[:, :1]
+    first = rows[0]
+    if ((starts ^ starts[0]) & starts.dtype.type(grain - 1)).any() or ((rows - starts) != first - first[0]).any():
+        return None
+    return first.astype(np.int64), count // 32
+
+
+class GlobalCounter:
+    """Requests, sectors and bytes of global memory."""
+
+    def __init__(self) -> None:
+        self.requests = {"load": 0, "store": 0, "atomic": 0}
+        self.sectors = {"load": 0, "store": 0, "atomic": 0}
+        self.bytes_asked = 0
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Count one instruction of some lanes; `offsets` are addresses."""
+        del values
+        self.bytes_asked += site.size * len(lanes)
+        alike = _alike(lanes, offsets, _SECTOR)
+        if alike is not None:
+            pattern, warps = alike
+            self.requests[site.action] += warps
+            self.sectors[site.action] += warps * len(np.unique(pattern >> 5))
+            return
+        sectors = offsets >> _SECTOR_SHIFT
+        warp = lanes >> 5
+        new_warp = warp[1:] != warp[:-1]
+        self.requests[site.action] += 1 + int(np.count_nonzero(new_warp))
+        # Along a warp addresses mostly rise: then counting the changes is enough.
+        rising = new_warp | (sectors[1:] >= sectors[:-1])
+        if not rising.all():
+            sectors = sectors[np.lexsort((sectors, warp))]
+        self.sectors[site.action] += 1 + int(np.count_nonzero(new_warp | (sectors[1:] != sectors[:-1])))
+
+
+class SharedCounter:
+    """Wavefronts and bank conflicts of shared memory."""
+
+    def __init__(self) -> None:
+        self.wavefronts = {"load": 0, "store": 0, "atomic": 0}
+        self.conflicts = 0
+        self._patterns: dict[tuple[int, bytes], tuple[int, int]] = {}
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Count one instruction of some lanes; `offsets` are in the block's window."""
+        del values
+        alike = _alike(lanes, offsets, 4) if site.size >= 4 else None
+        if alike is None:
+            passes, groups = _accessed(site.size, lanes, offsets.astype(np.int64))
+        else:
+            pattern, warps = alike
+            # Moving a pattern by whole words turns the banks and changes no conflict.
+            pattern = pattern - pattern.min() // 4 * 4
+            key = (site.size, pattern.tobytes())
+            if key not in self._patterns:
+                self._patterns[key] = _accessed(site.size, np.arange(32), pattern)
+            passes, groups = (warps * figure for figure in self._patterns[key])
+        self.wavefronts[site.action] += passes
+        self.conflicts += passes - groups
+
+
+def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
+    """Wavefronts of an access, and how many it would take without conflicts."""
+    wide = max(1, size // 4)
+    # Half warps for 8 bytes, quarter warps for 16: the lanes whose words all go through the banks together.
+    parts = (lanes >> 5) * wide + (((lanes & 31) * wide) >> 5)
+    words = offsets >> 2
+    if wide > 1:
+        parts = np.repeat(parts, wide)
+        words = (words[:, None] + np.arange(wide)).ravel()
+    return _passes(parts, words)
+
+
+def _passes(parts: Array, words: Array) -> tuple[int, int]:
+    """Wavefronts that the words of each part need, and how many parts there are."""
+    keys = np.unique((parts << 34) | words)
+    part, word = keys >> 34, keys & ((1 << 34) - 1)
+    bank_keys = np.sort((part << 5) | (word & (_BANKS - 1)))
+    first = np.ones(len(bank_keys), bool)
+    first[1:] = bank_keys[1:] != bank_keys[:-1]
+    starts = np.flatnonzero(first)
+    depth = np.diff(np.append(starts, len(bank_keys)))
+    owner = bank_keys[starts] >> 5
+    new_owner = np.ones(len(owner), bool)
+    new_owner[1:] = owner[1:] != owner[:-1]
+    owners = np.flatnonzero(new_owner)
+    return int(np.maximum.reduceat(depth, owners).sum()), len(owners)
+
+
+def as_record(
+    memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter, local_sectors: int | None = None
+) -> Counters:
+    """The counters of a launch as the verdict shows them.
+
+    Instructions are None: what runs on hardware is SASS, and PTX is all that was counted.
+    """
+    return Counters(
+        source="emulated",
+        global_load_requests=memory.requests["load"],
+        global_load_sectors=memory.sectors["load"],
+        global_store_requests=memory.requests["store"],
+        global_store_sectors=memory.sectors["store"],
+        global_atomic_requests=memory.requests["atomic"],
+        global_bytes_asked=memory.bytes_asked,
+        shared_load_wavefronts=shared.wavefronts["load"],
+        shared_store_wavefronts=shared.wavefronts["store"],
+        bank_conflicts=shared.conflicts,
+        local_sectors=local_sectors,
+        divergent_branches=branches.divergent,
+        thread_instructions=None,
+    )

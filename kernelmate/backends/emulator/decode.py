@@ -1,0 +1,198 @@
+"""Turns linked instructions into operations and basic blocks, and refuses what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
+from kernelmate.backends.emulator.link import Linked, Refused
+from kernelmate.backends.emulator.operations import (
+    WARP_OPERATIONS,
+    Assert,
+    Atomic,
+    Barrier,
+    Branch,
+    BranchTable,
+    Compute,
+    Exit,
+    Load,
+    Nothing,
+    Operation,
+    Print,
+    Store,
+    Trap,
+)
+from kernelmate.backends.emulator.program import Instruction, Operand, Pair, Position, Register, Special, Symbol, Vector
+from kernelmate.backends.emulator.specials import is_known
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation with its guard and its place in the user's text."""
+
+    operation: Operation
+    guard: Register | None
+    position: Position | None
+    opcode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A basic block: steps `start` to `end` (exclusive).
+
+    Attributes:
+        label: its first label, or `entry`, or `.N`.
+        last: the operation that ends it, when that is a branch, an exit, a barrier or a trap.
+        gathers: it starts with an operation that waits for the lanes of its mask.
+        spins: a backward branch ends it whose loop waits for memory that others write.
+    """
+
+    index: int
+    start: int
+    end: int
+    label: str
+    gathers: bool
+    spins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step."""
+
+    linked: Linked
+    steps: tuple[Step, ...]
+    blocks: tuple[Block, ...]
+    block_at: Mapping[int, int]
+
+
+def decode(linked: Linked) -> Decoded:
+    """Decode every instruction.
+
+    Raises:
+        Refused: an instruction, or a form of one, is not supported; the message names it.
+    """
+    steps = []
+    for instruction in linked.instructions:
+        try:
+            steps.append(
+                Step(_operation(instruction, linked), instruction.guard, instruction.position, instruction.opcode)
+            )
+        except Unsupported as unsupported:
+            detail = str(unsupported)
+            more = "" if detail == instruction.opcode else f" ({detail})"
+            raise Refused(
+                f"the PTX instruction {instruction.opcode} is not supported by the emulator{more}", instruction.position
+            ) from None
+        except (ValueError, IndexError) as error:
+            raise Refused(
+                f"the PTX instruction {instruction.opcode} cannot be read: {error}", instruction.position
+            ) from None
+    blocks = _blocks(linked, steps)
+    return Decoded(linked, tuple(steps), blocks, {block.start: block.index for block in blocks})
+
+
+def _operation(instruction: Instruction, linked: Linked) -> Operation:
+    for operand in instruction.operands:
+        _check_specials(operand)
+    if instruction.name == "bra":
+        return Branch(_target(instruction.operands[0], linked))
+    if instruction.name == "brx":
+        index, table = instruction.operands
+        if not isinstance(table, Symbol) or table.name not in linked.tables:
+            raise Unsupported("brx without its table")
+        return BranchTable(tuple(linked.labels[name] for name in linked.tables[table.name]), index)
+    if instruction.name == "call":
+        return _host_call(instruction)
+    if instruction.parts == ("trap", "pointer"):
+        return Trap("the kernel called through a pointer that is no function's address")
+    decoder = DECODERS.get(instruction.name)
+    if decoder is None:
+        raise Unsupported(instruction.opcode)
+    return decoder(instruction)
+
+
+def _host_call(instruction: Instruction) -> Operation:
+    names = tuple(operand.name for operand in instruction.operands if isinstance(operand, Symbol))
+    if instruction.parts[1] == "vprintf":
+        return Print(*names)
+    return Assert(names)
+
+
+def _target(operand: Operand, linked: Linked) -> int:
+    if not isinstance(operand, Symbol) or operand.name not in linked.labels:
+        raise Unsupported("branch to an unknown label")
+    return linked.labels[operand.name]
+
+
+def _check_specials(operand: Operand) -> None:
+    if isinstance(operand, Special) and not is_known(operand.name):
+        raise Unsupported(f"special register {operand.name}")
+    if isinstance(operand, Vector):
+        for item in operand.items:
+            _check_specials(item)
+
+
+def _blocks(linked: Linked, steps: list[Step]) -> tuple[Block, ...]:
+    starts = {0}
+    for index, step in enumerate(steps):
+        operation = step.operation
+        if isinstance(operation, Branch):
+            starts |= {operation.target, index + 1}
+        elif isinstance(operation, BranchTable):
+            starts |= {*operation.targets, index + 1}
+        elif isinstance(operation, Exit | Barrier | Trap):
+            starts.add(index + 1)
+        elif isinstance(operation, WARP_OPERATIONS):
+            starts.add(index)
+    starts |= set(linked.labels.values())
+    ordered = sorted(start for start in starts if start < len(steps))
+    names = {index: label for label, index in reversed(list(linked.labels.items()))}
+    bounds = [*ordered, len(steps)]
+    return tuple(
+        Block(
+            number,
+            start,
+            bounds[number + 1],
+            names.get(start, f".{start}" if start else "entry"),
+            isinstance(steps[start].operation, WARP_OPERATIONS),
+            _spins(steps, start, bounds[number + 1]),
+        )
+        for number, start in enumerate(ordered)
+    )
+
+
+def _spins(steps: list[Step], start: int, end: int) -> bool:
+    last = steps[end - 1].operation
+    if not isinstance(last, Branch) or last.target > start:
+        return False
+    return any(
+        isinstance(step.operation, Atomic) or (isinstance(step.operation, Load) and step.operation.synchronizing)
+        for step in steps[last.target : end]
+    )
+
+
+def registers_in(operand: Operand | None) -> list[str]:
+    """Names of the registers that an operand holds."""
+    if isinstance(operand, Register):
+        return [operand.name]
+    if isinstance(operand, Vector):
+        return [name for item in operand.items for name in registers_in(item)]
+    if isinstance(operand, Pair):
+        return registers_in(operand.first) + registers_in(operand.second)
+    return []
+
+
+def results_of(operation: Operation) -> list[str]:
+    """Names of the registers that an operation writes."""
+    if isinstance(operation, Compute):
+        return [name for operand, _ in operation.results for name in registers_in(operand)]
+    if isinstance(operation, Load):
+        return [name for operand in operation.results for name in registers_in(operand)]
+    if isinstance(operation, Store | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing):
+        return []
+    names = []
+    for attribute in ("result", "predicate"):
+        operand = getattr(operation, attribute, None)
+        names += registers_in(operand[0] if isinstance(operand, tuple) else operand)
+    return names

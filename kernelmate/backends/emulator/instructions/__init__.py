@@ -1,0 +1,34 @@
+"""Decoders of PTX instructions, one module per group."""
+
+from kernelmate.backends.emulator.instructions import (
+    atomics,
+    bits,
+    compare,
+    control,
+    convert,
+    floats,
+    integer,
+    memory,
+    moves,
+    packed,
+    transcendental,
+    warp,
+)
+from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
+
+__all__ = [
+    "DECODERS",
+    "Unsupported",
+    "atomics",
+    "bits",
+    "compare",
+    "control",
+    "convert",
+    "floats",
+    "integer",
+    "memory",
+    "moves",
+    "packed",
+    "transcendental",
+    "warp",
+]

@@ -1,0 +1,36 @@
+"""Barriers, ends and traps; branches are resolved where labels are known."""
+
+from __future__ import annotations
+
+from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
+from kernelmate.backends.emulator.operations import Barrier, Exit, Operation, Trap, WarpBarrier
+from kernelmate.backends.emulator.program import Immediate, Instruction
+
+
+@decodes("bar", "barrier")
+def decode_barrier(instruction: Instruction) -> Operation:
+    """Barriers of a block or a warp."""
+    parts = [part for part in instruction.parts[1:] if part not in {"cta", "aligned"}]
+    operands = instruction.operands
+    if parts[:2] == ["warp", "sync"]:
+        return WarpBarrier(operands[0] if operands else Immediate(0xFFFFFFFF))
+    if parts == ["sync"] or parts == ["arrive"]:
+        number = operands[0] if operands else Immediate(0)
+        return Barrier(parts[0], number, operands[1] if len(operands) > 1 else None)
+    if parts and parts[0] == "red" and parts[1] in {"popc", "and", "or"}:
+        result, number, *count, source = operands
+        return Barrier(parts[1], number, count[0] if count else None, result, source)
+    raise Unsupported(instruction.opcode)
+
+
+@decodes("exit", "ret")
+def decode_exit(instruction: Instruction) -> Operation:
+    """The thread's end; a function's `ret` has become a branch before this."""
+    del instruction
+    return Exit()
+
+
+@decodes("trap", "brkpt")
+def decode_trap(instruction: Instruction) -> Operation:
+    """`trap`, and `brkpt` as one."""
+    return Trap(f"the kernel executed {instruction.name}")

@@ -1,0 +1,212 @@
+"""Arithmetic of f32 and f64, and of the narrow formats by way of `packed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.instructions import integer, packed
+from kernelmate.backends.emulator.instructions.integer import plain
+from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
+from kernelmate.backends.emulator.numerics import directed
+from kernelmate.backends.emulator.numerics.fused import fma32, fma64
+from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, saturate
+from kernelmate.backends.emulator.operations import Compute, Operation
+from kernelmate.backends.emulator.program import Instruction
+from kernelmate.backends.emulator.types import FLOATS, Array
+
+_ARITHMETIC = DIRECTIONS | {"ftz", "sat", "f32", "f64"}
+_DIRECTED: dict[str, Callable[[Array, Array, str], Array]] = {
+    "add": directed.add,
+    "sub": lambda a, b, mode: directed.add(a, np.negative(b), mode),
+    "mul": directed.multiply,
+    "div": directed.divide,
+}
+_UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+
+
+def rounding_of(instruction: Instruction) -> str:
+    """The rounding direction among the qualifiers; to nearest where none is written."""
+    return next((part for part in instruction.parts[1:] if part in DIRECTIONS), NEAREST)
+
+
+def modified(
+    instruction: Instruction, function: Callable[..., Any], ufunc: np.ufunc | None = None
+) -> tuple[Callable[..., Any], np.ufunc | None]:
+    """`function` with what `.ftz` and `.sat` add."""
+    ftz, sat = instruction.has("ftz"), instruction.has("sat")
+    if not ftz and not sat:
+        return function, ufunc
+
+    def wrapped(*sources: Array) -> Array:
+        result = function(*(flush(source) for source in sources)) if ftz else function(*sources)
+        if ftz:
+            result = flush(result)
+        return saturate(result) if sat else result
+
+    return wrapped, None
+
+
+def _binary(instruction: Instruction) -> Operation:
+    kind, name = instruction.kind, instruction.name
+    require(instruction, _ARITHMETIC | ({"full", "approx"} if name == "div" else set()))
+    mode = rounding_of(instruction)
+    if mode != NEAREST:
+        exact = _DIRECTED[name]
+        function, ufunc = modified(instruction, lambda a, b: exact(a, b, mode))
+    else:
+        function, ufunc = modified(instruction, _UFUNCS[name], _UFUNCS[name])
+    return plain(instruction, kind, function, ufunc)
+
+
+@decodes("add", "sub", "mul", "div")
+def decode_binary(instruction: Instruction) -> Operation:
+    """The four basic operations, for every type."""
+    kind, name = instruction.kind, instruction.name
+    if kind in {"f32", "f64"}:
+        return _binary(instruction)
+    if kind in FLOATS:
+        return packed.decode_binary(instruction)
+    if kind in {"u16x2", "s16x2"} and name == "add":
+        return integer.decode_add_halves(instruction)
+    if name == "mul":
+        return integer.decode_multiply(instruction)
+    return integer.decode_divide(instruction) if name == "div" else integer.decode_add(instruction)
+
+
+@decodes("fma", "mad")
+def decode_fused(instruction: Instruction) -> Operation:
+    """Multiply-add, rounded once for floats."""
+    kind = instruction.kind
+    if kind not in FLOATS:
+        return integer.decode_mad(instruction)
+    if kind not in {"f32", "f64"}:
+        return packed.decode_fused(instruction)
+    require(instruction, _ARITHMETIC)
+    mode = rounding_of(instruction)
+    exact = fma32 if kind == "f32" else fma64
+    function, _ = modified(instruction, lambda a, b, c: exact(a, b, c, mode))
+    return plain(instruction, kind, function)
+
+
+@decodes("min", "max")
+def decode_minmax(instruction: Instruction) -> Operation:
+    """Minimum and maximum of two or three; a NaN loses unless `.NaN` is written."""
+    kind = instruction.kind
+    if kind not in FLOATS:
+        return integer.decode_minmax(instruction)
+    if kind not in {"f32", "f64"}:
+        return packed.decode_minmax(instruction)
+    require(instruction, frozenset({"ftz", "NaN", "xorsign", "abs", "f32", "f64"}))
+    pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
+    if instruction.has("xorsign"):
+        pick = _xor_signed(pick)
+    function, _ = modified(instruction, lambda *values: _folded(pick, values))
+    return plain(instruction, kind, function)
+
+
+def _folded(pick: Callable[[Array, Array], Array], values: tuple[Array, ...]) -> Array:
+    result = values[0]
+    for value in values[1:]:
+        result = pick(result, value)
+    return result
+
+
+def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array], Array]:
+    """A two-operand minimum or maximum in which -0 is less than +0."""
+    ufunc = {(True, True): np.maximum, (True, False): np.fmax, (False, True): np.minimum, (False, False): np.fmin}[
+        largest, nan_wins
+    ]
+    other = np.signbit
+
+    def pick(a: Array, b: Array) -> Array:
+        result = np.asarray(ufunc(a, b))
+        zero = result == 0
+        if zero.any():
+            sign = other(a) & other(b) if largest else other(a) | other(b)
+            both = zero & (a == 0) & (b == 0)
+            result = np.where(both, np.where(sign, result.dtype.type(-0.0), result.dtype.type(0.0)), result)
+        return result
+
+    return pick
+
+
+def _xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    def function(a: Array, b: Array) -> Array:
+        magnitude = pick(np.abs(a), np.abs(b))
+        negative = np.signbit(a) ^ np.signbit(b)
+        return np.where(negative, -magnitude, magnitude)
+
+    return function
+
+
+@decodes("abs", "neg")
+def decode_sign(instruction: Instruction) -> Operation:
+    """Absolute value and negation."""
+    kind = instruction.kind
+    if kind not in FLOATS:
+        return integer.decode_abs_neg(instruction)
+    if kind not in {"f32", "f64"}:
+        return packed.decode_sign(instruction)
+    require(instruction, frozenset({"ftz", "f32", "f64"}))
+    ufunc = np.abs if instruction.name == "abs" else np.negative
+    if instruction.has("ftz"):
+        return plain(instruction, kind, lambda a: flush(ufunc(a)))
+    return plain(instruction, kind, ufunc, ufunc)
+
+
+@decodes("copysign")
+def decode_copysign(instruction: Instruction) -> Operation:
+    """The second operand with the first one's sign."""
+    require(instruction, frozenset({"f32", "f64"}))
+    return plain(instruction, instruction.kind, lambda a, b: np.copysign(b, a))
+
+
+@decodes("sqrt", "rcp")
+def decode_root(instruction: Instruction) -> Operation:
+    """Square root and reciprocal, correctly rounded; the approximate forms are computed as well as they can be."""
+    kind = instruction.kind
+    require(instruction, _ARITHMETIC | {"approx"})
+    mode = rounding_of(instruction)
+    root = instruction.name == "sqrt"
+
+    def reciprocal(a: Array) -> Array:
+        one = np.ones_like(a)
+        return np.asarray(one / a) if mode == NEAREST else directed.divide(one, a, mode)
+
+    if root and mode == NEAREST:
+        function, ufunc = modified(instruction, np.sqrt, np.sqrt)
+        return plain(instruction, kind, function, ufunc)
+    function, _ = modified(instruction, (lambda a: directed.square_root(a, mode)) if root else reciprocal)
+    if kind == "f64" and instruction.has("approx"):
+        full = function
+        function = lambda a: _upper_half(full(a))  # noqa: E731
+    return plain(instruction, kind, function)
+
+
+def _upper_half(value: Array) -> Array:
+    """The approximate f64 forms give only the upper 32 bits."""
+    bits = np.asarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+    return bits.view(np.float64)
+
+
+@decodes("testp")
+def decode_test(instruction: Instruction) -> Operation:
+    """Classes of floating-point values."""
+    kind, test = instruction.kind, instruction.parts[1]
+    require(instruction, frozenset({"f32", "f64", test}))
+    smallest = np.float32(2.0**-126) if kind == "f32" else np.float64(2.0**-1022)
+    tests: dict[str, Callable[[Array], Array]] = {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= smallest),
+        "subnormal": lambda a: (a != 0) & (np.abs(a) < smallest),
+    }
+    if test not in tests:
+        raise Unsupported(f"testp.{test}")
+    first, value = instruction.operands
+    return Compute(((first, "pred"),), ((value, kind),), tests[test])

@@ -1,0 +1,100 @@
+"""Loads and stores; fences, prefetches and hints."""
+
+from __future__ import annotations
+
+from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
+from kernelmate.backends.emulator.operations import Load, Nothing, Operation, Store
+from kernelmate.backends.emulator.program import Address, Instruction, Operand, Vector
+from kernelmate.backends.emulator.types import SIZES
+
+SPACES = frozenset({"global", "shared", "local", "param", "const"})
+_SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
+_HINTS = frozenset(
+    {"weak", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "gpu", "sys", "cluster", "unified", "v2", "v4"}
+    | {"L1__evict_normal", "L1__evict_unchanged", "L1__evict_first", "L1__evict_last", "L1__no_allocate"}
+    | {"L2__64B", "L2__128B", "L2__256B", "L2__evict_first", "L2__evict_last", "L2__evict_normal"}
+)
+
+
+def space_in(instruction: Instruction) -> str:
+    """The state space among the qualifiers; `generic` where none is written.
+
+    Raises:
+        Unsupported: it is another block's shared memory.
+    """
+    for part in instruction.parts[1:]:
+        name, _, rest = part.partition("__")
+        if name in SPACES:
+            if rest == "cluster":
+                raise Unsupported(f"qualifier .{part.replace('__', '::')} of {instruction.opcode}")
+            return name
+    return "generic"
+
+
+def _check(instruction: Instruction) -> str:
+    kind = instruction.kind
+    if kind not in SIZES or kind == "pred":
+        raise Unsupported(f"type .{kind} of {instruction.opcode}")
+    for part in instruction.parts[1:-1]:
+        if part not in _HINTS | _SYNCHRONIZING and part.partition("__")[0] not in SPACES:
+            raise Unsupported(f"qualifier .{part.replace('__', '::')} of {instruction.opcode}")
+    return kind
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def address_of(operand: Operand) -> Address:
+    """The operand as an address.
+
+    Raises:
+        Unsupported: it is none.
+    """
+    if not isinstance(operand, Address):
+        raise Unsupported("an operand that is not an address")
+    return operand
+
+
+@decodes("ld", "ldu")
+def decode_load(instruction: Instruction) -> Operation:
+    """A load of one to four elements."""
+    kind = _check(instruction)
+    synchronizing = any(part in _SYNCHRONIZING for part in instruction.parts)
+    return Load(
+        space_in(instruction),
+        kind,
+        _items(instruction.operands[0]),
+        address_of(instruction.operands[1]),
+        synchronizing,
+    )
+
+
+@decodes("st")
+def decode_store(instruction: Instruction) -> Operation:
+    """A store of one to four elements."""
+    kind = _check(instruction)
+    synchronizing = any(part in _SYNCHRONIZING for part in instruction.parts)
+    return Store(
+        space_in(instruction),
+        kind,
+        _items(instruction.operands[1]),
+        address_of(instruction.operands[0]),
+        synchronizing,
+    )
+
+
+@decodes("membar", "fence")
+def decode_fence(instruction: Instruction) -> Operation:
+    """Lanes run one instruction after the other, so that a fence has nothing to order."""
+    if instruction.has("proxy"):
+        raise Unsupported(instruction.opcode)
+    return Nothing(fence=True)
+
+
+@decodes("prefetch", "prefetchu", "applypriority", "discard", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
+def decode_hint(instruction: Instruction) -> Operation:
+    """Hints change no result."""
+    if instruction.name == "discard":
+        raise Unsupported(instruction.opcode)
+    return Nothing()

@@ -1,0 +1,88 @@
+"""Which threads of which blocks run side by side in one batch.
+
+A batch has `blocks` slots of `width` lanes each (the block's threads, rounded up to whole warps). A schedule seed
+permutes which blocks come first and, within a block, which slots its warps take: lanes are worked through in slot order
+wherever order can be seen, so the seed permutes what a GPU leaves open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.backends.emulator.types import Array
+from kernelmate.records import LaunchShape
+
+Group = slice | Array
+"""Lanes that run together: a slice, or sorted lane numbers."""
+
+
+class Lanes:
+    """Geometry of the batches of one launch.
+
+    Attributes:
+        count: lanes of a batch. warps: of a batch.
+        thread: flat thread number in its block, per lane. lane: its place in its warp. slot: its block's slot.
+        thread_index: x, y, z of the thread. block_index: x, y, z of the block, refilled for each batch.
+        block: flat block number, refilled for each batch.
+        late: lanes of warps that run after the others where order is free; all False for schedule seed 0.
+    """
+
+    def __init__(self, shape: LaunchShape, wanted: int, seed: int) -> None:
+        self.block_shape = shape.block
+        self.grid_shape = shape.grid
+        self.threads = shape.threads
+        self.total_blocks = shape.blocks
+        self.width = -(-self.threads // 32) * 32
+        self.blocks = max(1, min(self.total_blocks, wanted // self.width))
+        self.count = self.blocks * self.width
+        self.warps = self.count // 32
+        self._random = np.random.default_rng(seed) if seed else None
+        within = self._warp_order()
+        self.thread = np.tile(within, self.blocks).astype(np.int32)
+        self.lane = (self.thread & 31).astype(np.uint32)
+        self.iota = np.arange(self.count, dtype=np.int64)
+        self.slot = np.repeat(np.arange(self.blocks), self.width)
+        self.real = self.thread < self.threads
+        flat = np.minimum(self.thread, self.threads - 1)
+        x, y, _ = shape.block
+        self.thread_index = [part.astype(np.uint32) for part in (flat % x, flat // x % y, flat // (x * y))]
+        self.block = np.zeros(self.count, np.int64)
+        self.block_index = [np.zeros(self.count, np.uint32) for _ in range(3)]
+        self.late = np.zeros(self.count, bool)
+
+    def _warp_order(self) -> Array:
+        warps = np.arange(self.width // 32)
+        if self._random is not None:
+            warps = self._random.permutation(warps)
+        return (warps[:, None] * 32 + np.arange(32)).ravel()
+
+    def batches(self) -> int:
+        """How many batches the grid takes."""
+        return -(-self.total_blocks // self.blocks)
+
+    def order(self, number: int) -> Array:
+        """Flat block numbers of a batch, in slot order; batches are visited backwards for odd permutations."""
+        if self._random is None:
+            first = number * self.blocks
+            return np.arange(first, min(first + self.blocks, self.total_blocks))
+        first = (self.batches() - 1 - number) * self.blocks
+        return self._random.permutation(np.arange(first, min(first + self.blocks, self.total_blocks)))
+
+    def fill(self, blocks: Array) -> Array:
+        """Put these blocks into the slots; gives the lanes that hold a thread."""
+        slots = np.zeros(self.blocks, np.int64)
+        slots[: len(blocks)] = blocks
+        self.block[:] = np.repeat(slots, self.width)
+        x, y, _ = self.grid_shape
+        for index, part in zip(self.block_index, (slots % x, slots // x % y, slots // (x * y)), strict=True):
+            index[:] = np.repeat(part, self.width)
+        if self._random is not None:
+            self.late[:] = np.repeat(self._random.integers(0, 2, self.warps, dtype=np.int8), 32).astype(bool)
+        live = np.flatnonzero(self.real)
+        return live[self.slot[live] < len(blocks)]
+
+
+def compact(lanes: Array) -> Group:
+    """A slice where sorted lane numbers leave no gap."""
+    first, last = int(lanes[0]), int(lanes[-1])
+    return slice(first, last + 1) if last - first + 1 == len(lanes) else lanes

@@ -1,0 +1,324 @@
+"""Makes one flat instruction list of an entry: calls inlined, variables laid out, labels resolved.
+
+Each call gets a copy of the function it calls, so that lanes that are in different calls keep one program order and
+reconverge after them. A call through a pointer becomes a chain of tests against every function whose address is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kernelmate.backends.emulator.instructions.registry import Unsupported
+from kernelmate.backends.emulator.operands import PtxError
+from kernelmate.backends.emulator.program import (
+    Address,
+    Function,
+    Group,
+    Instruction,
+    Operand,
+    Pair,
+    Position,
+    Program,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from kernelmate.backends.emulator.spaces import FUNCTION_BASE
+
+MOST_INSTRUCTIONS = 200_000
+HOST_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
+"""Functions of the device runtime that the emulator stands in for."""
+
+
+class Refused(Exception):
+    """The kernel cannot be run, with the place that shows why."""
+
+    def __init__(self, message: str, position: Position | None) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A variable and its byte offset in its space."""
+
+    variable: Variable
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """One kernel, ready to decode.
+
+    Attributes:
+        labels: index of each label in `instructions`.
+        parameters: the kernel's own, placed in its parameter block of `parameter_bytes`.
+        shared: placed in the block's shared memory; `shared_bytes` is its static size. The unsized external arrays all
+            start at its end, rounded to 16.
+        local: placed in each thread's frame of `local_bytes`; call parameters are `call_parameters` among them.
+        globals: variables in global and constant memory, by name.
+        functions: address of every function whose address may be taken.
+    """
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    labels: Mapping[str, int]
+    tables: Mapping[str, tuple[str, ...]]
+    registers: Mapping[str, str]
+    parameters: tuple[Placed, ...]
+    parameter_bytes: int
+    shared: Mapping[str, Placed]
+    shared_bytes: int
+    local: Mapping[str, Placed]
+    local_bytes: int
+    call_parameters: frozenset[str]
+    globals: Mapping[str, Variable]
+    functions: Mapping[str, int]
+
+
+def link(program: Program, entry: str) -> Linked:
+    """Link the entry.
+
+    Raises:
+        Refused: it calls what cannot be called, recurses, or grows too large.
+        PtxError: it names what is not there.
+    """
+    function = program.functions.get(entry)
+    if function is None or not function.defined:
+        raise PtxError(f"the PTX has no entry {entry!r}")
+    linker = _Linker(program)
+    linker.add(function, "", {}, None, ())
+    return linker.finish(function)
+
+
+@dataclass
+class _Layout:
+    offset: int = 0
+    placed: dict[str, Placed] = field(default_factory=dict)
+
+    def add(self, variable: Variable) -> None:
+        align = max(variable.align, 1)
+        self.offset = -(-self.offset // align) * align
+        self.placed[variable.name] = Placed(variable, self.offset)
+        self.offset += variable.size
+
+
+class _Linker:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.instructions: list[Instruction] = []
+        self.labels: dict[str, int] = {}
+        self.tables: dict[str, tuple[str, ...]] = {}
+        self.registers: dict[str, str] = {"%cc": "pred"}
+        self.shared = _Layout()
+        self.local = _Layout()
+        self.call_parameters: set[str] = set()
+        self.calls = 0
+        self.functions = {name: FUNCTION_BASE + 16 * (1 + index) for index, name in enumerate(program.functions)}
+        self.taken = _taken(program)
+
+    def add(
+        self, function: Function, suffix: str, aliases: dict[str, str], end: str | None, stack: tuple[str, ...]
+    ) -> None:
+        """Append a copy of `function`; `aliases` maps its parameters to variables of the caller."""
+        if function.name in stack:
+            raise Refused(f"{_plain(function.name)} calls itself; recursion is not supported by the emulator", None)
+        names = dict(aliases)
+        for name, kind in function.registers.items():
+            names[name] = name + suffix
+            self.registers[name + suffix] = kind
+        for name in (*function.labels, *function.tables):
+            names[name] = name + suffix
+        for variable in function.variables:
+            self._place(variable, suffix, names)
+        for name, labels in function.tables.items():
+            self.tables[names[name]] = tuple(names.get(label, label) for label in labels)
+        at: dict[int, list[str]] = {}
+        for label, index in function.labels.items():
+            at.setdefault(index, []).append(names[label])
+        for index, instruction in enumerate(function.body):
+            for label in at.get(index, ()):
+                self.labels[label] = len(self.instructions)
+            self._instruction(instruction, names, end, (*stack, function.name))
+        for label in at.get(len(function.body), ()):
+            self.labels[label] = len(self.instructions)
+        if end is None:
+            self.instructions.append(Instruction("exit", ("exit",), ()))
+
+    def _place(self, variable: Variable, suffix: str, names: dict[str, str]) -> None:
+        if variable.space == "shared":
+            if variable.name not in self.shared.placed:
+                self.shared.add(variable)
+            return
+        renamed = replace(variable, name=variable.name + suffix)
+        names[variable.name] = renamed.name
+        self.local.add(renamed)
+        if variable.space == "param":
+            self.call_parameters.add(renamed.name)
+
+    def _instruction(
+        self, instruction: Instruction, names: Mapping[str, str], end: str | None, stack: tuple[str, ...]
+    ) -> None:
+        if len(self.instructions) > MOST_INSTRUCTIONS:
+            raise Refused(f"the kernel has over {MOST_INSTRUCTIONS} instructions with its calls", instruction.position)
+        guard = instruction.guard
+        if guard is not None and guard.name in names:
+            guard = replace(guard, name=names[guard.name])
+        if instruction.name == "call":
+            self._call(instruction, guard, names, stack)
+            return
+        if instruction.name == "ret" and end is not None:
+            self.instructions.append(Instruction("bra", ("bra",), (Symbol(end),), guard, instruction.position))
+            return
+        operands = tuple(_renamed(operand, names) for operand in instruction.operands)
+        self.instructions.append(replace(instruction, operands=operands, guard=guard))
+
+    def _call(
+        self, call: Instruction, guard: Register | None, names: Mapping[str, str], stack: tuple[str, ...]
+    ) -> None:
+        operands = [_renamed(operand, names) for operand in call.operands]
+        first, *rest = operands
+        results = first if isinstance(first, Group) else Group(())
+        callee = rest.pop(0) if isinstance(first, Group) else first
+        arguments = next((operand for operand in rest if isinstance(operand, Group)), Group(()))
+        self.calls += 1
+        after = f"$after@{self.calls}"
+        if guard is not None:
+            skip = replace(guard, negated=not guard.negated)
+            self._jump(after, call.position, skip)
+        if isinstance(callee, Register):
+            self._call_pointer(callee, results, arguments, after, call, stack)
+        elif isinstance(callee, Symbol):
+            self._call_named(callee.name, results, arguments, after, call, stack)
+        else:
+            raise Refused(f"cannot read the call {call.opcode}", call.position)
+        self.labels[after] = len(self.instructions)
+
+    def _call_named(
+        self, name: str, results: Group, arguments: Group, after: str, call: Instruction, stack: tuple[str, ...]
+    ) -> None:
+        function = self.program.functions.get(name)
+        if name in HOST_FUNCTIONS:
+            self.instructions.append(
+                replace(call, opcode="call", parts=("call", name), operands=arguments.items, guard=None)
+            )
+            return
+        if function is None or not function.defined:
+            raise Refused(f"the kernel calls {_plain(name)}, which the emulator does not provide", call.position)
+        aliases: dict[str, str] = {}
+        for formal, actual in zip(
+            (*function.results, *function.parameters), (*results.items, *arguments.items), strict=False
+        ):
+            if not isinstance(actual, Symbol):
+                raise Refused(f"the call of {_plain(name)} passes registers; parameters are supported", call.position)
+            aliases[formal.name] = actual.name
+        self.calls += 1
+        try:
+            self.add(function, f"@call{self.calls}", aliases, after, stack)
+        except Refused as refused:
+            raise Refused(str(refused), refused.position or call.position) from None
+
+    def _call_pointer(
+        self, pointer: Register, results: Group, arguments: Group, after: str, call: Instruction, stack: tuple[str, ...]
+    ) -> None:
+        tested = f"%callee@{self.calls}"
+        self.registers[tested] = "pred"
+        for name in sorted(self.taken):
+            function = self.program.functions[name]
+            shape = (len(function.results), len(function.parameters))
+            if not function.defined or shape != (len(results.items), len(arguments.items)):
+                continue
+            self.calls += 1
+            following = f"$next@{self.calls}"
+            self.instructions.append(
+                Instruction(
+                    "setp.ne.u64", ("setp", "ne", "u64"), (Register(tested), pointer, Symbol(name)), None, call.position
+                )
+            )
+            self._jump(following, call.position, Register(tested))
+            self._call_named(name, results, arguments, after, call, stack)
+            self._jump(after, call.position, None)
+            self.labels[following] = len(self.instructions)
+        self.instructions.append(Instruction("trap", ("trap", "pointer"), (), None, call.position))
+
+    def _jump(self, label: str, position: Position | None, guard: Register | None) -> None:
+        self.instructions.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
+
+    def finish(self, entry: Function) -> Linked:
+        used = _used_symbols(self.instructions)
+        variables: dict[str, Variable] = {}
+        queue = [name for name in used if name in self.program.variables]
+        while queue:
+            name = queue.pop()
+            variable = self.program.variables[name]
+            if variable.space == "shared":
+                if name not in self.shared.placed and variable.size:
+                    self.shared.add(variable)
+            elif name not in variables:
+                variables[name] = variable
+                queue += [symbol.name for _, symbol in variable.relocations if symbol.name in self.program.variables]
+        end = self.shared.offset
+        dynamic = -(-end // 16) * 16
+        for name in used:
+            candidate = self.program.variables.get(name)
+            if candidate is not None and candidate.space == "shared" and not candidate.size:
+                self.shared.placed[name] = Placed(candidate, dynamic)
+        parameters = _Layout()
+        for parameter in entry.parameters:
+            parameters.add(parameter)
+        return Linked(
+            entry.name, tuple(self.instructions), self.labels, self.tables, self.registers,
+            tuple(parameters.placed.values()), parameters.offset, self.shared.placed, end,
+            self.local.placed, self.local.offset, frozenset(self.call_parameters), variables, self.functions,
+        )  # fmt: skip
+
+
+def _renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
+    if isinstance(operand, Register | Symbol):
+        return replace(operand, name=names[operand.name]) if operand.name in names else operand
+    if isinstance(operand, Address) and operand.base is not None and operand.base.name in names:
+        return replace(operand, base=replace(operand.base, name=names[operand.base.name]))
+    if isinstance(operand, Vector | Group):
+        return replace(operand, items=tuple(_renamed(item, names) for item in operand.items))
+    if isinstance(operand, Pair):
+        return Pair(_renamed(operand.first, names), _renamed(operand.second, names))
+    return operand
+
+
+def _symbols(operand: Operand) -> list[str]:
+    if isinstance(operand, Symbol):
+        return [operand.name]
+    if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+        return [operand.base.name]
+    if isinstance(operand, Vector | Group):
+        return [name for item in operand.items for name in _symbols(item)]
+    return []
+
+
+def _used_symbols(instructions: list[Instruction]) -> dict[str, None]:
+    """Names in order of first use."""
+    return {
+        name: None for instruction in instructions for operand in instruction.operands for name in _symbols(operand)
+    }
+
+
+def _taken(program: Program) -> frozenset[str]:
+    """Functions whose address stands in an initialiser or an operand other than a call's."""
+    names = {symbol.name for variable in program.variables.values() for _, symbol in variable.relocations}
+    for function in program.functions.values():
+        for instruction in function.body:
+            if instruction.name != "call":
+                names.update(name for operand in instruction.operands for name in _symbols(operand))
+    return frozenset(names & set(program.functions))
+
+
+def _plain(name: str) -> str:
+    """The last identifier of a mangled name, for messages."""
+    found = re.match(r"_ZN?(?:\d+[A-Za-z_]\w*?)*?(\d+)([A-Za-z_]\w*)", name)
+    return found[2][: int(found[1])] if found else name
+
+
+__all__ = ["HOST_FUNCTIONS", "Linked", "Placed", "Refused", "Unsupported", "link"]

@@ -1,0 +1,119 @@
+"""The state that bound operations share: one launch's memory, registers, monitors and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kernelmate.backends.emulator.findings import Findings
+from kernelmate.backends.emulator.lanes import Group, Lanes
+from kernelmate.backends.emulator.memory import GlobalMemory
+from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.registers import Registers
+from kernelmate.backends.emulator.types import Array
+
+
+@dataclass(slots=True)
+class Site:
+    """One memory instruction.
+
+    Attributes:
+        action: `load`, `store` or `atomic`.
+        size: bytes that one lane accesses; `count` elements of `size // count`.
+        returns: an atomic whose old value is used.
+    """
+
+    number: int
+    action: str
+    size: int
+    count: int
+    position: Position | None
+    poison: int = 0
+    returns: bool = False
+    synchronizing: bool = False
+
+
+class Monitor(Protocol):
+    """Watches accesses to one state space. `offsets` are addresses (global) or offsets in the block's window (shared)."""
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Some lanes access memory; called before a store takes effect and with what it stores."""
+        ...
+
+
+class Windowed:
+    """Memory of which every block (shared) or thread (local) has its own: `owners` windows of `limit` bytes."""
+
+    def __init__(self, name: str, owners: int, limit: int, owner_of_lane: Array, fill: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.stride = -(-limit // 16) * 16
+        self.fill = fill
+        self.data = np.full(owners * self.stride + 16, fill, np.uint8)
+        self._owner = owner_of_lane
+        self._bases: dict[int, Array] = {}
+        self._views: dict[tuple[np.dtype[np.generic], int], Array] = {}
+        self.monitors: list[Monitor] = []
+        self.names: Callable[[int], str | None] = lambda offset: None
+
+    def bases(self, size: int) -> Array:
+        """First element of each lane's window, in units of `size` bytes."""
+        found = self._bases.get(size)
+        if found is None:
+            found = self._bases[size] = self._owner.astype(np.int64) * (self.stride // size)
+        return found
+
+    def rows(self, dtype: np.dtype[np.generic], count: int) -> Array:
+        """The memory as elements, or rows of them."""
+        key = (dtype, count)
+        found = self._views.get(key)
+        if found is None:
+            whole = self.data[: self.data.size // (dtype.itemsize * count) * dtype.itemsize * count].view(dtype)
+            found = self._views[key] = whole if count == 1 else whole.reshape(-1, count)
+        return found
+
+    def reset(self) -> None:
+        """Contents of a fresh block or thread."""
+        self.data.fill(self.fill)
+
+
+@dataclass(slots=True)
+class Machine:
+    """One launch.
+
+    Attributes:
+        live: which lanes hold a running thread.
+        barrier_watchers: called with the block slots (as booleans) that pass a barrier.
+        changes: counts what may let a waiting thread go on: stores, atomics, exits, barriers passed.
+        ticks: instructions issued, the clock that kernels read.
+    """
+
+    lanes: Lanes
+    registers: Registers
+    memory: GlobalMemory
+    shared: Windowed
+    local: Windowed
+    parameters: Array
+    findings: Findings
+    live: Array
+    global_monitors: list[Monitor] = field(default_factory=list)
+    barrier_watchers: list[Callable[[Array], None]] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
+    printed_bytes: int = 0
+    changes: int = 0
+    ticks: int = 0
+    barriers: int = 0
+
+    def pass_barrier(self, blocks: Array) -> None:
+        """All threads of some block slots have met."""
+        self.changes += 1
+        self.barriers += int(np.count_nonzero(blocks))
+        for watcher in self.barrier_watchers:
+            watcher(blocks)
+
+    def lanes_of(self, active: Group) -> Array:
+        """Lane numbers of a group."""
+        return active if isinstance(active, np.ndarray) else self.lanes.iota[active]

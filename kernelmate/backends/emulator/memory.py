@@ -1,0 +1,145 @@
+"""Global memory: one buffer per array, far apart, so that no wrong address reaches another one unseen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
+from kernelmate.backends.emulator.types import Array
+
+_ALIGNMENT = 256
+_SECTOR = 32
+
+
+@dataclass(slots=True)
+class Buffer:
+    """One array in global or constant memory.
+
+    Attributes:
+        origin: address of `data[0]`, a multiple of 256. lead: bytes from there to the array's first byte.
+        size: the array's bytes. data: lead, array, and padding to whole vectors.
+        writable: the kernel may write it. visible: it is an argument, not a variable of the module.
+        read_first: it was loaded from where the kernel had not yet stored.
+        stored: per granule, whether the kernel has stored there; None before the first store.
+        touched: per 32-byte sector, whether it was accessed; None where that is not counted.
+    """
+
+    name: str
+    origin: int
+    lead: int
+    size: int
+    data: Array
+    writable: bool
+    visible: bool
+    constant: bool = False
+    read_first: bool = False
+    stored: Array | None = None
+    touched: Array | None = None
+    views: dict[Any, Array] = field(default_factory=dict)
+
+    @property
+    def address(self) -> int:
+        """Address of the array's first byte."""
+        return self.origin + self.lead
+
+    @property
+    def limit(self) -> int:
+        """Offset from the origin of the first byte past the array."""
+        return self.lead + self.size
+
+    def view(self, dtype: np.dtype[Any]) -> Array:
+        """All of `data` as elements of a type."""
+        found = self.views.get(dtype)
+        if found is None:
+            found = self.views[dtype] = self.data.view(dtype)
+        return found
+
+    def rows(self, dtype: np.dtype[Any], count: int) -> Array:
+        """All of `data` as rows of `count` elements."""
+        key = (dtype, count)
+        found = self.views.get(key)
+        if found is None:
+            found = self.views[key] = self.data.view(dtype).reshape(-1, count)
+        return found
+
+    def content(self) -> Array:
+        """The array's bytes."""
+        return self.data[self.lead : self.limit]
+
+
+class GlobalMemory:
+    """All buffers of one launch, each in an address slot of its own.
+
+    Args:
+        slots: how many buffers there will be. seed: permutes the slots and shifts the starts; 0 leaves them in order.
+        granule: bytes per entry of `Buffer.stored`.
+        footprint: keep `Buffer.touched`.
+    """
+
+    def __init__(self, slots: int, seed: int, granule: int, footprint: bool) -> None:
+        random = np.random.default_rng([seed, 1]) if seed else None
+        self._order = random.permutation(slots) if random is not None else np.arange(slots)
+        self._shift = random.integers(0, 4096, slots) if random is not None else np.zeros(slots, np.int64)
+        self._by_slot: dict[int, Buffer] = {}
+        self.buffers: list[Buffer] = []
+        self.granule_shift = granule.bit_length() - 1
+        self._footprint = footprint
+
+    def add(
+        self, name: str, content: Array, *, lead: int = 0, writable: bool, visible: bool, constant: bool = False
+    ) -> Buffer:
+        """A new buffer that starts as a copy of `content` (bytes), moved `lead` bytes off its alignment."""
+        number = len(self.buffers)
+        slot = int(self._order[number])
+        origin = GLOBAL_BASE + slot * BUFFER_SPACING + BUFFER_SPACING // 2 + int(self._shift[number]) * _ALIGNMENT
+        length = -(-(lead + content.size) // _SECTOR) * _SECTOR + _SECTOR
+        data = np.empty(length, np.uint8)
+        data[:lead] = 0
+        data[lead : lead + content.size] = content
+        data[lead + content.size :] = 0
+        touched = np.zeros(length // _SECTOR, bool) if self._footprint else None
+        buffer = Buffer(name, origin, lead, content.size, data, writable, visible, constant, touched=touched)
+        self.buffers.append(buffer)
+        self._by_slot[slot] = buffer
+        return buffer
+
+    def at(self, address: int) -> Buffer | None:
+        """The buffer in whose slot an address lies."""
+        return self._by_slot.get((address - GLOBAL_BASE) // BUFFER_SPACING)
+
+    def slots_of(self, addresses: Array) -> Array:
+        """Slot number of each address."""
+        return (addresses.astype(np.int64) - GLOBAL_BASE) // BUFFER_SPACING
+
+    def in_slot(self, slot: int) -> Buffer | None:
+        """The buffer of a slot."""
+        return self._by_slot.get(slot)
+
+    def note_read(self, buffer: Buffer, offsets: Array, size: int) -> None:
+        """Keep `read_first` up to date; `offsets` are from the origin."""
+        if buffer.stored is None:
+            buffer.read_first = True
+            return
+        granules = offsets >> np.uint64(self.granule_shift)
+        for step in range(max(1, size >> self.granule_shift)):
+            if not buffer.stored[granules + np.uint64(step)].all():
+                buffer.read_first = True
+                return
+
+    def note_store(self, buffer: Buffer, offsets: Array, size: int) -> None:
+        """Remember what the kernel has stored, until it is known to read the buffer anyway."""
+        if buffer.stored is None:
+            buffer.stored = np.zeros((buffer.data.size >> self.granule_shift) + 1, bool)
+        granules = offsets >> np.uint64(self.granule_shift)
+        for step in range(max(1, size >> self.granule_shift)):
+            buffer.stored[granules + np.uint64(step)] = True
+
+    def footprint(self) -> int:
+        """Unique bytes touched, in whole sectors."""
+        return (
+            sum(int(np.count_nonzero(buffer.touched)) for buffer in self.buffers if buffer.touched is not None)
+            * _SECTOR
+        )

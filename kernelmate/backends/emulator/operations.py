@@ -1,0 +1,220 @@
+"""What a decoded instruction does, independent of lanes, buffers and launch.
+
+Decoding gives one of these per instruction; binding them to the registers of a batch makes them executable, and a
+compiler may translate them instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.program import Address, Operand
+
+Typed = tuple[Operand, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Registers from registers, each lane by itself.
+
+    `function` takes one array per source and gives the result, or a tuple of them. Where `ufunc` is set it is that
+    ufunc, whose output has the result's type.
+    """
+
+    results: tuple[Typed, ...]
+    sources: tuple[Typed, ...]
+    function: Callable[..., Any]
+    ufunc: np.ufunc | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`results` get consecutive elements of type `kind` from `address`."""
+
+    space: str
+    kind: str
+    results: tuple[Operand, ...]
+    address: Address
+    synchronizing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Consecutive elements of type `kind` to `address`."""
+
+    space: str
+    kind: str
+    sources: tuple[Operand, ...]
+    address: Address
+    synchronizing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Read, combine, write as one step per lane. `result` None for `red`; `swap` is the third operand of `cas`."""
+
+    space: str
+    action: str
+    kind: str
+    result: Operand | None
+    address: Address
+    value: Operand
+    swap: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """`shfl.sync`: `mode` is up, down, bfly or idx."""
+
+    mode: str
+    result: Operand
+    predicate: Operand | None
+    value: Operand
+    lane: Operand
+    clamp: Operand
+    mask: Operand | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """`vote.sync`: `mode` is all, any, uni or ballot."""
+
+    mode: str
+    result: Operand
+    source: Operand
+    mask: Operand | None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`match.any.sync` and `match.all.sync`."""
+
+    mode: str
+    kind: str
+    result: Operand
+    predicate: Operand | None
+    value: Operand
+    mask: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class WarpReduce:
+    """`redux.sync`."""
+
+    action: str
+    kind: str
+    result: Operand
+    value: Operand
+    mask: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class WarpBarrier:
+    """`bar.warp.sync`."""
+
+    mask: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveMask:
+    """`activemask`."""
+
+    result: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """`bar` and `barrier` of a block. `mode` is sync, arrive, or the reduction `popc`, `and`, `or`."""
+
+    mode: str
+    number: Operand
+    count: Operand | None
+    result: Operand | None = None
+    source: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Jump to the instruction with this index."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTable:
+    """`brx.idx`: jump to one of several."""
+
+    targets: tuple[int, ...]
+    index: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The thread ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """The launch ends with an error."""
+
+    reason: str = "the kernel executed trap"
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """`__assertfail`: `variables` are the parameter variables that hold message, file, line, function, size."""
+
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """`vprintf`: `format` and `values` are the parameter variables that hold the two pointers."""
+
+    format: str
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """A special register that changes while the kernel runs."""
+
+    result: Typed
+    register: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No effect on results: fences, prefetches, hints."""
+
+    fence: bool = False
+
+
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, WarpBarrier)
+"""Those that wait for the lanes of their mask."""
+
+Operation = (
+    Compute
+    | Load
+    | Store
+    | Atomic
+    | Shuffle
+    | Vote
+    | Match
+    | WarpReduce
+    | WarpBarrier
+    | ActiveMask
+    | Barrier
+    | Branch
+    | BranchTable
+    | Exit
+    | Trap
+    | Assert
+    | Print
+    | ReadClock
+    | Nothing
+)

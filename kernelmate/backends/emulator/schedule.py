@@ -1,0 +1,416 @@
+"""Runs the threads of a batch: which lanes go on when, until all have ended.
+
+Lanes at the same basic block run together. The block that comes first in program order goes first, so that lanes that
+took different ways meet again where the ways join; a group that takes very many backward branches lets others go first,
+so that a thread that waits for another one's store gets it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
+from kernelmate.backends.emulator.counters import BranchCounter
+from kernelmate.backends.emulator.decode import Block, Decoded
+from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.lanes import Group, compact
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
+from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.progress import Progress
+from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varying, spread
+from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.warp import Gathering
+
+_STEPS_LOOKED_AT = 64
+
+
+class Overrun(Exception):
+    """The launch has taken more instructions than its total limit."""
+
+
+@dataclass(slots=True)
+class BoundBlock:
+    """A basic block ready to run.
+
+    Attributes:
+        operations: all but the last where that directs control.
+        steps: instructions in it, for limits and counts.
+        end: what ends it, or None where it falls through; `index` is the table index of a `brx.idx`.
+        guard: predicate of `end`.
+        targets: block numbers that `end` may lead to.
+        gathering: lanes to wait for before its first operation.
+    """
+
+    block: Block
+    operations: list[Bound]
+    steps: int
+    end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
+    guard: Varying | None = None
+    targets: tuple[int, ...] = ()
+    index: Value | None = None
+    position: Position | None = None
+    gathering: Gathering | None = None
+
+
+@dataclass(slots=True)
+class Limits:
+    """Instructions one thread may take, and all threads together."""
+
+    steps: int
+    total: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was executed: entries per block in threads, thread-instructions, the most that one thread can have taken."""
+
+    entered: Array
+    instructions: int = 0
+    longest: int = 0
+    branches: BranchCounter | None = field(default=None)
+
+
+class Scheduler:
+    """Runs batches of one launch."""
+
+    def __init__(
+        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: Limits, tally: Tally
+    ) -> None:
+        self.machine = machine
+        self.blocks = blocks
+        self.limits = limits
+        self.tally = tally
+        self.progress = Progress(machine, decoded)
+        self._pending: dict[int, Array] = {}
+        self._yielded: set[int] = set()
+        self._waiting: dict[int, Array] = {}
+        self._excused = np.zeros(machine.lanes.count, bool)
+        self._any_excused = False
+        self._living = 0
+        self._per_block = np.zeros(machine.lanes.blocks, np.int64)
+        self._barriers = Barriers(machine, self._per_block, self._put)
+        self._issued = 0
+        self._steps: Array | None = None
+        self._countdown = _STEPS_LOOKED_AT
+
+    def run(self, lanes: Array) -> None:
+        """Run these lanes from the entry to their ends.
+
+        Raises:
+            Stop: something stopped the launch; it has been reported.
+            Overrun: the total limit was reached.
+        """
+        machine = self.machine
+        machine.live[:] = False
+        machine.live[lanes] = True
+        self._living = len(lanes)
+        self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
+        self._pending.clear()
+        self._yielded.clear()
+        self._waiting.clear()
+        self._barriers.reset()
+        self.progress.reset()
+        self._issued = 0
+        self._steps = None
+        late = machine.lanes.late[lanes]
+        for chosen, key in ((~late, 0), (late, len(self.blocks))):
+            if chosen.any():
+                self._put(key, lanes[chosen])
+        while True:
+            if self._pending:
+                key = self._next()
+                self._advance(key, self._pending.pop(key))
+            elif not self._unlock():
+                break
+        self.tally.longest = max(self.tally.longest, self._issued if self._steps is None else int(self._steps.max()))
+
+    # ---------------------------------------------------------------------------------------- choosing
+
+    def _put(self, key: int, lanes: Array) -> None:
+        there = self._pending.get(key)
+        if there is not None:
+            lanes = np.concatenate((there, lanes))
+            lanes.sort()
+        self._pending[key] = lanes
+
+    def _first(self) -> int | None:
+        """The group that comes first in program order, of those that have not just had a long turn."""
+        if not self._yielded:
+            return min(self._pending)
+        return min((key for key in self._pending if key not in self._yielded), default=None)
+
+    def _next(self) -> int:
+        key = self._first()
+        if key is None:
+            self._yielded.clear()
+            key = min(self._pending)
+        return key
+
+    def _masks(self, lanes: Array) -> tuple[Group | None, Group]:
+        if len(lanes) == self.machine.lanes.count:
+            return None, slice(0, len(lanes))
+        if len(lanes) == self._living:
+            return None, compact(lanes)
+        group = compact(lanes)
+        return group, group
+
+    # ------------------------------------------------------------------------------------------ running
+
+    def _advance(self, key: int, lanes: Array) -> None:
+        """Run a group until it ends, splits, waits, or another one comes first."""
+        base = key - key % len(self.blocks)
+        number = key - base
+        group, active = self._masks(lanes)
+        while True:
+            if self._pending:
+                here = base + number
+                first = self._first()
+                if first is not None and first < here:
+                    self._put(here, lanes)
+                    return
+                if here in self._pending:
+                    self._yielded.discard(here)
+                    lanes = np.concatenate((lanes, self._pending.pop(here)))
+                    lanes.sort()
+                    group, active = self._masks(lanes)
+            block = self.blocks[number]
+            if block.gathering is not None:
+                gathered = self._gather(block.gathering, base + number, lanes)
+                if not len(gathered):
+                    return
+                if len(gathered) != len(lanes):
+                    lanes = gathered
+                    group, active = self._masks(lanes)
+            self._account(block, number, lanes)
+            for operation in block.operations:
+                operation(group, active)
+            if block.end is None:
+                number += 1
+                continue
+            going = self._finish(block, base, number, lanes)
+            if going is None:
+                return
+            number, rest = going
+            if rest is not lanes:
+                lanes = rest
+                group, active = self._masks(lanes)
+
+    def _account(self, block: BoundBlock, number: int, lanes: Array) -> None:
+        steps = block.steps
+        tally = self.tally
+        tally.entered[number] += len(lanes)
+        tally.instructions += steps * len(lanes)
+        self._issued += steps
+        self.machine.ticks += steps
+        if tally.instructions > self.limits.total:
+            raise Overrun
+        if self._issued <= self.limits.steps:
+            return
+        # Only now can a single thread have reached its limit: from here on count each one.
+        if self._steps is None:
+            self._steps = np.zeros(self.machine.lanes.count, np.int64)
+        self._steps[lanes] += steps
+        self._countdown -= 1
+        if self._countdown <= 0:
+            self._countdown = _STEPS_LOOKED_AT
+            if int(self._steps[lanes].max()) > self.limits.steps:
+                self._report_hang(block, lanes, f"took over {self.limits.steps} instructions, the limit for one thread")
+
+    def _report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
+        self.machine.findings.report("hang", block.position, lanes, lambda: text)
+        raise Stop
+
+    # ----------------------------------------------------------------------------------------- block ends
+
+    def _finish(self, block: BoundBlock, base: int, number: int, lanes: Array) -> tuple[int, Array] | None:
+        """Where the group goes after the block's last step: the next block and its lanes, or None."""
+        taken, staying = self._split(block, lanes)
+        end = block.end
+        if isinstance(end, Branch):
+            return self._branch(block, base, number, taken, staying)
+        if not len(taken):
+            return number + 1, staying
+        if isinstance(end, Exit):
+            self._exit(taken)
+        elif isinstance(end, BoundBarrier):
+            if len(taken) == self._living and not self._pending and self._barriers.passes_whole(end):
+                self._pass_whole()
+                return number + 1, taken
+            if len(staying):
+                self._put(base + number + 1, staying)
+            self._barriers.arrive(end, base + number + 1, taken)
+            return None
+        elif isinstance(end, Trap):
+            self.machine.findings.report("trap", block.position, taken, lambda: end.reason)
+            raise Stop
+        else:
+            self._jump_table(block, base, taken)
+            if len(staying):
+                self._put(base + number + 1, staying)
+            return None
+        return (number + 1, staying) if len(staying) else None
+
+    @staticmethod
+    def _split(block: BoundBlock, lanes: Array) -> tuple[Array, Array]:
+        nobody = lanes[:0]
+        if block.guard is None:
+            return lanes, nobody
+        holds = block.guard.array.take(lanes)
+        if block.guard.negated:
+            holds = ~holds
+        count = int(np.count_nonzero(holds))
+        if count == len(lanes):
+            return lanes, nobody
+        if count == 0:
+            return nobody, lanes
+        return lanes[holds], lanes[~holds]
+
+    def _branch(
+        self, block: BoundBlock, base: int, number: int, taken: Array, staying: Array
+    ) -> tuple[int, Array] | None:
+        target = block.targets[0]
+        if not len(taken):
+            return number + 1, staying
+        if self.tally.branches is not None and len(staying):
+            self.tally.branches.split(taken, staying)
+        if target <= number and self.progress.turn_over(block.block.spins):
+            self._look_around(block, base, number, taken)
+            if len(staying):
+                self._put(base + number + 1, staying)
+            return None
+        if not len(staying):
+            return target, taken
+        self._put(base + target, taken)
+        self._put(base + number + 1, staying)
+        return None
+
+    def _look_around(self, block: BoundBlock, base: int, number: int, taken: Array) -> None:
+        """A long loop: let others go first, and see whether it can still end."""
+        key = base + block.targets[0]
+        others = [other for other in self._pending if other != key]
+        if self.progress.look(key, block.targets[0], number, taken) and all(map(self.progress.stuck, others)):
+            self._report_hang(block, taken, "loops for ever: nothing that the loop reads changes any more")
+        self._put(key, taken)
+        self._yielded.add(key)
+
+    def _jump_table(self, block: BoundBlock, base: int, lanes: Array) -> None:
+        assert block.index is not None
+        chosen = spread(block.index, lanes, len(lanes)).astype(np.int64)
+        for entry in np.unique(chosen):
+            if entry >= len(block.targets):
+                self.machine.findings.report(
+                    "trap", block.position, lanes, lambda: "an indexed branch leaves its table"
+                )
+                raise Stop
+            self._put(base + block.targets[int(entry)], lanes[chosen == entry])
+
+    def _exit(self, lanes: Array) -> None:
+        machine = self.machine
+        machine.live[lanes] = False
+        machine.changes += 1
+        self._living -= len(lanes)
+        np.subtract.at(self._per_block, machine.lanes.slot[lanes], 1)
+        if self._barriers:
+            self._barriers.recheck()
+        if self._waiting:
+            self._recheck_waiting()
+
+    def _pass_whole(self) -> None:
+        self.machine.pass_barrier(self._per_block > 0)
+
+    # -------------------------------------------------------------------------------------- warp operations
+
+    def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
+        """Those lanes whose warps are complete; the others are set aside until the missing ones come or end."""
+        if len(lanes) == self._living and not self._any_excused:
+            return lanes
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            lanes = np.concatenate((lanes, waiting))
+            lanes.sort()
+        missing = gathering.missing(lanes)
+        if self._any_excused:
+            missing &= ~self._excused[lanes]
+            self._excused[lanes] = False
+            self._any_excused = bool(self._excused.any())
+        if missing.any():
+            self._waiting[key] = lanes[missing]
+            lanes = lanes[~missing]
+        if len(lanes):
+            outside = gathering.outside(lanes)
+            if outside.any():
+                self.machine.findings.report(
+                    "shuffle-mask",
+                    gathering.position,
+                    lanes[outside],
+                    lambda: "executes a warp operation whose mask does not name the thread itself",
+                )
+        return lanes
+
+    def _recheck_waiting(self) -> bool:
+        """Resume waiting lanes whose warps became complete because others ended."""
+        moved = False
+        for key, lanes in list(self._waiting.items()):
+            missing = self._gathering_at(key).missing(lanes)
+            if missing.all():
+                continue
+            del self._waiting[key]
+            self._put(key, lanes)
+            moved = True
+        return moved
+
+    def _gathering_at(self, key: int) -> Gathering:
+        gathering = self.blocks[key % len(self.blocks)].gathering
+        assert gathering is not None
+        return gathering
+
+    def _unlock(self) -> bool:
+        """Nobody can go on: find out why, report it, and let go who can. False when all have ended."""
+        if self._waiting:
+            if self._recheck_waiting() or self._meet_elsewhere():
+                return True
+            for key, lanes in list(self._waiting.items()):
+                self.machine.findings.report(
+                    "shuffle-mask",
+                    self._gathering_at(key).position,
+                    lanes,
+                    lambda: "waits in a warp operation for lanes of its mask that never come to it",
+                )
+                self._excuse(key, lanes)
+            self._waiting.clear()
+            return True
+        if self._barriers:
+            self._barriers.report_deadlock()
+            raise Stop
+        return False
+
+    def _meet_elsewhere(self) -> bool:
+        """Lanes of a warp may wait at different instructions of the same kind: together they are complete."""
+        if len(self._waiting) < 2:
+            return False
+        everyone = np.sort(np.concatenate(list(self._waiting.values())))
+        moved = False
+        for key, lanes in list(self._waiting.items()):
+            gathering = self._gathering_at(key)
+            if not gathering.is_barrier:
+                continue
+            complete = ~gathering.missing(everyone)[np.searchsorted(everyone, lanes)]
+            if complete.any():
+                self._excuse(key, lanes[complete])
+                moved = True
+                if complete.all():
+                    del self._waiting[key]
+                else:
+                    self._waiting[key] = lanes[~complete]
+        return moved
+
+    def _excuse(self, key: int, lanes: Array) -> None:
+        self._excused[lanes] = True
+        self._any_excused = True
+        self._put(key, lanes)
+
+
+__all__ = ["BoundBlock", "Constant", "Limits", "Overrun", "Scheduler", "Tally"]

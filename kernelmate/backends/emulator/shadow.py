@@ -1,0 +1,243 @@
+"""Finds 32-bit index arithmetic that wraps on its way to an address.
+
+Beside every register on the way from integers to the address of an access stands, in 64 bits, the value it would have if
+nothing ever wrapped. Where an access's address differs from its shadow, some step has wrapped. Only sums, products, shifts
+and extensions carry a shadow: masks, remainders, shifts to the right and the like are how hashes and random numbers mean
+to wrap, and start anew from the register itself. What intervals prove not to wrap is not followed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.decode import Decoded, Step, registers_in, results_of
+from kernelmate.backends.emulator.intervals import Interval, intervals_of, wraps
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Store
+from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register
+from kernelmate.backends.emulator.registers import Bound, Constant, values_of
+from kernelmate.backends.emulator.types import SIZES, Array
+
+_LINEAR: dict[str, Callable[..., Array]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "mad": lambda a, b, c: a * b + c,
+    "shl": lambda a, b: a << b,
+    "neg": lambda a: -a,
+    "mov": lambda a: a,
+    "cvt": lambda a: a,
+    "cvta": lambda a: a,
+    "or": lambda a, b: a | b,
+}
+_INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u16", "b16"})
+
+
+def is_linear(step: Step) -> bool:
+    """Whether the step carries a shadow from its sources to its result."""
+    operation = step.operation
+    if not isinstance(operation, Compute) or len(operation.results) != 1:
+        return False
+    parts = step.opcode.split(".")
+    if parts[0] not in _LINEAR or any(part in {"hi", "sat", "cc", "pred"} for part in parts):
+        return False
+    kinds = {kind for _, kind in operation.results} | {kind for _, kind in operation.sources}
+    if not kinds <= _INTEGER_KINDS or not isinstance(operation.results[0][0], Register):
+        return False
+    if parts[0] == "shl" and not isinstance(operation.sources[1][0], Immediate):
+        return False
+    if parts[0] == "cvt":
+        # A conversion to fewer bits is meant to cut.
+        return SIZES[operation.results[0][1]] >= SIZES[operation.sources[0][1]]
+    return True
+
+
+def address_registers(decoded: Decoded) -> list[str]:
+    """Registers that hold addresses of global or generic accesses."""
+    names: dict[str, None] = {}
+    for step in decoded.steps:
+        operation = step.operation
+        if isinstance(operation, Load | Store | Atomic) and operation.space in {"global", "generic"}:
+            base = operation.address.base
+            if isinstance(base, Register):
+                names[base.name] = None
+    return list(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Every linear definition on the way to an address: steps by the register they write."""
+
+    definitions: Mapping[str, tuple[int, ...]]
+    linear: frozenset[str]
+
+
+def slice_of(decoded: Decoded) -> Slice:
+    """The backward slice of all addresses through linear steps."""
+    definitions: dict[str, list[int]] = {}
+    for number, step in enumerate(decoded.steps):
+        for name in results_of(step.operation):
+            definitions.setdefault(name, []).append(number)
+    linear: set[str] = set()
+    queue = address_registers(decoded)
+    seen = set(queue)
+    while queue:
+        name = queue.pop()
+        for number in definitions.get(name, ()):
+            step = decoded.steps[number]
+            if not is_linear(step):
+                continue
+            linear.add(name)
+            assert isinstance(step.operation, Compute)
+            for operand, _ in step.operation.sources:
+                for source in registers_in(operand):
+                    if source not in seen:
+                        seen.add(source)
+                        queue.append(source)
+    return Slice({name: tuple(numbers) for name, numbers in definitions.items() if name in linear}, frozenset(linear))
+
+
+class Shadows:
+    """The shadows of one launch."""
+
+    def __init__(self, decoded: Decoded, machine: Machine, found: Slice) -> None:
+        self._machine = machine
+        self._slice = found
+        self._intervals = intervals_of(decoded, machine)
+        self._arrays: dict[str, Array] = {}
+        for name in self._followed(decoded):
+            self._arrays[name] = np.zeros(machine.lanes.count, np.int64)
+
+    def _followed(self, decoded: Decoded) -> set[str]:
+        """Registers that may hold what has wrapped: those that may wrap, and what is computed from them."""
+        constants = self._machine.registers.constants
+        followed: set[str] = set()
+        changed = True
+        while changed:
+            changed = False
+            for name, numbers in self._slice.definitions.items():
+                if name in followed or name in constants:
+                    continue
+                steps = [decoded.steps[number] for number in numbers]
+                if any(self._matters(step, followed) for step in steps if is_linear(step)):
+                    followed.add(name)
+                    changed = True
+        return followed
+
+    def _matters(self, step: Step, followed: set[str]) -> bool:
+        operation = step.operation
+        assert isinstance(operation, Compute)
+        sources = {name for operand, _ in operation.sources for name in registers_in(operand)}
+        return bool(sources & followed) or wraps(step, self._intervals)
+
+    def __bool__(self) -> bool:
+        return bool(self._arrays)
+
+    def follow(self, step: Step, bound: Bound) -> Bound:
+        """`bound` with its shadow update before it."""
+        names = [name for name in results_of(step.operation) if name in self._arrays]
+        if not names:
+            return bound
+        if not is_linear(step):
+            return self._anew(names, bound)
+        operation = step.operation
+        assert isinstance(operation, Compute)
+        target = self._arrays[names[0]]
+        function = _LINEAR[step.opcode.split(".")[0]]
+        widens = _extends_unsigned(step, operation)
+        sources = [
+            self._source(operand, kind, index in widens) for index, (operand, kind) in enumerate(operation.sources)
+        ]
+
+        def run(group: Group | None, active: Group) -> None:
+            target[... if group is None else group] = function(*[source(group) for source in sources])
+            bound(group, active)
+
+        return run
+
+    def _anew(self, names: list[str], bound: Bound) -> Bound:
+        """A step that starts anew: the shadow is the register, signed."""
+        registers = self._machine.registers
+        pairs = []
+        for name in names:
+            storage = registers.storage(name)
+            pairs.append((self._arrays[name], storage.view(np.dtype(f"i{storage.itemsize}"))))
+
+        def run(group: Group | None, active: Group) -> None:
+            bound(group, active)
+            where = ... if group is None else group
+            for shadow, register in pairs:
+                shadow[where] = register[where]
+
+        return run
+
+    def _source(self, operand: Operand, kind: str, unsigned: bool) -> Callable[[Group | None], Any]:
+        """The 64-bit value of a source: its shadow, or the register itself as a signed number."""
+        registers = self._machine.registers
+        signed = f"s{8 * SIZES[kind]}"
+        value = registers.read(operand, signed)
+        if not isinstance(operand, Register) or operand.name not in self._arrays:
+            if unsigned:
+                value = registers.read(operand, "u" + signed[1:])
+            if isinstance(value, Constant):
+                fixed = np.int64(int(value.value))
+                return lambda group: fixed
+            return lambda group: values_of(value, group).astype(np.int64)
+        shadow = self._arrays[operand.name]
+        if not unsigned:
+            return lambda group: shadow if group is None else shadow[group]
+        actual = registers.read(operand, "u" + signed[1:])
+
+        def extended(group: Group | None) -> Array:
+            ideal = shadow if group is None else shadow[group]
+            # PTX does not tell signed from unsigned sums: a small negative number is as good as the large positive one
+            # that the extension makes of it.
+            return np.where((ideal < 0) & (ideal >= -(2**31)), values_of(actual, group).astype(np.int64), ideal)
+
+        return extended
+
+    def check(self, address: Address, position: Position | None, bound: Bound) -> Bound:
+        """`bound`, an access, with its address compared to its shadow first."""
+        base = address.base
+        if not isinstance(base, Register) or base.name not in self._arrays:
+            return bound
+        machine = self._machine
+        shadow = self._arrays[base.name]
+        register = machine.registers.storage(base.name).view(np.int64)
+
+        def run(group: Group | None, active: Group) -> None:
+            differs = register[active] != shadow[active]
+            if differs.any():
+                lanes = machine.lanes_of(active)[differs]
+                off = int(shadow[lanes[0]]) - int(register[lanes[0]])
+                machine.findings.report(
+                    "index-overflow",
+                    position,
+                    lanes,
+                    lambda: (
+                        f"computes an index in 32 bits that wraps: the address is {abs(off)} bytes "
+                        f"{'below' if off > 0 else 'above'} where the index means to go; compute it in 64 bits"
+                    ),
+                )
+            bound(group, active)
+
+        return run
+
+
+def _extends_unsigned(step: Step, operation: Compute) -> frozenset[int]:
+    """Which sources the step extends from unsigned 32 bits."""
+    parts = step.opcode.split(".")
+    result = operation.results[0][1]
+    if parts[0] == "cvt" and SIZES[result] > SIZES[operation.sources[0][1]] and parts[-1].startswith("u"):
+        return frozenset({0})
+    if "wide" in parts and parts[-1].startswith("u"):
+        return frozenset({0, 1})
+    return frozenset()
+
+
+__all__ = ["Interval", "Shadows", "Slice", "slice_of"]

@@ -1,0 +1,87 @@
+"""Special registers: what each lane reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernelmate.backends.emulator.instructions.moves import CLOCKS
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.types import Array
+
+_AXES = {"x": 0, "y": 1, "z": 2}
+_FIXED: dict[str, int] = {
+    "%gridid": 0,
+    "%smid": 0,
+    "%nwarpid": 64,
+    "%is_explicit_cluster": 0,
+    "%current_graph_exec": 0,
+    "%cluster_ctarank": 0,
+    "%cluster_nctarank": 1,
+    "%aggr_smem_size": 0,
+    "%reserved_smem_offset_begin": 0,
+}
+_LANE_MASKS: dict[str, Callable[[Array], Array]] = {
+    "%lanemask_eq": lambda lane: np.uint64(1) << lane,
+    "%lanemask_lt": lambda lane: (np.uint64(1) << lane) - np.uint64(1),
+    "%lanemask_le": lambda lane: (np.uint64(2) << lane) - np.uint64(1),
+    "%lanemask_gt": lambda lane: ~((np.uint64(2) << lane) - np.uint64(1)),
+    "%lanemask_ge": lambda lane: ~((np.uint64(1) << lane) - np.uint64(1)),
+}
+_VECTORS = frozenset(
+    {"%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid"}
+)
+_LAUNCH = frozenset({"%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%total_smem_size", "%envreg1", "%envreg2"})
+
+
+def is_known(name: str) -> bool:
+    """Whether the emulator has the register."""
+    base, _, axis = name.partition(".")
+    if axis:
+        return base in _VECTORS and axis in _AXES
+    return name in _FIXED or name in _LANE_MASKS or name in _LAUNCH or name in CLOCKS or name.startswith("%envreg")
+
+
+class Specials:
+    """The special registers of one launch: arrays over the lanes where lanes differ, else numbers.
+
+    `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative.
+    """
+
+    def __init__(self, lanes: Lanes, sms: int, shared_bytes: int, dynamic_bytes: int, workspace: int) -> None:
+        self._lanes = lanes
+        self._numbers = {
+            **_FIXED,
+            "%nsmid": sms,
+            "%dynamic_smem_size": dynamic_bytes,
+            "%total_smem_size": shared_bytes,
+            "%envreg1": workspace >> 32,
+            "%envreg2": workspace & 0xFFFFFFFF,
+        }
+
+    def read(self, name: str) -> Array | int:
+        """What the lanes read from a register."""
+        base, _, axis = name.partition(".")
+        lanes = self._lanes
+        if axis:
+            return self._vector(base, _AXES[axis])
+        if name in _LANE_MASKS:
+            return _LANE_MASKS[name](lanes.lane.astype(np.uint64)).astype(np.uint32)
+        if name == "%laneid":
+            return lanes.lane
+        if name == "%warpid":
+            return (lanes.thread >> 5).astype(np.uint32)
+        return self._numbers.get(name, 0)
+
+    def _vector(self, base: str, axis: int) -> Array | int:
+        lanes = self._lanes
+        if base == "%tid":
+            return lanes.thread_index[axis] if lanes.block_shape[axis] > 1 else 0
+        if base in {"%ctaid", "%clusterid"}:
+            return lanes.block_index[axis] if lanes.grid_shape[axis] > 1 else 0
+        if base == "%ntid":
+            return lanes.block_shape[axis]
+        if base in {"%nctaid", "%nclusterid"}:
+            return lanes.grid_shape[axis]
+        return 1 if base == "%cluster_nctaid" else 0

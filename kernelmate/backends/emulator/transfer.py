@@ -1,0 +1,158 @@
+"""Binds loads and stores to registers and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.access import GenericPort, GlobalPort, ParameterPort, Port, WindowPort
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.operations import Atomic, Load, Store
+from kernelmate.backends.emulator.program import Address, Register, Symbol
+from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varying, spread, values_of
+from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
+
+_NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
+CALL_PARAMETERS = 1 << 30
+"""Where call parameters begin among parameter addresses; the kernel's own are below."""
+
+
+def element_dtype(kind: str) -> np.dtype[Any]:
+    """What memory holds of a type: bits, signed where a load extends them."""
+    return (SIGNED if is_signed(kind) else UNSIGNED)[SIZES[kind]]
+
+
+class Addressing:
+    """Where an instruction's addresses come from: a base per lane or for all, and the port of its space."""
+
+    def __init__(
+        self, machine: Machine, linked: Linked, site: Site, space: str, address: Address, dtype: np.dtype[Any]
+    ) -> None:
+        self.machine = machine
+        offset = address.offset
+        base: Value = Constant(np.uint64(0))
+        if isinstance(address.base, Symbol):
+            space, start = self._symbol(linked, space, address.base)
+            offset += start
+        elif isinstance(address.base, Register):
+            wide = machine.registers.width(address.base.name)
+            base = machine.registers.read(address.base, f"u{8 * wide}")
+        self.port = self._port(machine, site, space, offset, dtype)
+        self.base = base
+        self._scalar_base = isinstance(base, Constant) and isinstance(self.port, WindowPort)
+
+    def _symbol(self, linked: Linked, space: str, symbol: Symbol) -> tuple[str, int]:
+        if symbol.name in linked.local:
+            return "local", linked.local[symbol.name].offset
+        if symbol.name in linked.shared:
+            return "shared", linked.shared[symbol.name].offset
+        for buffer in self.machine.memory.buffers:
+            if buffer.name == symbol.name and not buffer.visible:
+                return "global", buffer.address
+        for placed in linked.parameters:
+            if placed.variable.name == symbol.name:
+                return "param", placed.offset
+        raise ValueError(f"no variable {symbol.name} in {space} memory")
+
+    @staticmethod
+    def _port(machine: Machine, site: Site, space: str, offset: int, dtype: np.dtype[Any]) -> Port:
+        if space in {"global", "const"}:
+            return GlobalPort(machine, site, offset, dtype)
+        if space == "shared":
+            return WindowPort(machine, site, offset, dtype, machine.shared)
+        if space == "local":
+            return WindowPort(machine, site, offset, dtype, machine.local)
+        if space == "param":
+            return ParameterPort(machine, site, offset, dtype)
+        return GenericPort(machine, site, offset, dtype)
+
+    def addresses(self, active: Group) -> Array:
+        """The base of each active lane; one number where the port takes that."""
+        base = self.base
+        if isinstance(base, Varying):
+            return base.array[active] if type(active) is slice else base.array.take(active)
+        if self._scalar_base:
+            return np.asarray(base.value)
+        return np.full(len(self.machine.lanes_of(active)), base.value)
+
+
+def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> Bound:
+    """A load as a function of the active lanes."""
+    dtype = element_dtype(operation.kind)
+    addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
+    kind = ("s" if dtype.kind == "i" else "b") + str(8 * dtype.itemsize)
+    targets = [machine.registers.target(operand, kind) for operand in operation.results]
+    poison = dtype.type(_NOT_A_NUMBER.get(operation.kind, 0))
+    port = addressing.port
+
+    def write(values: Array, active: Group) -> None:
+        if site.count == 1:
+            if targets[0] is not None:
+                targets[0][active] = values
+            return
+        for column, target in enumerate(targets):
+            if target is not None:
+                target[active] = values[:, column]
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        whole = False
+        gathered: Array | None = None
+
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            nonlocal whole, gathered
+            values = rows[elements] if type(elements) is slice else rows.take(elements, axis=0)
+            if type(positions) is slice:
+                whole = True
+                write(values, active)
+                return
+            if gathered is None:
+                gathered = np.full((len(machine.lanes_of(active)), *values.shape[1:]), poison)
+            gathered[positions] = values
+
+        port.visit(addressing.addresses(active), active, visit)
+        if not whole:
+            shape = (len(machine.lanes_of(active)),) if site.count == 1 else (len(machine.lanes_of(active)), site.count)
+            write(np.full(shape, poison) if gathered is None else gathered, active)
+
+    return run
+
+
+def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -> Bound:
+    """A store as a function of the active lanes."""
+    dtype = UNSIGNED[SIZES[operation.kind]]
+    addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
+    values = [machine.registers.read(operand, f"b{8 * dtype.itemsize}") for operand in operation.sources]
+    port = addressing.port
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        count = len(machine.lanes_of(active))
+        if site.count == 1:
+            data = spread(values[0], active, count)
+        else:
+            data = np.empty((count, site.count), dtype)
+            for column, value in enumerate(values):
+                data[:, column] = values_of(value, active)
+
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            rows[elements] = data[positions]
+
+        port.visit(addressing.addresses(active), active, visit, data)
+
+    return run
+
+
+def site_of(operation: Load | Store | Atomic, number: int, position: Any) -> Site:
+    """What the ports need to know of a memory instruction."""
+    size = SIZES[operation.kind]
+    if isinstance(operation, Load):
+        count = len(operation.results)
+        return Site(number, "load", size * count, count, position, synchronizing=operation.synchronizing)
+    if isinstance(operation, Store):
+        count = len(operation.sources)
+        return Site(number, "store", size * count, count, position, synchronizing=operation.synchronizing)
+    return Site(number, "atomic", size, 1, position, returns=operation.result is not None, synchronizing=True)

@@ -1,0 +1,223 @@
+"""Shuffles, votes, matches and reductions among the lanes of a warp that are active together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import ActiveMask, Match, Shuffle, Vote, WarpReduce
+from kernelmate.backends.emulator.program import Operand, Position
+from kernelmate.backends.emulator.registers import Bound, Constant, Varying, spread
+from kernelmate.backends.emulator.types import DTYPES, Array
+
+_REDUCE: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def warp_masks(machine: Machine, lanes: Array) -> Array:
+    """Per warp of the batch, the bits of the given lanes."""
+    bits = np.zeros(machine.lanes.count, bool)
+    bits[lanes] = True
+    return np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None) -> Bound:
+    """`shfl.sync` (PTX ISA, shfl: segments of a warp by the clamp operand)."""
+    registers = machine.registers
+    value = registers.read(operation.value, "b32")
+    operands = [registers.read(operand, "u32") for operand in (operation.lane, operation.clamp)]
+    target = registers.target(operation.result, "b32")
+    predicate = registers.target(operation.predicate, "pred") if operation.predicate else None
+    lane_of = machine.lanes.lane.astype(np.int64)
+    warp_start = machine.lanes.iota & ~31
+    whole = slice(0, machine.lanes.count)
+    fixed: tuple[Array, Array] | None = None
+    if all(isinstance(operand, Constant) for operand in operands):
+        numbers = [np.asarray(operand.value, np.int64) for operand in operands if isinstance(operand, Constant)]
+        fixed = _sources(operation.mode, lane_of, *numbers)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        own = lane_of[active]
+        if fixed is not None:
+            source, valid = fixed[0][active], fixed[1][active]
+        else:
+            lane, clamp = (spread(operand, active, len(lanes)).astype(np.int64) for operand in operands)
+            source, valid = _sources(operation.mode, own, lane, clamp)
+        from_lane = warp_start[active] + source
+        if len(lanes) != machine.lanes.count:
+            _check_sources(machine, lanes, from_lane, valid, position)
+        everything = spread(value, whole, machine.lanes.count)
+        result = everything.take(from_lane)
+        if predicate is not None:
+            predicate[active] = valid
+        if target is not None:
+            target[active] = result
+
+    return run
+
+
+def _sources(mode: str, own: Array, lane: Array, clamp: Array) -> tuple[Array, Array]:
+    """The lane that each lane reads from, and whether it is within its segment; itself where not."""
+    lane = lane & 31
+    bound, segment = clamp & 31, (clamp >> 8) & 31
+    highest = (own & segment) | (bound & ~segment)
+    lowest = own & segment
+    if mode == "up":
+        source = own - lane
+        valid = source >= highest
+    elif mode == "down":
+        source = own + lane
+        valid = source <= highest
+    elif mode == "bfly":
+        source = own ^ lane
+        valid = source <= highest
+    else:
+        source = lowest | (lane & ~segment)
+        valid = source <= highest
+    return np.where(valid, source, own), np.broadcast_to(valid, own.shape)
+
+
+def _check_sources(machine: Machine, lanes: Array, from_lane: Array, valid: Array, position: Position | None) -> None:
+    here = np.zeros(machine.lanes.count, bool)
+    here[lanes] = True
+    absent = ~here[from_lane] & valid
+    if absent.any():
+        missing = int(from_lane[absent][0])
+        machine.findings.report(
+            "shuffle-mask",
+            position,
+            lanes[absent],
+            lambda: f"a shuffle reads from lane {missing & 31} of its warp, which does not take part in it",
+        )
+
+
+def bind_vote(operation: Vote, machine: Machine) -> Bound:
+    """`vote.sync`."""
+    registers = machine.registers
+    source = registers.read(operation.source, "pred")
+    ballot = operation.mode == "ballot"
+    target = registers.target(operation.result, "b32" if ballot else "pred")
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        holds = spread(source, active, len(lanes))
+        yes = warp_masks(machine, lanes[holds])[lanes >> 5]
+        if ballot:
+            result: Any = yes
+        else:
+            everyone = warp_masks(machine, lanes)[lanes >> 5]
+            result = {"all": yes == everyone, "any": yes != 0, "uni": (yes == everyone) | (yes == 0)}[operation.mode]
+        if target is not None:
+            target[active] = result
+
+    return run
+
+
+def bind_active_mask(operation: ActiveMask, machine: Machine) -> Bound:
+    """`activemask`."""
+    target = machine.registers.target(operation.result, "b32")
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        if target is not None:
+            target[active] = warp_masks(machine, lanes)[lanes >> 5]
+
+    return run
+
+
+def bind_match(operation: Match, machine: Machine) -> Bound:
+    """`match.any.sync` and `match.all.sync`."""
+    registers = machine.registers
+    value = registers.read(operation.value, operation.kind)
+    target = registers.target(operation.result, "b32")
+    predicate = registers.target(operation.predicate, "pred") if operation.predicate else None
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        found = spread(value, active, len(lanes))
+        order = np.lexsort((found, lanes >> 5))
+        warp, key = (lanes >> 5)[order], found[order]
+        first = np.ones(len(lanes), bool)
+        first[1:] = (warp[1:] != warp[:-1]) | (key[1:] != key[:-1])
+        starts = np.flatnonzero(first)
+        bits = np.left_shift(np.uint32(1), (lanes & 31).astype(np.uint32))[order]
+        masks = np.bitwise_or.reduceat(bits, starts)
+        result = np.empty(len(lanes), np.uint32)
+        result[order] = masks[np.cumsum(first) - 1]
+        if operation.mode == "all":
+            agreed = result == warp_masks(machine, lanes)[lanes >> 5]
+            result = np.where(agreed, result, np.uint32(0))
+            if predicate is not None:
+                predicate[active] = agreed
+        if target is not None:
+            target[active] = result
+
+    return run
+
+
+def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
+    """`redux.sync`."""
+    registers = machine.registers
+    value = registers.read(operation.value, operation.kind)
+    target = registers.target(operation.result, operation.kind)
+    ufunc = _REDUCE[operation.action]
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        found = spread(value, active, len(lanes)).astype(DTYPES[operation.kind])
+        warp = lanes >> 5
+        first = np.ones(len(lanes), bool)
+        first[1:] = warp[1:] != warp[:-1]
+        totals = ufunc.reduceat(found, np.flatnonzero(first))
+        if target is not None:
+            target[active] = totals[np.cumsum(first) - 1].astype(DTYPES[operation.kind])
+
+    return run
+
+
+class Gathering:
+    """Whether the lanes that an operation's mask names have arrived. `is_barrier`: it exchanges no data."""
+
+    def __init__(
+        self, machine: Machine, mask: Operand | None, position: Position | None, *, is_barrier: bool = False
+    ) -> None:
+        self.is_barrier = is_barrier
+        self._machine = machine
+        self.position = position
+        self._mask = machine.registers.read(mask, "b32") if mask is not None else None
+
+    def missing(self, lanes: Array) -> Array:
+        """For each of the given lanes, whether its warp still waits for a living lane of its mask."""
+        if self._mask is None:
+            return np.zeros(len(lanes), bool)
+        present = warp_masks(self._machine, lanes)[lanes >> 5]
+        living = np.packbits(self._machine.live, bitorder="little").view(np.uint32)[lanes >> 5]
+        return np.asarray((self.masks(lanes) & living & ~present) != 0)
+
+    def masks(self, lanes: Array) -> Array:
+        """The mask operand of each lane."""
+        mask = self._mask
+        if isinstance(mask, Varying):
+            return mask.array.take(lanes)
+        return np.full(len(lanes), mask.value if mask is not None else 0, np.uint32)
+
+    def outside(self, lanes: Array) -> Array:
+        """For each lane, whether its own bit is not in its mask."""
+        if self._mask is None:
+            return np.zeros(len(lanes), bool)
+        return np.asarray((self.masks(lanes) >> (lanes & 31).astype(np.uint32)) & np.uint32(1) == 0)

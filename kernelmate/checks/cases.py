@@ -1,0 +1,294 @@
+"""One size: all its launches, each compared with what is right, and what the guards say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from kernelmate.backends.base import RunResult
+from kernelmate.checks.compare import Difference, compare
+from kernelmate.checks.guards import (
+    constant_output,
+    input_mutated,
+    nondeterminism,
+    stale_output,
+    stateful,
+    uninitialised_output,
+)
+from kernelmate.checks.kinds import Arrays, wide
+from kernelmate.checks.oracle import Answer, Oracle
+from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot, elements_of, inputs_for, plan
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
+from kernelmate.source import argument_shapes
+
+Origin = Literal["contract", "own"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One launch of the version under judgement.
+
+    Attributes:
+        answer: what it should have given; None where nothing says so.
+        differences: one per output; none where there is no answer or the launch did not end.
+        baseline_right: the baseline runs clean and right on the same launch; None without a baseline.
+        weight: what a mistake here is worth; None when it is not held against the version, since the baseline makes
+            mistakes here as well and the contract does not ask for this.
+    """
+
+    outcome: Outcome
+    answer: Answer | None
+    differences: tuple[Difference, ...]
+    baseline_right: bool | None
+    weight: Severity | None
+
+    @property
+    def right(self) -> bool | None:
+        """Within tolerance everywhere; None where there is nothing to compare with."""
+        if self.outcome.stopped:
+            return False
+        return all(d.right for d in self.differences) if self.answer is not None else None
+
+    @property
+    def plain(self) -> bool:
+        """Aligned and on ordinary inputs."""
+        return self.outcome.shot.plain
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a guard or the backend found at a launch of this size."""
+
+    code: str
+    severity: Severity
+    message: str
+    finding: Finding | None = None
+    buffer: str | None = None
+
+
+@dataclass(slots=True)
+class CaseRecord:
+    """Everything seen at one size.
+
+    Attributes:
+        seen: the launches that were made, in their order.
+        noted: what guards and the backend found.
+        degenerate: a cheap answer (zeros, the old contents, the answer to other inputs) would pass as right.
+        constant: the output that is the same for different inputs, and a sentence; judged over all sizes.
+        counted: the launch with counters, at listed sizes.
+        launched: False where the version cannot be launched or excludes the size itself.
+        unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
+    """
+
+    size: Size
+    origin: Origin
+    seen: list[Seen] = field(default_factory=list)
+    noted: list[Noted] = field(default_factory=list)
+    degenerate: bool = False
+    constant: tuple[str, str] | None = None
+    counted: RunResult | None = None
+    launched: bool = True
+    unsteady: bool = False
+
+    def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
+        """Keep what a guard found, once for each code."""
+        if found is not None and not any(code == noted.code for noted in self.noted):
+            self.noted.append(Noted(code, severity, found[1], buffer=found[0]))
+
+    @property
+    def judged(self) -> list[Seen]:
+        """Launches that this size's outcome stands on: those held against the version, else the ordinary ones."""
+        return [s for s in self.seen if s.weight == "error"] or [s for s in self.seen if s.plain]
+
+    @property
+    def correct(self) -> bool | None:
+        """Right at every launch that counts; None where nothing can be said."""
+        if not self.launched:
+            return False
+        rights = [one.right for one in self.judged]
+        if False in rights or self.constant is not None or any(n.severity == "error" for n in self.noted):
+            return False
+        return True if True in rights and not self.degenerate else None
+
+    @property
+    def baseline_correct(self) -> bool | None:
+        """The baseline is right on every ordinary launch; None without a baseline or a reference."""
+        known = [s.baseline_right for s in self.seen if s.plain and s.baseline_right is not None]
+        return all(known) if known else None
+
+    @property
+    def worst(self) -> Difference | None:
+        """The difference with the largest error over all launches that count."""
+        return max((d for one in self.judged for d in one.differences), key=lambda d: d.error, default=None)
+
+    @property
+    def first_wrong(self) -> FirstWrong | None:
+        """Where the worst launch is first wrong."""
+        worst = self.worst
+        return worst.first if worst is not None and not worst.right else None
+
+    def shot(self, inputs: int, poison: int) -> Seen | None:
+        """The ordinary launch of a set of inputs and a poison that ran to its end."""
+        return next(
+            (
+                s for s in self.seen
+                if s.plain and s.outcome.shot.inputs == inputs and s.outcome.shot.poison == poison
+                and not s.outcome.stopped
+            ),
+            None,
+        )  # fmt: skip
+
+
+class CaseJudge:
+    """Judges sizes one after another.
+
+    Args:
+        bench: the version under judgement.
+        oracle: knows what is right.
+        seed: of all inputs.
+        directory: where the contract's own files are read from.
+        compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
+    """
+
+    def __init__(self, bench: Bench, oracle: Oracle, seed: int, directory: Path, *, compared: bool) -> None:
+        self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
+        self._seed, self._directory, self._compared = seed, directory, compared
+
+    def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
+        """Make the case's launches, until one ends in an error.
+
+        Raises:
+            ReferenceFailed: the reference or the inputs function failed on ordinary inputs.
+        """
+        record = CaseRecord(size, origin)
+        elements = elements_of(argument_shapes(self.contract, size).values())
+        for index, shot in enumerate(plan(self.contract, elements, number, listed=origin == "contract")):
+            seen = self._launch(record, shot, count=index == 0 and origin == "contract")
+            if seen is None:
+                continue
+            record.seen.append(seen)
+            if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
+                break
+        self._guard(record)
+        return record
+
+    def _inputs(self, size: Size, shot: Shot) -> Arrays:
+        return inputs_for(self.contract, size, shot, self._seed, self._directory)
+
+    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
+        """One launch; None where neither the contract nor the reference says that it must work."""
+        size = record.size
+        try:
+            given = self._inputs(size, shot)
+            theirs = self.oracle.theirs(size, shot, given)
+            answer = self.oracle.answer(size, shot, given, theirs)
+        except ReferenceFailed:
+            if shot.plain:
+                raise
+            return None
+        if theirs is not None and shot.misalign and theirs.errors:
+            return None
+        outcome = self.bench.run(size, shot, given, count=count)
+        if count:
+            record.counted = outcome.result
+        if shot.misalign and not self._compared and outcome.errors:
+            return None
+        baseline_right = None if theirs is None else theirs.right if theirs.right is not None else not theirs.errors
+        weight = self._weight(record.origin, shot, baseline_right)
+        self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
+        if answer is None or outcome.stopped:
+            return Seen(outcome, answer, (), baseline_right, weight)
+        found = tuple(
+            compare(n, outcome.result.arrays[n], w, answer.allowed.error[n], answer.allowed.coarse[n])
+            for n, w in answer.want.items()
+        )
+        return Seen(outcome, answer, found, baseline_right, weight)
+
+    def _weight(self, origin: Origin, shot: Shot, baseline_right: bool | None) -> Severity | None:
+        if origin == "contract" and shot.plain:
+            return "error"
+        if self._compared:
+            return "error" if baseline_right else None
+        # What NaN and infinities become is often nobody's concern, and references differ from kernels there.
+        return "note" if shot.style.specials else "warning"
+
+    def _note_findings(
+        self, record: CaseRecord, outcome: Outcome, weight: Severity | None, theirs: frozenset[str]
+    ) -> None:
+        """Keep the backend's findings; an error that is not held against the version is at most a warning."""
+        for finding in outcome.result.findings:
+            if finding.severity == "error" and weight is None:
+                continue
+            severity = weight if finding.severity == "error" and weight is not None else finding.severity
+            both = " (the baseline does it too)" if finding.code in theirs else ""
+            record.noted.append(Noted(finding.code, severity, finding.message + both, finding))
+
+    def _guard(self, record: CaseRecord) -> None:
+        """Ask every guard that has something to look at, and note whether the case can tell right from cheap."""
+        contract = self.contract
+        for seen in record.seen:
+            if seen.weight is not None and not seen.outcome.stopped:
+                record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
+                record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
+        first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
+        if first is None or other is None:
+            return
+        record.degenerate = _is_degenerate(contract, first, other)
+        if first.weight is None:
+            return
+        wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
+        if wrong:
+            second = again or other
+            record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
+            record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
+            if not any(n.severity == "error" for n in record.noted):
+                found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
+                record.note("stateful", first.weight, found)
+        if again is not None:
+            self._note_order(record, first, again)
+
+    def _note_order(self, record: CaseRecord, first: Seen, again: Seen) -> None:
+        allowed = None if first.answer is None else first.answer.allowed.error
+        found = nondeterminism.find(self.contract, first.outcome, again.outcome, allowed)
+        if found is None:
+            return
+        name, message, beyond = found
+        record.unsteady = beyond and first.right is not again.right
+        assert first.weight is not None
+        severity = first.weight if record.unsteady or self.contract.deterministic else "warning"
+        if self.contract.deterministic:
+            message += "; the contract says `deterministic`"
+        if record.unsteady or first.right is not False:
+            record.note("nondeterministic", severity, (name, message))
+
+
+def _is_degenerate(contract: Contract, first: Seen, other: Seen) -> bool:
+    """Whether a zero output, an unchanged one, or the one for other inputs would pass as right."""
+    answer = first.answer
+    if answer is None or other.answer is None:
+        return False
+    arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
+    zero = all(compare(n, np.zeros_like(arrays[n]), w, allowed[n]).right for n, w in want.items())
+    outputs = [a for a in contract.args if a.direction in ("out", "inout")]
+    unchanged = all(
+        a.direction == "inout" and compare(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name]).right
+        for a in outputs
+    )
+    takes = any(a.direction in ("in", "inout") for a in contract.args)
+    return zero or unchanged or (takes and not any(True for _ in _apart(first, other)))
+
+
+def _apart(first: Seen, other: Seen) -> Iterator[str]:
+    """Outputs for which the two launches want answers that are further apart than the tolerance."""
+    if first.answer is None or other.answer is None:
+        return
+    for name, want in first.answer.want.items():
+        with np.errstate(all="ignore"):
+            gap = np.abs(wide(want).astype(np.complex128) - other.answer.want[name].astype(np.complex128))
+        if not bool((gap <= first.answer.allowed.error[name]).all()):
+            yield name

@@ -1,0 +1,124 @@
+"""Why wrong answers are wrong: one code for all sizes together, and a sentence with the clearest example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelmate.checks.cases import CaseRecord, Seen
+from kernelmate.checks.trials import elements_of
+from kernelmate.records import Contract, Severity, Size
+from kernelmate.source import argument_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A code, a sentence, and the output that it is about."""
+
+    code: str
+    message: str
+    buffer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    record: CaseRecord
+    seen: Seen
+
+
+def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> Cause | None:
+    """The cause of the wrong answers of one weight; None where there are none.
+
+    What is wrong on ordinary inputs decides; only where all of those are right do the others, size by size. A size at
+    which equal launches differ beyond the tolerance is not looked at: it has its own finding.
+
+    Args:
+        contract: of the judged version.
+        records: all sizes.
+        weight: of the launches to explain.
+    """
+    wrong = [
+        _Wrong(record, seen)
+        for record in records
+        if not record.unsteady
+        for seen in _telling(record)
+        if seen.weight == weight
+    ]
+    if not wrong:
+        return None
+    plain = [one for one in wrong if one.seen.plain]
+    code = _code_plain(contract, records, plain) if plain else _code_stress(wrong)
+    example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
+    return Cause(code, _sentence(code, example, plain or wrong, records), _argument(example))
+
+
+def _telling(record: CaseRecord) -> list[Seen]:
+    """Wrong answers of launches that ended: the ordinary ones where there are any, else the others."""
+    wrong = [seen for seen in record.seen if seen.right is False and not seen.outcome.stopped]
+    return [seen for seen in wrong if seen.plain] or wrong
+
+
+def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> str:
+    differences = [d for one in wrong for d in one.seen.differences if not d.right]
+    sizes = {id(one.record) for one in wrong}
+    right = [r for r in records if r.launched and not r.degenerate and id(r) not in sizes and _ran_right(r)]
+    if right and not all(d.not_finite for d in differences):
+        smallest = min(_elements(contract, one.record.size) for one in wrong)
+        larger_right = any(_elements(contract, record.size) > smallest for record in right)
+        if larger_right or not all(d.coarse for d in differences):
+            return "wrong-at-size"
+    if all(d.not_finite for d in differences):
+        return "nan-handling"
+    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+
+
+def _code_stress(wrong: Sequence[_Wrong]) -> str:
+    differences = [d for one in wrong for d in one.seen.differences if not d.right]
+    if any(d.not_finite for d in differences):
+        return "nan-handling"
+    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+
+
+def _ran_right(record: CaseRecord) -> bool:
+    plain = [s.right for s in record.seen if s.plain]
+    return bool(plain) and all(right is True for right in plain)
+
+
+def _elements(contract: Contract, size: Size) -> int:
+    return elements_of(argument_shapes(contract, size).values())
+
+
+def _finite_error(seen: Seen) -> float:
+    errors = [d.error for d in seen.differences if not d.right and math.isfinite(d.error)]
+    return max(errors, default=0.0)
+
+
+def _argument(one: _Wrong) -> str | None:
+    return next((d.argument for d in one.seen.differences if not d.right), None)
+
+
+def _sentence(code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]) -> str:
+    difference = next(d for d in example.seen.differences if not d.right)
+    text = f"at {size_text(example.record.size)}"
+    if not example.seen.plain:
+        text += f", on {example.seen.outcome.shot},"
+    if difference.first is not None:
+        first = difference.first
+        text += f" {first.argument}{list(first.index)} is {_value(first.got)} and should be {_value(first.want)}"
+    if math.isfinite(difference.error):
+        text += f", {difference.error:.3g} times the tolerance"
+    count, total = len({id(one.record) for one in wrong}), sum(1 for r in records if r.launched)
+    text += f"; {count} of {total} sizes are wrong"
+    if code == "precision-loss":
+        text += "; if narrower arithmetic is meant, say so with `accumulate` or `tolerance` in the contract"
+    return text
+
+
+def _value(value: float | None) -> str:
+    return "another complex number" if value is None else f"{value:.7g}"
+
+
+def size_text(size: Size) -> str:
+    """A size for people: `rows = 4, cols = 3`."""
+    return ", ".join(f"{name} = {value}" for name, value in size.items()) or "its only size"

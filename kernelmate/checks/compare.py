@@ -1,0 +1,92 @@
+"""Got against wanted: how far off, in tolerances, and where first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, is_inexact, wide
+from kernelmate.records import FirstWrong
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One output against what it should be.
+
+    Attributes:
+        error: the largest |got - want| over its tolerance; infinite where one is NaN or infinite and the other is not,
+            and where integers differ.
+        not_finite: some element is wrong because it is, or is not, NaN or infinite.
+        coarse: what is wrong is finite and off by no more than lost precision explains.
+        absolute: |got - want| per element, 0 where that is no number.
+    """
+
+    argument: str
+    error: float
+    first: FirstWrong | None
+    not_finite: bool
+    coarse: bool
+    absolute: Array
+
+    @property
+    def right(self) -> bool:
+        """Every element is within its tolerance."""
+        return self.error <= 1
+
+
+def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Array | None = None) -> Difference:
+    """Compare one output with the reference.
+
+    A wanted value that the output's dtype cannot hold is what that dtype makes of it: 70000 is infinite in float16.
+
+    Args:
+        argument: the output's name.
+        got: as the kernel left it.
+        want: the reference's answer, in float64 for floating outputs.
+        allowed: the largest error that passes, per element; integers must be equal whatever it says.
+        coarse: the largest error that lost precision explains, per element.
+    """
+    if got.size == 0:
+        return Difference(argument, 0.0, None, not_finite=False, coarse=False, absolute=np.zeros(got.shape))
+    if not is_inexact(got.dtype):
+        return _exact(argument, got, want)
+    with np.errstate(all="ignore"):
+        there, rounded = wide(got), wide(want.astype(got.dtype))
+        absolute = np.abs(there - want)
+        same = (there == want) | (there == rounded) | (np.isnan(there) & np.isnan(want))
+        comparable = np.isfinite(there) & np.isfinite(want) & (allowed > 0)
+        ratio = np.divide(absolute, allowed, out=np.full(got.shape, np.inf), where=comparable)
+    ratio[same] = 0.0
+    wrong = ratio > 1
+    finite = np.isfinite(there) & np.isfinite(rounded)
+    return Difference(
+        argument,
+        float(ratio.max()),
+        _first(argument, wrong, want, there),
+        not_finite=bool((wrong & ~finite).any()),
+        coarse=coarse is not None and bool(wrong.any() and (finite & (absolute <= coarse))[wrong].all()),
+        absolute=np.where(np.isfinite(absolute), absolute, 0.0),
+    )
+
+
+def _exact(argument: str, got: Array, want: Array) -> Difference:
+    with np.errstate(all="ignore"):
+        wrong = got != (want.astype(got.dtype) if want.dtype.kind in "iub" else want)
+        absolute = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    error = float(np.inf) if wrong.any() else 0.0
+    return Difference(
+        argument, error, _first(argument, wrong, want, got), not_finite=False, coarse=False, absolute=absolute
+    )
+
+
+def _first(argument: str, wrong: Array, want: Array, got: Array) -> FirstWrong | None:
+    if not wrong.any():
+        return None
+    index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    return FirstWrong(argument, tuple(int(i) for i in index), _number(want[index]), _number(got[index]))
+
+
+def _number(value: np.generic) -> float | None:
+    """The element for people; None for complex ones, which have no place in one number."""
+    return None if np.iscomplexobj(value) else float(value)

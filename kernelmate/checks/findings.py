@@ -1,0 +1,69 @@
+"""Findings of a verdict: one for each cause, and of several that fit the first of the list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kernelmate.records import Finding, Unit
+
+CODES = (
+    "forbidden-source", "compile-error", "unsupported-instruction", "launch-failure", "hang", "trap", "worker-crash",
+    "out-of-memory", "output-flood", "illegal-address", "out-of-bounds-write", "out-of-bounds-read",
+    "misaligned-access", "index-overflow", "shared-race", "global-race", "divergent-barrier", "shuffle-mask",
+    "uninitialised-shared", "uninitialised-local", "uninitialised-global", "input-mutated", "stateful", "aliasing",
+    "stale-output", "constant-output", "wrong-at-size", "nan-handling", "precision-loss", "wrong-values",
+    "nondeterministic", "sub-physical-time", "suspicious-speedup",
+)  # fmt: skip
+"""Every code there is; where several fit one cause, the first of them wins. Codes are added, never renamed."""
+
+VALUE_CODES = frozenset(CODES[CODES.index("stateful") : CODES.index("nondeterministic") + 1])
+"""Codes that say that the answer is wrong: what another error already explains."""
+
+
+SAME_CAUSE = (
+    frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access"}),
+    frozenset(
+        {"shared-race", "global-race", "divergent-barrier", "shuffle-mask", "uninitialised-shared",
+         "uninitialised-local", "uninitialised-global"}
+    ),
+)  # fmt: skip
+"""Codes that one mistake sets off together: at one buffer, or one line, only the first of the list is told."""
+
+_SEVERITIES = ("error", "warning", "note")
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then in the order of `CODES`; one finding for each cause.
+
+    The same code at the same line and buffer is told once. Wrong answers are told once for each severity, and not at
+    all where an error at an access, a race or a change of the inputs explains them.
+    """
+    kept: list[Finding] = []
+    for finding in sorted(findings, key=_rank):
+        if not any(_explains(other, finding) for other in kept):
+            kept.append(finding)
+    return tuple(kept)
+
+
+def _rank(finding: Finding) -> tuple[int, int]:
+    return _SEVERITIES.index(finding.severity), CODES.index(finding.code)
+
+
+def _explains(first: Finding, finding: Finding) -> bool:
+    """Whether `first`, which ranks before it, has the same cause."""
+    if finding.code in VALUE_CODES:
+        alike = first.code == finding.code or finding.code != "nondeterministic"
+        return first.severity == "error" or (first.severity == finding.severity and first.code in VALUE_CODES and alike)
+    same_place = first.line == finding.line or (first.buffer is not None and first.buffer == finding.buffer)
+    if first.code == finding.code:
+        return first.line == finding.line and first.buffer == finding.buffer
+    return same_place and any({first.code, finding.code} <= family for family in SAME_CAUSE)
+
+
+def placed(finding: Finding, unit: Unit) -> Finding:
+    """A backend's finding with its position in the user's file."""
+    if finding.line is None:
+        return replace(finding, file=unit.path)
+    line, column = unit.locate(finding.line, finding.column)
+    return replace(finding, file=unit.path, line=line, column=column)

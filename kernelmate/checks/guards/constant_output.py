@@ -1,0 +1,22 @@
+"""An answer that is the same whatever the inputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelmate.checks.trials import Outcome
+
+
+def find(first: Outcome, other: Outcome, apart: Iterable[str]) -> tuple[str, str] | None:
+    """The output that is the same in both launches, and a sentence.
+
+    Args:
+        first: one launch.
+        other: a launch with other inputs.
+        apart: outputs whose right answers to the two inputs differ.
+    """
+    for name in apart:
+        one, two = first.result.arrays[name], other.result.arrays[name]
+        if one.size and one.tobytes() == two.tobytes():
+            return name, f"{name} is the same for different inputs; the right answers differ"
+    return None

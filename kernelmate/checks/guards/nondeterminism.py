@@ -1,0 +1,39 @@
+"""Equal launches with different answers: the order in which blocks and warps run shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.checks.kinds import is_inexact, wide
+from kernelmate.checks.reference import Expected
+from kernelmate.checks.trials import Outcome, still_poisoned
+from kernelmate.records import Contract
+
+
+def find(contract: Contract, one: Outcome, two: Outcome, allowed: Expected | None) -> tuple[str, str, bool] | None:
+    """The output that differs, a sentence, and whether it differs beyond the tolerance.
+
+    Args:
+        contract: says what the outputs are.
+        one: a launch.
+        two: the same launch in another order, elsewhere in memory, over another poison.
+        allowed: the error that passes, per element of each output.
+    """
+    for argument in contract.args:
+        name = argument.name
+        if argument.direction not in ("out", "inout") or one.result.arrays[name].size == 0:
+            continue
+        first, second = one.result.arrays[name], two.result.arrays[name]
+        unwritten = still_poisoned(first, one.shot.poison) & still_poisoned(second, two.shot.poison)
+        with np.errstate(all="ignore"):
+            a, b = wide(first), wide(second)
+            if not is_inexact(first.dtype):
+                a, b = a.astype(np.float64), b.astype(np.float64)
+            same = (first == second) | ((a != a) & (b != b)) | unwritten
+            apart = np.where(same, 0.0, np.abs(a - b))
+        if same.all():
+            continue
+        beyond = not is_inexact(first.dtype) or allowed is None or not bool((apart <= 2 * allowed[name]).all())
+        largest = float(np.nanmax(np.where(np.isfinite(apart), apart, np.nan), initial=0.0))
+        return name, f"{name} differs by up to {largest:.3g} between equal launches in another order", beyond
+    return None

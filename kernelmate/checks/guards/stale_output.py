@@ -1,0 +1,27 @@
+"""Elements that must be written and are not: what was in memory before is passed off as the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.checks.trials import Outcome, still_poisoned
+from kernelmate.records import Contract
+
+
+def find(contract: Contract, first: Outcome, second: Outcome) -> tuple[str, str] | None:
+    """The output that is not all written, and a sentence; `second` ran over another poison."""
+    for argument in contract.args:
+        name = argument.name
+        if argument.direction == "out":
+            unwritten = still_poisoned(first.result.arrays[name], first.shot.poison) & still_poisoned(
+                second.result.arrays[name], second.shot.poison
+            )
+            if unwritten.any():
+                index = [int(i) for i in np.unravel_index(int(np.argmax(unwritten)), unwritten.shape)]
+                share = f"{int(unwritten.sum())} of {unwritten.size} elements are"
+                return name, f"{share} never written to {name}, the first at {index}"
+        elif argument.direction == "inout":
+            given, after = first.given[name], first.result.arrays[name]
+            if given.size and given.tobytes() == after.tobytes():
+                return name, f"{name} is left as it was"
+    return None

@@ -1,0 +1,18 @@
+"""An output that is read before it is written: right only as long as somebody has left the right thing there."""
+
+from __future__ import annotations
+
+from kernelmate.checks.trials import Outcome
+from kernelmate.records import Contract
+
+
+def find(contract: Contract, outcome: Outcome) -> tuple[str, str] | None:
+    """The `out` argument whose old contents the launch loaded, and a sentence."""
+    for argument in contract.args:
+        if argument.direction == "out" and argument.name in outcome.result.reads:
+            name = argument.name
+            return (
+                name,
+                f"{name} is read before it is written; if its old contents matter, the contract must say `inout`",
+            )
+    return None

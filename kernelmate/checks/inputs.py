@@ -1,0 +1,229 @@
+"""Inputs that kernels are tried on: the contract's own distribution, else several, at several scales."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, limits
+from kernelmate.checks.userfiles import call_user, load_function
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Argument, Contract, Size
+from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """One way to draw what the contract leaves open.
+
+    Attributes:
+        name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, or `integers` (floats as in `normal`).
+        scale: what values are multiplied by.
+        specials: values planted at a few random places.
+        stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
+            else only said.
+    """
+
+    name: str
+    scale: float = 1.0
+    specials: tuple[float, ...] = ()
+    stress: bool = False
+
+    def __str__(self) -> str:
+        if self.specials:
+            return "NaN among the inputs" if np.isnan(self.specials[0]) else "infinities among the inputs"
+        if self.name in ("zeros", "denormals"):
+            return f"inputs that are all {self.name}"
+        if self.name == "integers":
+            return "integer inputs of either sign"
+        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "")
+
+
+NORMAL = Style("normal")
+UNIFORM = Style("uniform")
+STRESS_STYLES = (
+    Style("normal", 1e-3, stress=True),
+    Style("normal", 1e3, stress=True),
+    Style("zeros", stress=True),
+    Style("denormals", stress=True),
+    Style("normal", specials=(np.nan,), stress=True),
+    Style("normal", specials=(np.inf, -np.inf), stress=True),
+)
+WIDE_INTEGERS = Style("integers", stress=True)
+
+PLANTED_EVERY = 512
+"""One special value for so many elements: enough rows stay without any."""
+
+SMALL_INTEGERS = 8
+"""Undeclared integers are drawn below this and below every size, since they may be positions, counts or shifts."""
+
+
+def styles_of(contract: Contract) -> tuple[Style, ...]:
+    """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
+    free = [
+        numpy_dtype(a.dtype)
+        for a in contract.args
+        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
+    ]
+    floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
+    signed = any(dtype.kind == "i" and dtype.itemsize > 1 for dtype in free)
+    return (*floats, WIDE_INTEGERS) if signed else floats
+
+
+def draw(contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path) -> Arrays:
+    """Contents of all `in` and `inout` arrays, and zeros for `out` arrays, by argument.
+
+    Raises:
+        ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
+    """
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    shapes = argument_shapes(contract, size)
+    arguments = [a for a in contract.args if a.shape is not None]
+    if contract.inputs is not None:
+        return _made(contract, size, int(rng.integers(2**31)), shapes, directory)
+    return {a.name: _array(a, shapes[a.name], size, rng, style, directory) for a in arguments}
+
+
+def _array(
+    argument: Argument, shape: tuple[int, ...], size: Size, rng: np.random.Generator, style: Style, directory: Path
+) -> Array:
+    dtype = numpy_dtype(argument.dtype)
+    if argument.direction == "out":
+        return np.zeros(shape, dtype)
+    if argument.distribution is not None:
+        return _declared(argument, shape, size, rng, directory)
+    if not is_inexact(dtype):
+        return _integers(dtype, shape, size, rng, style)
+    if dtype.kind == "c":
+        return (_floats(dtype, shape, rng, style) + 1j * _floats(dtype, shape, rng, style)).astype(dtype)
+    return _floats(dtype, shape, rng, style)
+
+
+def _integers(
+    dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: np.random.Generator, style: Style
+) -> Array:
+    """Bytes over their whole range; wider integers small, unless the style asks for both signs."""
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.itemsize == 1:
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    if style.name == "integers" and dtype.kind == "i":
+        return rng.integers(-1000, 1001, shape).astype(dtype)
+    smallest = min((value for value in size.values() if value > 0), default=1)
+    return rng.integers(0, min(smallest, SMALL_INTEGERS), shape).astype(dtype)
+
+
+def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator, style: Style) -> Array:
+    if style.name == "zeros":
+        return np.zeros(shape, dtype)
+    bounds = limits(dtype)
+    if style.name == "denormals":
+        return np.asarray(rng.uniform(-1, 1, shape) * bounds.smallest_normal).astype(dtype)
+    values = rng.uniform(-1, 1, shape) if style.name == "uniform" else rng.standard_normal(shape)
+    # What a narrow type cannot hold becomes its largest value, not an infinity that nobody asked for.
+    values = np.clip(values * style.scale, -bounds.top, bounds.top)
+    if style.specials and values.size:
+        places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
+        values.reshape(-1)[places] = np.resize(style.specials, places.size)
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(dtype)
+
+
+def _declared(
+    argument: Argument, shape: tuple[int, ...], size: Size, rng: np.random.Generator, directory: Path
+) -> Array:
+    dtype = numpy_dtype(argument.dtype)
+    distribution = parse_distribution(argument.distribution or "")
+    if distribution.name == "file":
+        return _from_file(argument, shape, directory / (distribution.path or ""))
+    numbers = [evaluate(text, size) for text in distribution.arguments]
+    if distribution.name in ("zeros", "ones"):
+        return np.full(shape, distribution.name == "ones").astype(dtype)
+    values: Array
+    try:
+        if distribution.name == "integers":
+            values = rng.integers(int(numbers[0]), int(numbers[1]), shape) if np.prod(shape) else np.zeros(shape)
+        elif distribution.name == "uniform":
+            values = rng.uniform(numbers[0], numbers[1], shape)
+        else:
+            mean, deviation = numbers or (0.0, 1.0)
+            values = rng.normal(mean, deviation, shape)
+    except (ValueError, OverflowError) as error:
+        at = ", ".join(f"{name} = {value}" for name, value in size.items())
+        raise ReferenceFailed(
+            f"The distribution {argument.distribution!r} of {argument.name} cannot be drawn at {at}: {error}.",
+            hint="Change it, or leave such sizes out with `require`.",
+        ) from None
+    if is_float(dtype):
+        top = limits(dtype).top
+        values = np.clip(values, -top, top)
+    return np.asarray(values).astype(dtype)
+
+
+def _from_file(argument: Argument, shape: tuple[int, ...], path: Path) -> Array:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        array = loaded if isinstance(loaded, np.ndarray) else loaded[argument.name]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ReferenceFailed(
+            f"The contents of {argument.name} cannot be read: {error}.",
+            file=str(path),
+            hint=f"Save them with np.savez, under the name {argument.name!r}.",
+        ) from None
+    return _fitted(argument, array, shape, str(path))
+
+
+def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) -> Array:
+    try:
+        made = np.asarray(array)
+        fitted = np.ascontiguousarray(made.astype(numpy_dtype(argument.dtype)))
+    except (ValueError, TypeError) as error:
+        raise ReferenceFailed(
+            f"{where} gave no array of {argument.dtype} for {argument.name}: {error}.", hint="Return NumPy arrays."
+        ) from None
+    if made.shape != shape:
+        raise ReferenceFailed(
+            f"{argument.name} has shape {list(made.shape)} in {where}, and the contract says {list(shape)} at this size.",
+            hint="Make it of the contract's shape for every size.",
+        )
+    return fitted
+
+
+def _made(contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path) -> Arrays:
+    """What the contract's own `inputs` function makes: a mapping by argument, or arrays in the arguments' order."""
+    where = contract.inputs or ""
+    function = load_function(where, directory, contract.line)
+    named = inspect.signature(function).parameters
+    everything = any(p.kind is p.VAR_KEYWORD for p in named.values())
+    given = {name: value for name, value in {**size, "seed": seed}.items() if everything or name in named}
+    made = call_user(function, given, where, directory)
+    wanted = [a for a in contract.args if a.shape is not None]
+    if not isinstance(made, Mapping):
+        values = made if isinstance(made, tuple | list) else (made,)
+        takes = [a for a in wanted if a.direction != "out"] if len(values) < len(wanted) else wanted
+        if len(values) != len(takes):
+            raise ReferenceFailed(
+                f"{where} gave {len(values)} arrays, and the contract has {len(takes)} to fill.",
+                line=contract.line,
+                hint="Return a dict by argument name, or one array per in and inout argument in their order.",
+            )
+        made = {a.name: value for a, value in zip(takes, values, strict=True)}
+    arrays: Arrays = {}
+    for argument in wanted:
+        if argument.direction == "out":
+            arrays[argument.name] = np.zeros(shapes[argument.name], numpy_dtype(argument.dtype))
+        elif argument.name in made:
+            arrays[argument.name] = _fitted(argument, made[argument.name], shapes[argument.name], where)
+        else:
+            raise ReferenceFailed(
+                f"{where} gave no array for {argument.name}.",
+                line=contract.line,
+                hint="Return every in and inout array.",
+            )
+    return arrays

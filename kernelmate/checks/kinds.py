@@ -1,0 +1,60 @@
+"""Kinds of numbers: which dtypes round, how finely, and what they are compared in."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Real floating point, the types of ml_dtypes included."""
+    return dtype.kind == "f" or (dtype.kind == "V" and dtype.names is None)
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether results of this dtype are rounded: floating point and complex ones are, integers are exact."""
+    return is_float(dtype) or dtype.kind == "c"
+
+
+def wide(array: Array) -> Array:
+    """The same values in float64 or complex128; integers as they are. Always a copy."""
+    with np.errstate(all="ignore"):
+        if array.dtype.kind == "c":
+            return array.astype(np.complex128)
+        return array.astype(np.float64) if is_float(array.dtype) else array.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a floating dtype, or of the parts of a complex one.
+
+    Attributes:
+        top: the largest finite number. smallest_normal: the smallest number that has all digits.
+        roundoff: half the distance from 1 to the next larger number.
+    """
+
+    top: float
+    smallest_normal: float
+    roundoff: float
+
+
+@functools.lru_cache
+def limits(dtype: np.dtype[Any]) -> Limits:
+    """The limits of a floating or complex dtype, those of ml_dtypes included."""
+    import ml_dtypes
+
+    part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+    info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
+    return Limits(float(info.max), float(info.smallest_normal), float(info.eps) / 2)
+
+
+def unit_roundoff(dtype: np.dtype[Any]) -> float:
+    """Half the distance from 1 to the next larger number of a floating dtype; 0 for integers."""
+    return limits(dtype).roundoff if is_inexact(dtype) else 0.0

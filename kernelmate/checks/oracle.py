@@ -1,0 +1,224 @@
+"""What is right: the wanted outputs and their tolerances for one set of inputs, and how the baseline fares on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernelmate.checks.compare import compare
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, wide
+from kernelmate.checks.memo import Memo
+from kernelmate.checks.reference import Expected, Reference, python_reference
+from kernelmate.checks.tolerances import Allowed, derive, loosened
+from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of
+from kernelmate.checks.userfiles import stamp
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract, JudgeTask, Size
+from kernelmate.source import numpy_dtype
+
+Progress = Callable[[str, int, int], None]
+
+REFERENCE_STAGE = "reference"
+"""The progress stage in which the user's Python runs; the worker's client holds it to a time limit of its own."""
+
+REMEMBERED_BYTES = 96 << 20
+"""Bytes of answers, and again as many of what baselines gave, that a warm worker keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The wanted outputs for one set of inputs, and the errors that pass."""
+
+    want: Expected
+    allowed: Allowed
+
+    def arrays(self) -> Iterator[Array]:
+        """All arrays, for counting bytes."""
+        for part in (self.want, self.allowed.error, self.allowed.coarse):
+            yield from part.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """What the baseline made of one launch.
+
+    Attributes:
+        errors: codes of the errors that the backend saw.
+        right: it ran clean and is within tolerance; None where there is no reference to say.
+        off: |got - want| per element of each output, empty without a reference.
+        outputs: what it gave, kept only where it is itself what candidates are compared with.
+    """
+
+    errors: frozenset[str]
+    right: bool | None
+    off: Expected
+    outputs: Arrays
+
+    def arrays(self) -> Iterator[Array]:
+        """All arrays, for counting bytes."""
+        yield from self.off.values()
+        yield from self.outputs.values()
+
+
+_ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays)
+_BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays)
+
+
+class Oracle:
+    """Knows the right answers of one task.
+
+    Answers come from the contract's Python reference, else from its reference kernel, else from the baseline.
+
+    Attributes:
+        independent: there is a reference apart from the baseline.
+        known: there is anything to compare with at all.
+
+    Raises:
+        ReferenceFailed: the reference cannot be loaded.
+    """
+
+    def __init__(self, task: JudgeTask, baseline: Bench | None, kernel: Bench | None, tell: Progress) -> None:
+        self.contract: Contract = (task.baseline or task.candidate).contract
+        self._task, self._baseline, self._kernel = task, baseline, kernel
+        self._directory = Path(task.directory)
+        self._tell = tell
+        tell(REFERENCE_STAGE, 0, 1)
+        self._python = None if kernel is not None else python_reference(self.contract, self._directory)
+        self.independent = self._python is not None or kernel is not None
+        self.known = self.independent or baseline is not None
+
+    def theirs(self, size: Size, shot: Shot, given: Arrays) -> Theirs | None:
+        """What the baseline makes of a launch; None without a baseline."""
+        baseline = self._baseline
+        if baseline is None:
+            return None
+        compiled = baseline.version.compiled
+        key = (self._key(size, shot), shot, compiled.binary, compiled.lowered_name)
+        return _BASELINES.get(key, lambda: self._try_baseline(baseline, size, shot, given))
+
+    def answer(self, size: Size, shot: Shot, given: Arrays, theirs: Theirs | None) -> Answer | None:
+        """The wanted outputs, with tolerances that the baseline's own error has widened within bounds.
+
+        None where nothing says what is right: without a reference, a baseline that failed here says nothing.
+
+        Raises:
+            ReferenceFailed: the reference raised or gave something else than the contract says.
+        """
+        if self.independent:
+            answer = self._referenced(size, shot, given)
+            if theirs is None or not theirs.off:
+                return answer
+            return Answer(answer.want, Allowed(loosened(answer.allowed.error, theirs.off), answer.allowed.coarse))
+        if theirs is None or theirs.errors or self._baseline is None:
+            return None
+        return self._from_baseline(self._baseline, size, shot, given, theirs)
+
+    def _key(self, size: Size, shot: Shot) -> Hashable:
+        kernel = None if self._kernel is None else self._kernel.version.compiled.binary
+        files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
+        return (repr(self.contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
+                self._task.seed, tuple(sorted(size.items())), shot.inputs, shot.style)  # fmt: skip
+
+    def _referenced(self, size: Size, shot: Shot, given: Arrays) -> Answer:
+        kernel = self._kernel
+        reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
+        assert reference is not None
+        told = reference if kernel is not None else self._telling(reference)
+        return _ANSWERS.get(self._key(size, shot), lambda: self._ask(told, size, shot, given, exact=kernel is None))
+
+    def _from_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays, theirs: Theirs) -> Answer:
+        """The baseline's own outputs as the wanted ones."""
+        want = {name: wide(array) for name, array in theirs.outputs.items()}
+        reference = kernel_reference(self.contract, baseline, shot)
+        key = (self._key(size, shot), "baseline", shot, baseline.version.compiled.binary)
+
+        def find() -> Answer:
+            seed = (self._task.seed % 2**64, shot.inputs)
+            return Answer(want, derive(self.contract, reference, given, size, want, seed, exact=False))
+
+        return _ANSWERS.get(key, find)
+
+    def _telling(self, reference: Reference) -> Reference:
+        """The reference, with each of its calls told as a step of its stage."""
+
+        def told(arrays: Arrays, size: Size) -> Expected:
+            self._tell(REFERENCE_STAGE, 0, 1)
+            return reference(arrays, size)
+
+        return told
+
+    def _ask(self, reference: Reference, size: Size, shot: Shot, given: Arrays, *, exact: bool) -> Answer:
+        want = reference(given, size)
+        seed = (self._task.seed % 2**64, shot.inputs)
+        answer = Answer(want, derive(self.contract, reference, given, size, want, seed, exact=exact))
+        self._tell("cases", 0, 1)
+        return answer
+
+    def _try_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays) -> Theirs:
+        outcome = baseline.run(size, shot, given)
+        outputs = {
+            a.name: outcome.result.arrays[a.name]
+            for a in self.contract.args
+            if a.direction in ("out", "inout") and a.name in outcome.result.arrays
+        }
+        if outcome.stopped:
+            return Theirs(outcome.errors, right=False, off={}, outputs={})
+        if not self.independent:
+            return Theirs(outcome.errors, None if not outcome.errors else False, {}, outputs)
+        answer = self._referenced(size, shot, given)
+        found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
+        right = not outcome.errors and all(difference.right for difference in found.values())
+        off = {
+            n: d.absolute.astype(np.float32) for n, d in found.items() if is_inexact(outputs[n].dtype) and d.error > 0.1
+        }
+        return Theirs(outcome.errors, right, off, {})
+
+
+def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
+    """A kernel as the reference: what it gives on inputs cast to their dtypes.
+
+    Its arguments are met by position, whatever they are called there.
+
+    Raises:
+        ReferenceFailed: its arguments do not match the contract's; or, when called, it does not run cleanly.
+    """
+    theirs = bench.version.contract.args
+    if [a.dtype for a in theirs] != [a.dtype for a in contract.args]:
+        raise ReferenceFailed(
+            f"The reference kernel {bench.version.contract.kernel} takes other arguments than {contract.kernel}.",
+            file=bench.version.unit.path,
+            line=contract.line,
+            hint="Name a kernel with the same arguments in the same order.",
+        )
+    names = {mine.name: other.name for mine, other in zip(contract.args, theirs, strict=True)}
+
+    def reference(arrays: Arrays, size: Size) -> Expected:
+        with np.errstate(all="ignore"):
+            given = {
+                names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None
+            }
+        outcome = bench.run(size, Shot(shot.inputs, shot.style, 0, 0), given)
+        _refuse_failed(bench, outcome)
+        return {
+            a.name: wide(outcome.result.arrays[names[a.name]]) for a in contract.args if a.direction in ("out", "inout")
+        }
+
+    return reference
+
+
+def _refuse_failed(bench: Bench, outcome: Outcome) -> None:
+    errors = errors_of(outcome.result.findings)
+    if not errors:
+        return
+    line, column = bench.version.unit.locate(errors[0].line or 1, errors[0].column)
+    raise ReferenceFailed(
+        f"The reference kernel {bench.version.contract.kernel} does not run cleanly: {errors[0].message} "
+        f"({errors[0].code}).",
+        file=bench.version.unit.path,
+        line=line,
+        column=column,
+        hint="Name another reference.",
+    )

@@ -1,0 +1,91 @@
+"""Sizes of our own around those of a contract: where kernels that were only tried at friendly sizes go wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Size
+from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
+
+ALONE = (1, 0, 127, 33, 257)
+"""What one name is moved to while the others stay: one, none, and one below and above powers of two."""
+
+TOGETHER = (127, 31, 257, 13, 33, 1)
+"""What all names are moved to: one below and above powers of two, and primes (13, 31, 127, 257)."""
+
+MOST_OWN_SIZES = 8
+MOST_ELEMENTS = 1 << 16
+"""Elements over all arrays at a size of our own."""
+
+MOST_THREADS = 1 << 15
+"""Threads of the launch there, unless every listed size already takes more."""
+
+USUAL = 37
+"""What the sizes that stay are cut to: neither round nor large."""
+
+
+def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Sizes around the listed ones at which the contract can be launched, at most `MOST_OWN_SIZES`.
+
+    Each moves all names at once, or one of them, to a probe value. Names that the contract's `require` ties together
+    move together or not at all, since what it excludes is left out. A size that leaves nothing to launch is left out.
+    """
+    threads = max(MOST_THREADS, min(_threads(contract, size) for size in listed))
+    seen = {_key(size) for size in listed}
+    chosen: list[Size] = []
+    for alternatives in _around(listed):
+        if len(chosen) == MOST_OWN_SIZES:
+            break
+        size = next((one for one in alternatives if _usable(contract, one, threads)), None)
+        if size is not None and _key(size) not in seen:
+            seen.add(_key(size))
+            chosen.append(size)
+    return tuple(chosen)
+
+
+def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
+    """Candidates, so ordered that few of them already differ in kind; of each list the first usable one is meant."""
+    names = sorted(listed[0])
+    if not names:
+        return
+    bases: list[Size] = [{name: min(size[name], USUAL) for name in names} for size in listed]
+    bases += listed
+    for turn in range(len(TOGETHER)):
+        # No two names alike, so that a swap of names shows.
+        yield [{name: TOGETHER[(turn + place) % len(TOGETHER)] for place, name in enumerate(names)}]
+        if len(names) > 1 and turn < len(ALONE):
+            for name in names:
+                yield [{**base, name: ALONE[turn]} for base in bases]
+    for probe in TOGETHER:
+        yield [dict.fromkeys(names, probe)]
+    for base in bases:
+        for name in names:
+            for step in (-1, 1):
+                yield [{**base, name: base[name] + step}]
+
+
+def _key(size: Size) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(size.items()))
+
+
+def _threads(contract: Contract, size: Size) -> int:
+    try:
+        shape = launch_shape(contract, size)
+    except ContractError:
+        return 0
+    return shape.threads * shape.blocks
+
+
+def _usable(contract: Contract, size: Size, threads: int) -> bool:
+    try:
+        if min(size.values()) < 0 or not size_allowed(contract, size):
+            return False
+        shape = launch_shape(contract, size)
+        scalar_values(contract, size)
+        shapes = argument_shapes(contract, size)
+    except ContractError:
+        return False
+    small = sum(math.prod(extents) for extents in shapes.values()) <= MOST_ELEMENTS
+    return small and shape.threads * shape.blocks <= threads

@@ -1,0 +1,227 @@
+"""How far a right answer may lie from the reference, element by element.
+
+With no tolerance in the contract, an element of an output may be off by
+
+    STORE_UNITS * u_out * |want|  +  FUNCTION_UNITS * u_acc * |want|  +  growth * (u_acc * |want| + sensitivity)
+
+where u_out and u_acc are the unit roundoffs of the output's and of the accumulating dtype. There is no fixed absolute
+part: small results are held to as many digits as large ones.
+
+* Storing the result costs half a unit in the last place, or one where the conversion truncates: STORE_UNITS.
+* Functions such as `expf`, `rsqrtf`, `tanhf` or a division err by up to a few units in the last place each (CUDA C++
+  Programming Guide, Mathematical Functions, tables of maximum ulp errors; one ulp is up to two unit roundoffs). Eight
+  ulps leave room for a few of them in a row. Intrinsics such as `__expf` have an error that grows with the argument, and
+  so does the sensitivity.
+* The sensitivity is how much the reference itself moves when each floating input moves by about a unit roundoff of the
+  accumulating dtype: the largest of several draws. It is what a perfect algorithm would make of inputs that were rounded
+  once, and it is large where terms cancel. Moves are normally distributed and not just up or down by one unit, since two
+  equal terms would hide each other's moves in every other draw.
+* `growth` is what accumulating adds. Let n inputs go into an output, one rounding each, the rounding errors independent
+  with standard deviation 0.4 u to 0.6 u (Higham and Mary, A new approach to probabilistic rounding error analysis, 2019,
+  argue why that describes real sums). Added one after another, terms of one sign give partial sums that grow like i, so
+  an error of about 0.3 sqrt(n) u |sum|. Terms of random sign give partial sums that grow like sqrt(i), so an error of
+  about 0.35 n u per term's size, which is 0.35 sqrt(n) times the sensitivity. The largest of many outputs lies four to
+  five deviations out. So growth = ROOT_GROWTH * (1 + sqrt(n)) with ROOT_GROWTH = 4 passes every honest order of adding
+  up, trees and blocks being far better than one after another. A float16 accumulator errs by 2^13 of the same units in
+  the same places, so it fails for every n up to about 2^20.
+* n is found by moving single inputs and counting the outputs that follow, so an element-wise kernel gets no more room
+  than its few operations need.
+
+Below the smallest normal number digits are lost by nature: an intermediate may underflow gradually or be flushed to
+zero (`-ftz=true`), and a quotient by an intermediate that overflowed is zero (`x / (1 + expf(-x))` below -88). Up to
+UNDERFLOW_UNITS smallest normal numbers of a wide accumulating dtype, and a step of the output's own spacing, are let
+pass: 3e-36 in float32.
+
+Where no exact reference exists but a kernel's answer is taken for one, that answer has rounding errors as well: the
+tolerance doubles, and the sensitivity is measured with moves that stand out from the kernel's own rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, limits, unit_roundoff, wide
+from kernelmate.checks.reference import Expected, Reference
+from kernelmate.records import Contract, Size
+from kernelmate.source import numpy_dtype
+
+STORE_UNITS = 2.0
+FUNCTION_UNITS = 16.0
+ROOT_GROWTH = 4.0
+UNDERFLOW_UNITS = 256.0
+MOST_TERMS = 1 << 20
+
+MOVE = 2.0**-24
+"""Relative move of inputs to an exact reference; the answer's move is scaled to the unit roundoff."""
+EXACT_DRAWS = 8
+KERNEL_MOVE = 2.0**-12
+"""The same where the reference is a kernel: far above its rounding errors, far below what bends the function."""
+KERNEL_DRAWS = 3
+
+COARSE_ROOT = 2.0
+COARSE_RELATIVE = 1 / 16
+"""What still looks like lost precision rather than a wrong answer: see `Allowed.coarse`."""
+
+BASELINE_FACTOR = 4.0
+BASELINE_BOUND = 8.0
+"""The baseline's own error widens a tolerance to `BASELINE_FACTOR` times it, by a factor of `BASELINE_BOUND` at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Errors by output, per element.
+
+    Attributes:
+        error: the largest |got - want| that passes; 0 for integers.
+        coarse: up to here an error that does not pass is what the next narrower arithmetic (float16 for float32,
+            float32 for float64) or a rough approximation of some per cent would make.
+    """
+
+    error: Expected
+    coarse: Expected
+
+
+def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
+    """The contract's `accumulate`, else float64 for double precision outputs and float32 for all others."""
+    if contract.accumulate is not None:
+        return numpy_dtype(contract.accumulate)
+    return np.dtype(np.float64 if output in ("float64", "complex128") else np.float32)
+
+
+def derive(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
+    *, exact: bool = True,
+) -> Allowed:  # fmt: skip
+    """The errors that pass at one size on one set of inputs.
+
+    Args:
+        contract: the one in force; its own tolerance, where it has one, is taken as it is.
+        reference: what `want` came from, called again on moved inputs.
+        arrays: the inputs as drawn.
+        size: the size they were drawn for.
+        want: the reference's answer to them.
+        seed: of the moves.
+        exact: the reference computes in float64; else it is a kernel.
+    """
+    dtypes = {a.name: a.dtype for a in contract.args if a.name in want}
+    rounded = [name for name, dtype in dtypes.items() if is_inexact(numpy_dtype(dtype))]
+    zeros = {name: np.zeros(want[name].shape) for name in dtypes}
+    if not rounded:
+        return Allowed(zeros, zeros)
+    if contract.tolerance is not None:
+        rtol, atol = contract.tolerance.rtol, contract.tolerance.atol
+        fixed = {n: atol + rtol * np.abs(want[n]) if n in rounded else zeros[n] for n in dtypes}
+        return Allowed(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
+    moved = _sensitivity(contract, reference, arrays, size, want, seed, exact)
+    root = math.sqrt(_terms(contract, reference, arrays, size, want, seed, exact))
+    error, coarse = dict(zeros), dict(zeros)
+    for name in rounded:
+        error[name], coarse[name] = _derived(contract, dtypes[name], want[name], moved[name], root)
+        if not exact:
+            error[name] *= 2
+    return Allowed(_finite(error), _finite(coarse))
+
+
+def _derived(contract: Contract, output: str, want: Array, moved: Array, root: float) -> tuple[Array, Array]:
+    """The module's formula for one output, and the coarse bound; `moved` is its move for a relative move of 1."""
+    out, accumulate = numpy_dtype(output), accumulating_dtype(contract, output)
+    unit = unit_roundoff(accumulate)
+    with np.errstate(all="ignore"):
+        size = np.abs(want)
+        stored = STORE_UNITS * unit_roundoff(out) * (size + limits(out).smallest_normal)
+        carried = unit * (size + moved)
+        growth = ROOT_GROWTH * (1 + root)
+        error = stored + FUNCTION_UNITS * unit * size + growth * carried + _underflow(accumulate, growth)
+        narrower = max(unit_roundoff(_narrower(accumulate)) / unit, 1.0)
+        coarse = error + COARSE_ROOT * (1 + root) * narrower * carried + COARSE_RELATIVE * size
+    return error, coarse
+
+
+def _underflow(accumulate: np.dtype[Any], growth: float) -> float:
+    smallest = limits(accumulate).smallest_normal
+    if smallest < limits(np.dtype(np.float16)).smallest_normal:
+        return UNDERFLOW_UNITS * smallest
+    return growth * unit_roundoff(accumulate) * smallest
+
+
+def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float32) if accumulate == np.float64 else np.dtype(np.float16)
+
+
+def _finite(errors: dict[str, Array]) -> Expected:
+    """Where the reference is NaN or infinite, an answer is the same or wrong: no error passes there."""
+    return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
+
+
+def _movable(contract: Contract, arrays: Arrays) -> list[str]:
+    """Inputs that may be moved a little: floating ones. Integers may be positions, and are exact."""
+    return [
+        a.name
+        for a in contract.args
+        if a.direction in ("in", "inout") and is_inexact(arrays[a.name].dtype) and arrays[a.name].size
+    ]
+
+
+def _sensitivity(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
+    exact: bool,
+) -> Expected:  # fmt: skip
+    """How far each output moves per relative move of the inputs: the largest of several draws."""
+    rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5E)))
+    names = _movable(contract, arrays)
+    worst = {name: np.zeros(w.shape) for name, w in want.items()}
+    if not names:
+        return worst
+    widest = max(unit_roundoff(arrays[name].dtype) for name in names)
+    move = MOVE if exact else max(KERNEL_MOVE, 4 * widest)
+    for _ in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
+        moved = {name: wide(array) for name, array in arrays.items()}
+        for name in names:
+            with np.errstate(all="ignore"):
+                moved[name] = moved[name] * (1.0 + move * rng.standard_normal(arrays[name].shape))
+        _keep_largest(worst, reference(moved, size), want, move)
+    return worst
+
+
+def _keep_largest(worst: Expected, got: Expected, want: Expected, move: float) -> None:
+    for name, w in want.items():
+        with np.errstate(all="ignore"):
+            step = np.abs(wide(got[name]) - wide(w)) / move
+        np.fmax(worst[name], np.where(np.isfinite(step), step, 0.0), out=worst[name])
+
+
+def _terms(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
+    exact: bool,
+) -> float:  # fmt: skip
+    """How many floating inputs go into one output: outputs that follow a single input, times inputs per output."""
+    rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
+    outputs = max(1, sum(w.size for w in want.values()))
+    most = 1.0
+    for name in _movable(contract, arrays):
+        for place in rng.integers(0, arrays[name].size, 4 if exact else 1):
+            moved = {other: wide(array) for other, array in arrays.items()}
+            flat = moved[name].reshape(-1)
+            with np.errstate(all="ignore"):
+                flat[place] += abs(flat[place]) / 64 + (1e-3 if flat[place] == 0 else 0.0)
+            got = reference(moved, size)
+            follow = sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items())
+            most = max(most, follow * arrays[name].size / outputs)
+    return min(float(MOST_TERMS), most)
+
+
+def loosened(allowed: Expected, baseline_error: Expected) -> Expected:
+    """The tolerance where the baseline's own error uses it up: at most `BASELINE_BOUND` times wider.
+
+    A candidate that does what the baseline does in another order must not fail where the baseline passes narrowly.
+    """
+    return {
+        name: np.maximum(tolerance, np.minimum(BASELINE_FACTOR * baseline_error[name], BASELINE_BOUND * tolerance))
+        if name in baseline_error
+        else tolerance
+        for name, tolerance in allowed.items()
+    }

@@ -1,0 +1,186 @@
+"""Which launches a case takes, and making one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, Backend, Module, Run, RunResult, ScalarArgument
+from kernelmate.checks.inputs import NORMAL, Style, draw, styles_of
+from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.records import Contract, Finding, LaunchShape, Size, Target, Version
+from kernelmate.source import launch_shape, numpy_dtype, scalar_values
+
+FLOAT_POISONS = (0xFF, 0x5A)
+"""Bytes that floating outputs are filled with: NaN in every type, so that reading it shows; and large numbers."""
+INTEGER_POISONS = (0xA5, 0x5A)
+"""Bytes that integer outputs are filled with: each has the bits that the other lacks."""
+
+CHEAP_ELEMENTS = 1 << 15
+"""Listed cases with at most this many array elements are tried with every style, and off alignment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
+
+    `misalign` moves all base pointers by so many elements.
+    """
+
+    inputs: int
+    style: Style
+    poison: int
+    schedule: int
+    misalign: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Aligned, with inputs as ordinary as the contract allows: what every version must bear."""
+        return self.misalign == 0 and not self.style.stress
+
+    def __str__(self) -> str:
+        off = ", base pointers off by one element" if self.misalign else ""
+        return f"{self.style}{off}"
+
+
+FIRST, OTHER = 0, 1
+"""The two sets of ordinary inputs that every case has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a launch gave, with what went in."""
+
+    shot: Shot
+    given: Arrays
+    result: RunResult
+
+    @property
+    def stopped(self) -> bool:
+        """The launch did not run to its end, so its outputs say nothing."""
+        return any(f.severity == "error" and f.code in STOPPING for f in self.result.findings)
+
+    @property
+    def errors(self) -> frozenset[str]:
+        """Codes of the errors that the backend saw."""
+        return frozenset(f.code for f in self.result.findings if f.severity == "error")
+
+
+STOPPING = frozenset(
+    {
+        "hang",
+        "trap",
+        "illegal-address",
+        "launch-failure",
+        "out-of-memory",
+        "divergent-barrier",
+        "unsupported-instruction",
+    }
+)
+
+
+def plan(contract: Contract, elements: int, number: int, *, listed: bool) -> tuple[Shot, ...]:
+    """The launches of one case: the same inputs twice with others between, and more where they cost little.
+
+    Sizes of our own, of which there are several, take turns with the styles.
+
+    Args:
+        contract: says which inputs may be varied.
+        elements: over all arrays of the case.
+        number: of the case, which varies the schedule.
+        listed: the contract names this size.
+    """
+    schedule = 16 * number
+    shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, NORMAL, 1, schedule + 1)]
+    styles = tuple(enumerate(styles_of(contract), start=2))
+    if listed and elements <= CHEAP_ELEMENTS:
+        shots += [Shot(index, style, index % 2, schedule + index) for index, style in styles]
+    elif elements <= CHEAP_ELEMENTS and styles:
+        index, style = styles[number % len(styles)]
+        shots.append(Shot(index, style, index % 2, schedule + index))
+    if listed:
+        shots.append(Shot(FIRST, NORMAL, 1, schedule + 15))
+    if elements <= CHEAP_ELEMENTS:
+        shots.append(Shot(FIRST, NORMAL, 0, schedule, misalign=1))
+    return tuple(shots)
+
+
+class Bench:
+    """One version loaded on a backend, and its launches at one size."""
+
+    def __init__(self, backend: Backend, target: Target, version: Version, step_limit: int) -> None:
+        self.version = version
+        self._backend, self._target, self._step_limit = backend, target, step_limit
+        self._module: Module = backend.load(version.compiled, target)
+
+    def reload(self) -> None:
+        """Forget whatever the module remembers."""
+        self._module = self._backend.load(self.version.compiled, self._target)
+
+    def shape(self, size: Size) -> LaunchShape:
+        """The version's own launch at a size.
+
+        Raises:
+            ContractError: it cannot be launched there.
+        """
+        return launch_shape(self.version.contract, size)
+
+    def run(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Outcome:
+        """Launch once on `given`; outputs are poisoned first."""
+        contract = self.version.contract
+        scalars = scalar_values(contract, size)
+        arguments: list[ArrayArgument | ScalarArgument] = []
+        for a in contract.args:
+            if a.shape is None:
+                value: Any = np.asarray(scalars[a.name]).astype(numpy_dtype(a.dtype))[()]
+                arguments.append(ScalarArgument(a.name, value))
+            else:
+                data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
+                arguments.append(ArrayArgument(a.name, data, shot.misalign, a.direction != "in"))
+        run = Run(self.shape(size), tuple(arguments), shot.schedule, self._step_limit, count)
+        return Outcome(shot, given, self._module.run(run))
+
+
+def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
+    """The byte that outputs of a dtype are filled with."""
+    if dtype.kind == "b":
+        return poison  # any other byte is no value of the type
+    return (FLOAT_POISONS if is_inexact(dtype) else INTEGER_POISONS)[poison]
+
+
+def poisoned(array: Array, poison: int) -> Array:
+    """An array of the same kind, every byte of it a poison's."""
+    return np.full(array.nbytes, poison_byte(array.dtype, poison), np.uint8).view(array.dtype).reshape(array.shape)
+
+
+def still_poisoned(array: Array, poison: int) -> Array:
+    """Which elements hold the poison's bytes, all of them."""
+    if array.size == 0:
+        return np.zeros(array.shape, bool)
+    held = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    return np.asarray((held == poison_byte(array.dtype, poison)).all(axis=-1))
+
+
+def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Elements over all arrays."""
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def inputs_for(contract: Contract, size: Size, shot: Shot, seed: int, directory: Path) -> Arrays:
+    """The inputs that a shot names: equal for equal seed, size, number and style.
+
+    Raises:
+        ReferenceFailed: the contract's own inputs cannot be had.
+    """
+    numbers = (seed % 2**64, shot.inputs, *(size[name] for name in sorted(size)))
+    return draw(contract, size, numbers, shot.style, directory)
+
+
+def errors_of(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of severity error."""
+    return [f for f in findings if f.severity == "error"]

@@ -1,0 +1,113 @@
+"""Loading and calling the user's own Python: references and input makers. Only ever done inside the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelmate.errors import ReferenceFailed
+
+
+def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
+    """The function that `path:function` names, relative to `directory`.
+
+    A file is loaded once, and again when it has changed. No bytecode is written beside it.
+
+    Raises:
+        ReferenceFailed: no such file, it raised when loaded, or holds no such function.
+    """
+    name, _, function = where.rpartition(":")
+    path = (directory / name).resolve()
+    if not path.is_file():
+        raise ReferenceFailed(
+            f"There is no file {name} in {directory}.",
+            line=line,
+            hint="Give the path relative to the kernel's file, as in reference.py:softmax.",
+        )
+    module = _module(path, path.stat().st_mtime_ns)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise ReferenceFailed(
+            f"{name} holds no function {function}.", file=str(path), hint="Correct the name in the contract."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def stamp(where: str | None, directory: Path) -> object:
+    """Changes when the file behind `path:function` or a data file does; None where there is none."""
+    if where is None:
+        return None
+    path = directory / (where.rpartition(":")[0] or where)
+    try:
+        return str(path.resolve()), path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _module(path: Path, modified: int) -> ModuleType:  # noqa: ARG001 -- part of the key: a changed file is loaded again
+    specification = importlib.util.spec_from_file_location(f"kernelmate_reference_{path.stem}", path)
+    if specification is None or specification.loader is None:
+        raise ReferenceFailed("This is no Python file.", file=str(path), hint="Name a .py file.")
+    module = importlib.util.module_from_spec(specification)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(path.parent))
+    try:
+        with _quiet():
+            specification.loader.exec_module(module)
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- SystemExit of a script is the user's mistake, too
+        raise _failure(error, path, "This file raised while it was loaded") from None
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(path.parent))
+        sys.dont_write_bytecode = before
+    return module
+
+
+def call_user(function: Callable[..., Any], keywords: Mapping[str, Any], where: str, directory: Path) -> Any:
+    """Call a user's function; what it prints is dropped.
+
+    Raises:
+        ReferenceFailed: it raised; says what, and the line.
+    """
+    try:
+        with _quiet():
+            return function(**keywords)
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- see _module
+        name = where.rpartition(":")[0]
+        raise _failure(error, directory / name if name else None, f"The reference {where!r} raised") from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A reference is called many times, and its prints would count as the kernel's."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+def _failure(error: BaseException, path: Path | None, what: str) -> ReferenceFailed:
+    if isinstance(error, ReferenceFailed):
+        return error
+    if isinstance(error, SyntaxError) and error.lineno:
+        return ReferenceFailed(f"{what}: {error.msg}.", file=error.filename, line=error.lineno, hint="Correct it.")
+    file = None if path is None else str(path.resolve())
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return ReferenceFailed(
+        f"{what} {text}.",
+        file=file,
+        line=own[-1].lineno if own else None,
+        hint="Correct the function: it gets NumPy arrays, floats in float64, by the names of the arguments.",
+    )

@@ -1,0 +1,103 @@
+"""`kernelmate check`: compile, and say what the kernel takes of an SM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from kernelmate.cli.options import KernelSpec, Output, compile_options, output_of, output_options, settings_of
+
+if TYPE_CHECKING:
+    from kernelmate.records import Contract, Kernel, Target, Verdict
+    from kernelmate.report.tables import Checked
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate check softmax.cu                      every kernel of the file
+  kernelmate check softmax.cu::softmax --target "RTX 4090"
+  kernelmate check src/attention.cu --build build  with the project's own flags
+  kernelmate check ops.py --json                   cupy.RawKernel strings of a Python file"""
+)
+@click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@compile_options
+@output_options()
+def check(file: str, **options: Any) -> int:
+    """Compile the kernels of FILE; show resources, occupancy and what limits it.
+
+    Runs nothing of the file and needs no GPU. Without a contract the launch that occupancy is for is a guess,
+    and said to be one.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session
+    from kernelmate.source import load_kernel, load_kernels
+
+    kernels = (load_kernel(file),) if "::" in file else load_kernels(Path(file))
+    verdicts: list[tuple[Kernel, Verdict]] = []
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        for done, kernel in enumerate(kernels):
+            progress.stage(f"compiling {kernel.name}", done, len(kernels))
+            verdicts += [(kernel, verdict) for verdict in session.check(kernel)]
+        target = session.target
+    _show(verdicts, target, output)
+    return 0 if all(verdict.compiled and verdict.accepted is not False for _, verdict in verdicts) else 1
+
+
+def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output) -> None:
+    if output.as_json:
+        from kernelmate.report.json import verdicts_json
+
+        output.document(verdicts_json([verdict for _, verdict in verdicts]))
+        return
+    from kernelmate.report.console import show
+    from kernelmate.report.excerpt import SourceLines
+    from kernelmate.report.tables import check_line, check_view
+
+    console = output.stdout()
+    if output.quiet:
+        show(console, *(check_line(verdict) for _, verdict in verdicts))
+        return
+    show(console, check_view([_checked(kernel, verdict, target) for kernel, verdict in verdicts], SourceLines()))
+    if len({kernel.name for kernel, _ in verdicts}) == 1 and verdicts[0][1].compiled:
+        _offer_contract(verdicts[0][0], output)
+
+
+def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> Checked:
+    """The verdict with what would lift its occupancy, and which launch that occupancy is for."""
+    from kernelmate.compiler import what_would_lift
+    from kernelmate.report.tables import Checked
+    from kernelmate.source import launch_shape
+
+    contract = _contract(kernel)
+    if contract is None or verdict.resources is None or verdict.occupancy is None:
+        return Checked(verdict)
+    shape = launch_shape(contract, contract.sizes[0])
+    return Checked(verdict, what_would_lift(target, verdict.resources, shape), shape, contract.inferred)
+
+
+def _contract(kernel: Kernel) -> Contract | None:
+    from kernelmate.errors import ContractError
+    from kernelmate.source import contract_for
+
+    try:
+        return contract_for(kernel)
+    except ContractError:
+        return None
+
+
+def _offer_contract(kernel: Kernel, output: Output) -> None:
+    """Where there is no contract, the guessed one as text to put above the kernel."""
+    from kernelmate.report.console import Verbatim, heading, show
+    from kernelmate.source import render_contract
+
+    contract = _contract(kernel)
+    if contract is None or not contract.inferred:
+        return
+    language: Literal["cuda", "python"] = "python" if kernel.unit.language == "python" else "cuda"
+    title = heading("a guessed contract, to correct and put above the kernel")
+    show(output.stdout(), "", title, Verbatim(render_contract(contract, language)))

@@ -1,0 +1,88 @@
+"""`kernelmate compare`: the verdict of a changed kernel against the one it would replace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import (
+    KernelSpec,
+    compile_options,
+    judging_options,
+    output_of,
+    output_options,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from kernelmate.records import Kernel
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate compare softmax.cu softmax_new.cu
+  kernelmate compare softmax.cu softmax_new.cu --for "reduce memory usage"
+  kernelmate compare ops.cu::softmax ops.cu::softmax_v2 --json"""
+)
+@click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@click.argument("candidate", type=KernelSpec(), metavar="CANDIDATE[::KERNEL]")
+@click.option("--for", "prompt", metavar="PROMPT", help="Also ask whether it does this, as in `optimize`.")
+@judging_options
+@compile_options
+@output_options()
+def compare(
+    file: str,
+    candidate: str,
+    prompt: str | None,
+    sizes: tuple[Mapping[str, int], ...],
+    reference: str | None,
+    **options: Any,
+) -> int:
+    """Judge CANDIDATE, another file with the same kernel, against the kernel of FILE.
+
+    The contract of FILE is in force. Where CANDIDATE has a contract of its own, its grid, block, shared and
+    require count, and nothing else of it.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session
+    from kernelmate.source import file_text, load_kernel
+
+    kernel = load_kernel(file)
+    changed = _candidate(candidate, kernel)
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        comparison = session.compare(kernel, changed, prompt, sizes, reference)
+    if output.as_json:
+        from kernelmate.report.json import verdicts_json
+
+        output.document(verdicts_json(comparison.candidate))
+    else:
+        from kernelmate.report.console import show
+        from kernelmate.report.excerpt import SourceLines
+        from kernelmate.report.tables import verdict_line
+        from kernelmate.report.versions import comparison_view
+
+        sources = SourceLines({changed.unit.path: file_text(changed)})
+        if output.quiet:
+            show(output.stdout(), *(verdict_line(one, candidate=True) for one in comparison.candidate))
+        else:
+            show(output.stdout(), comparison_view(comparison.baseline, comparison.candidate, sources))
+    return 1 if any(verdict.accepted is False for verdict in comparison.candidate) else 0
+
+
+def _candidate(spec: str, baseline: Kernel) -> Kernel:
+    """The kernel of the candidate's file: the one named, else the baseline's namesake, else the only one there is.
+
+    Raises:
+        SourceError: the file holds no such kernel.
+    """
+    from kernelmate.source import load_kernel, load_kernels
+
+    if "::" not in spec and any(kernel.name == baseline.name for kernel in load_kernels(Path(spec))):
+        spec = f"{spec}::{baseline.name}"
+    return load_kernel(spec)

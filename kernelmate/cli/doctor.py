@@ -1,0 +1,38 @@
+"""`kernelmate doctor`: what this machine has, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kernelmate.cli.options import output_of, output_options
+from kernelmate.cli.stopping import ENVIRONMENT
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate doctor
+  kernelmate doctor --json"""
+)
+@output_options(quiet=False)
+def doctor(**options: Any) -> int:
+    """Say what this machine has (compiler, GPU, cache, model, key) and what to do about what it lacks.
+
+    Exits with 3 when the compiler is missing, which everything needs; all else is optional.
+    """
+    output = output_of(options)
+    from kernelmate.cli.machine import look
+    from kernelmate.config import load_settings
+
+    checks = look(load_settings())
+    if output.as_json:
+        from kernelmate.report.json import doctor_json
+
+        output.document(doctor_json(checks))
+    else:
+        from kernelmate.report.machine import doctor_view
+
+        output.stdout().print(doctor_view(checks))
+    return ENVIRONMENT if any(check.status == "broken" for check in checks) else 0

@@ -1,0 +1,261 @@
+"""What this machine has: each look is guarded and bounded in time, since drivers can fail in any way and can hang."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelmate.report.machine import Check
+from kernelmate.report.words import byte_words, one_line, plural
+
+if TYPE_CHECKING:
+    from kernelmate.config import Settings
+
+PROBE_S = 20.0
+"""Seconds after which a probe of the driver or of a library is given up."""
+
+NVRTC_PROBE = """
+from cuda.bindings import nvrtc
+status, major, minor = nvrtc.nvrtcVersion()
+assert int(status) == 0, status
+status, archs = nvrtc.nvrtcGetSupportedArchs()
+print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}" if int(status) == 0 else f"NVRTC {major}.{minor}")
+"""
+CUPY_PROBE = """
+import cupy
+print(f"CuPy {cupy.__version__}, {cupy.cuda.runtime.getDeviceCount()} GPU(s) visible to it")
+"""
+CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
+"""Distributions whose headers device code includes."""
+
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+
+
+def look(settings: Settings) -> tuple[Check, ...]:
+    """Everything `doctor` reports, in the order in which it matters."""
+    looks: list[tuple[str, Callable[[], Check]]] = [
+        ("python", python),
+        ("compiler", compiler),
+        ("headers", headers),
+        ("disassembler", disassembler),
+        ("gpu", gpu),
+        ("cupy", cupy),
+        ("cache", lambda: cache(settings)),
+        ("charts", charts),
+        ("model", model),
+        ("claude", claude),
+    ]
+    return tuple(_guarded(name, one) for name, one in looks)
+
+
+def _guarded(name: str, one: Callable[[], Check]) -> Check:
+    try:
+        return one()
+    except Exception as error:  # noqa: BLE001 -- a look that fails is itself something to report
+        return Check(name, "missing", f"could not be looked at: {type(error).__name__}: {one_line(str(error))}")
+
+
+def python() -> Check:
+    """The interpreter and the platform."""
+    return Check(
+        "python",
+        "ok",
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}",
+    )
+
+
+def compiler() -> Check:
+    """NVRTC; without it there is no verdict at all."""
+    if sys.platform == "darwin":
+        return Check(
+            "compiler",
+            "broken",
+            "NVIDIA publishes no NVRTC for macOS.",
+            "Use KernelMate on Linux or Windows, or over ssh.",
+        )
+    worked, said = _python_probe(NVRTC_PROBE)
+    if worked:
+        return Check("compiler", "ok", said)
+    advice = f"{sys.executable} -m pip install --force-reinstall cuda-bindings nvidia-cuda-nvrtc (version 13)"
+    return Check("compiler", "broken", f"NVRTC cannot be loaded: {said}", advice)
+
+
+def headers() -> Check:
+    """CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
+    missing = [wheel for wheel in CUDA_WHEELS if _version(wheel) is None]
+    if not missing:
+        return Check("headers", "ok", ", ".join(f"{wheel} {_version(wheel)}" for wheel in CUDA_WHEELS))
+    toolkit = os.environ.get("CUDA_PATH") or os.environ.get("CUDA_HOME")
+    detail = f"not installed: {', '.join(missing)}" + (f"; there is a toolkit in {toolkit}" if toolkit else "")
+    advice = f"{sys.executable} -m pip install {' '.join(missing)} (version 13), for kernels that include CUDA headers"
+    return Check("headers", "missing", detail, advice)
+
+
+def disassembler() -> Check:
+    """The nvdisasm that predictions read SASS with."""
+    version = _version("nvidia-cuda-nvdisasm")
+    if version is not None:
+        return Check("disassembler", "ok", f"nvidia-cuda-nvdisasm {version}")
+    found = shutil.which("nvdisasm")
+    if found:
+        return Check("disassembler", "ok", found)
+    return Check(
+        "disassembler", "missing", "there is no nvdisasm", f"{sys.executable} -m pip install nvidia-cuda-nvdisasm"
+    )
+
+
+def gpu() -> Check:
+    """GPUs and driver, as nvidia-smi reports them."""
+    program = shutil.which("nvidia-smi")
+    advice = "None is needed: kernels run in the emulator and times are predicted. Measured times need an NVIDIA GPU."
+    if program is None:
+        return Check("gpu", "missing", "no NVIDIA driver: there is no nvidia-smi", advice)
+    query = [program, "--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"]
+    worked, said = _run(query)
+    if not worked:
+        return Check("gpu", "missing", f"nvidia-smi failed: {said}", advice)
+    gpus = [", ".join(part.strip() for part in line.split(",")) for line in said.splitlines() if line.strip()]
+    if not gpus:
+        return Check("gpu", "missing", "nvidia-smi lists no GPU", advice)
+    shown = "; ".join(gpus[:4]) + (f"; and {len(gpus) - 4} more" if len(gpus) > 4 else "")
+    return Check("gpu", "ok", f"{plural(len(gpus), 'GPU')}: {shown} (name, memory, driver, compute capability)")
+
+
+def cupy() -> Check:
+    """CuPy, which runs kernels on a GPU."""
+    if find_spec("cupy") is None:
+        return Check("cupy", "missing", "not installed", "With a GPU: pip install 'kernelmate[cuda13]' (or cuda12)")
+    worked, said = _python_probe(CUPY_PROBE)
+    if worked:
+        return Check("cupy", "ok", said)
+    return Check(
+        "cupy",
+        "missing",
+        f"installed, but it sees no GPU: {said}",
+        "Check the driver, and that one CuPy only is installed.",
+    )
+
+
+def cache(settings: Settings) -> Check:
+    """Where compiled kernels are kept, how much lies there, and whether more can be."""
+    folder = cache_folder(settings)
+    files = list(_files(folder))
+    detail = f"{folder}, {plural(len(files), 'file')}, {byte_words(sum(files))}"
+    problem = _why_not_writable(folder)
+    if problem is None:
+        return Check(
+            "cache", "ok", f"{detail}, {byte_words(shutil.disk_usage(_existing(folder)).free)} free on its disk"
+        )
+    advice = "Everything works without it, only slower. Set KERNELMATE_CACHE_DIR to a folder that can be written."
+    return Check("cache", "missing", f"{detail}, not writable: {problem}", advice)
+
+
+def cache_folder(settings: Settings) -> Path:
+    """The folder of compiled kernels, whether it exists or not."""
+    if settings.cache_dir is not None:
+        return settings.cache_dir
+    import platformdirs
+
+    return platformdirs.user_cache_path("kernelmate", appauthor=False)
+
+
+def charts() -> Check:
+    """Plotly, which `--html` needs."""
+    version = _version("plotly")
+    if version is not None:
+        return Check("charts", "ok", f"plotly {version}")
+    return Check("charts", "missing", "plotly is not installed", "For --html: pip install 'kernelmate[report]'")
+
+
+def model() -> Check:
+    """What a local model would run on."""
+    version = _version("llama-cpp-python")
+    if version is None:
+        return Check("model", "missing", "no local model", "None is needed: candidates come from the built-in recipes.")
+    return Check(
+        "model",
+        "missing",
+        f"llama-cpp-python {version}, but no model is set up",
+        "Candidates come from the built-in recipes.",
+    )
+
+
+def claude() -> Check:
+    """Whether Claude could be asked; the key's value is neither read out nor shown."""
+    installed = _version("anthropic")
+    key = bool(os.environ.get(KEY_VARIABLE))
+    detail = f"anthropic {installed}" if installed else "the anthropic package is not installed"
+    detail += f", {KEY_VARIABLE} is {'present' if key else 'not set'}"
+    if installed and key:
+        return Check("claude", "ok", detail)
+    steps = ([] if installed else ["pip install 'kernelmate[claude]'"]) + ([] if key else [f"set {KEY_VARIABLE}"])
+    return Check(
+        "claude", "missing", detail, "Optional; nothing is ever sent unasked. To use it: " + ", then ".join(steps) + "."
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _python_probe(code: str) -> tuple[bool, str]:
+    """Run code in an interpreter of its own: loading a driver's library can crash or hang a process."""
+    return _run([sys.executable, "-c", code])
+
+
+def _run(command: list[str]) -> tuple[bool, str]:
+    """Whether a command ended well, and what it printed: all of it if so, else the line that says most."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"no answer within {PROBE_S:.0f} s"
+    except OSError as error:
+        return False, error.strerror or str(error)
+    if done.returncode == 0:
+        return True, done.stdout.strip()
+    said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return False, one_line(said[-1])[:200] if said else f"exit status {done.returncode}"
+
+
+def _files(folder: Path) -> Iterator[int]:
+    """The sizes of all files below a folder, in bytes."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+
+
+def _existing(folder: Path) -> Path:
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+
+
+def _why_not_writable(folder: Path) -> str | None:
+    """Why a file cannot be written there; None when one can, which is tried in the nearest folder that exists."""
+    try:
+        with tempfile.TemporaryFile(dir=_existing(folder)) as probe:
+            probe.write(b"0" * 4096)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

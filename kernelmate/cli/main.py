@@ -1,0 +1,165 @@
+"""The `kernelmate` command: which commands there are, and how anything that stops one is told.
+
+Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 the file, its contract or an option needs a change;
+3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted; 141 nobody reads the output any more;
+143 terminated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn, TextIO
+
+import click
+
+from kernelmate.cli.stopping import DEBUG_VARIABLE, NOT_READ, TERMINATED, tell
+from kernelmate.version import VERSION
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("kernelmate.cli.check:check", "Compile; show resources, occupancy and what limits it."),
+    "bench": ("kernelmate.cli.bench:bench", "Judge one kernel: is it right, and what does it cost?"),
+    "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
+    "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
+    "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
+    "doctor": ("kernelmate.cli.doctor:doctor", "Say what this machine has, lacks, and what to do about it."),
+}
+"""Where each command stands, and its line in the help; a command is imported only when it is called."""
+
+
+class LazyGroup(click.Group):
+    """The commands of `COMMANDS`, each imported on first use; whatever stops one is told in a line or two."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are learned."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command; None when there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help, without importing what it lists."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, and with the nearest command where the name is mistyped."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
+            raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that went away ends it quietly."""
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            _discard(sys.stdout)
+            raise click.exceptions.Exit(NOT_READ) from None
+        return result
+
+    def main(self, *positional: Any, **named: Any) -> Any:
+        """Run as a program, and exit with the code that the module names.
+
+        With `standalone_mode=False` click's own way is kept: the code is returned and exceptions are raised.
+        """
+        run: Callable[..., Any] = super().main
+        if not named.pop("standalone_mode", True):
+            return run(*positional, standalone_mode=False, **named)
+        given = positional[0] if positional else named.get("args")
+        try:
+            code = run(*positional, standalone_mode=False, **named)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- the outermost frame: nothing may escape as a traceback
+            code = tell(error, list(sys.argv[1:] if given is None else given))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Examples:
+  kernelmate check softmax.cu
+  kernelmate bench softmax.cu::softmax_rows
+  kernelmate compare softmax.cu softmax_new.cu
+  kernelmate optimize softmax.cu "reduce memory usage" --accept
+
+\b
+Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 a file, contract or option needs a
+change; 3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted.""",
+)
+@click.version_option(VERSION, prog_name="kernelmate", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Change a CUDA kernel by asking for what you want, and take only what was proved right and measured.
+
+    Works with and without a GPU. FILE is a .cu or .cuh file, or a .py file with cupy.RawKernel strings;
+    FILE::KERNEL names one kernel of several.
+    """
+
+
+def main() -> NoReturn:
+    """The entry point of the script: sets streams and signals up, runs the command, exits."""
+    _mend_streams()
+    with contextlib.suppress(ValueError, AttributeError):
+        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGHUP, _terminate)
+    try:
+        cli.main(prog_name="kernelmate")
+    finally:
+        _flush()
+    raise AssertionError("unreachable: main exits")
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
+    """Leave by an exception, so that every `with` closes what it opened: no worker outlives its session."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(TERMINATED)
+
+
+def _mend_streams() -> None:
+    """Make writing safe: closed streams swallow what is written, and no text is too foreign for an encoding."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard(stream: TextIO | None) -> None:
+    """Send what is still buffered nowhere, so that the interpreter's last flush is quiet too."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            _discard(stream)
+
+
+__all__ = ["DEBUG_VARIABLE", "cli", "main"]

@@ -1,0 +1,186 @@
+"""`kernelmate optimize`: ask for what you want, see what was found and judged, and take it or leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import (
+    KernelSpec,
+    Output,
+    compile_options,
+    judging_options,
+    output_of,
+    output_options,
+    settings_of,
+)
+from kernelmate.cli.stopping import note
+from kernelmate.errors import EnvironmentFailed, UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.records import Judged, Kernel, Optimization
+
+PAGE_SUFFIXES = {".html", ".htm"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate optimize softmax.cu "reduce memory usage"
+  kernelmate optimize softmax.cu "reduce memory usage" --accept --html softmax.html
+  kernelmate optimize transpose.cu "make it faster" --accept-predicted
+  kernelmate optimize ops.cu::rope "fewer registers" --max-candidates 8 --json"""
+)
+@click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@click.argument("prompt")
+@click.option("--accept", is_flag=True, help="Write the best candidate into FILE if it was accepted; keeps a backup.")
+@click.option("--accept-predicted", is_flag=True, help="As --accept, also where its gain is only predicted.")
+@click.option("--html", "page", metavar="OUT", help="Write a stand-alone page with charts, diffs and verdicts.")
+@click.option(
+    "--max-candidates", type=click.IntRange(1), default=32, show_default=True, help="Judge at most this many."
+)
+@click.option(
+    "--budget", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Begin no candidate after this time."
+)
+@judging_options
+@compile_options
+@output_options()
+def optimize(
+    file: str,
+    prompt: str,
+    accept: bool,
+    accept_predicted: bool,
+    page: str | None,
+    max_candidates: int,
+    budget: float | None,
+    sizes: tuple[Mapping[str, int], ...],
+    reference: str | None,
+    **options: Any,
+) -> int:
+    """Search for a version of the kernel that does what PROMPT asks for, in plain words.
+
+    Every candidate is compiled, checked against the reference and weighed before it is shown; FILE is changed
+    only with --accept. Without a GPU a time is predicted: such a candidate is promising, never accepted.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    _check_page(page)
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session
+    from kernelmate.source import load_kernel
+
+    kernel = load_kernel(file)
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        found = session.optimize(
+            kernel, prompt, sizes, max_candidates, progress.judged, budget_s=budget, reference=reference
+        )
+    _show(found, kernel, output)
+    if page is not None:
+        _write_page(Path(page), found, kernel, output)
+    if accept or accept_predicted:
+        _accept(found, kernel, accept_predicted, output)
+    return 1 if found.best is None else 0
+
+
+def _show(found: Optimization, kernel: Kernel, output: Output) -> None:
+    if output.as_json:
+        from kernelmate.report.json import optimization_json
+
+        output.document(optimization_json(found))
+        for remark in found.notes:
+            _remark(remark, output)
+        return
+    from kernelmate.report.console import show
+    from kernelmate.report.excerpt import SourceLines
+    from kernelmate.report.versions import best_line, optimization_view
+
+    if output.quiet:
+        show(output.stdout(), best_line(found))
+    else:
+        show(output.stdout(), *optimization_view(found, kernel, SourceLines()))
+
+
+def _remark(text: str, output: Output) -> None:
+    """A remark beside the result: standard error under `--json`, whose standard output is one document."""
+    if output.as_json:
+        note(text)
+    elif not output.quiet:
+        output.stdout().print(text, soft_wrap=True)
+
+
+def _check_page(page: str | None) -> None:
+    """Find what would keep the page from being written before minutes are spent on its contents.
+
+    Raises:
+        UsageError: the path cannot be written, or is no page's. EnvironmentFailed: plotly is missing.
+    """
+    if page is None:
+        return
+    path = Path(page)
+    if path.suffix.lower() not in PAGE_SUFFIXES:
+        raise UsageError(f"--html {page}: a page's name ends in .html.", hint=f"Give {path.with_suffix('.html')}.")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+        raise UsageError(f"--html {page} {what}.", hint="Give the path of a file in a folder that exists.")
+    from importlib.util import find_spec
+
+    if find_spec("plotly") is None:
+        raise EnvironmentFailed("--html needs plotly, which is not installed.", hint="pip install 'kernelmate[report]'")
+
+
+def _write_page(path: Path, found: Optimization, kernel: Kernel, output: Output) -> None:
+    from kernelmate.report.page import write_page
+
+    try:
+        write_page(path, found, kernel)
+    except OSError as error:
+        raise UsageError(
+            f"The page {path} cannot be written: {error.strerror or error}.", hint="Give another path to --html."
+        ) from error
+    _remark(f"page written to {path}", output)
+
+
+def _accept(found: Optimization, kernel: Kernel, predicted: bool, output: Output) -> None:
+    """Write the best candidate into the user's file where that is allowed; say what was done or why not.
+
+    Raises:
+        KernelmateError: the file changed meanwhile, or cannot be written.
+    """
+    from kernelmate.source import write_back
+
+    if found.best is None:
+        _remark("nothing was written: no candidate is worth taking", output)
+        return
+    best = found.candidates[found.best]
+    why_not = reason_not_to_write(best, predicted)
+    if why_not is not None:
+        _remark(f"nothing was written: {why_not}", output)
+        return
+    backup = write_back(kernel, best.candidate.kernel)
+    _remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
+
+
+def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
+    """Why a candidate may not be written into the user's file; None where it may.
+
+    Args:
+        best: the candidate.
+        predicted: the user takes a gain that is only predicted.
+    """
+    verdict = best.verdict
+    if best.candidate.contract.inferred:
+        return "it was judged with a guessed contract; write the contract into the file first (`kernelmate check` shows it)"
+    if verdict.accepted is False or not verdict.compiled:
+        return "the candidate was rejected"
+    if verdict.accepted:
+        return None
+    if verdict.correct is None:
+        return "nothing shows that it is right; give the contract a reference"
+    if verdict.objective is None or not verdict.objective.met or verdict.objective.basis != "predicted":
+        return "the candidate was not accepted"
+    if not predicted:
+        return "its gain is predicted, not measured; --accept-predicted takes it all the same"
+    return None

@@ -1,0 +1,168 @@
+"""Options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kernelmate.config import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+
+class KernelSpec(click.ParamType[str]):
+    """FILE or FILE::KERNEL; read by `kernelmate.source`, which knows what a file holds."""
+
+    name = "FILE[::KERNEL]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Files, as the shell completes them."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class Size(click.ParamType[Mapping[str, int]]):
+    """One problem size: `rows=37,cols=853`."""
+
+    name = "NAME=N,..."
+    _PART = re.compile(r"\s*([^\W\d]\w*)\s*=\s*([+-]?[\d_]+)\s*\Z")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
+        """Names and whole numbers, in the order given."""
+        if isinstance(value, Mapping):
+            return value
+        size: dict[str, int] = {}
+        for part in str(value).split(","):
+            match = self._PART.match(part)
+            try:
+                name, number = (match[1], int(match[2])) if match else ("", 0)
+            except ValueError:
+                name = ""
+            if not name:
+                self.fail(f"{part.strip()!r} is not NAME=WHOLE-NUMBER; write it like rows=37,cols=853.", param, ctx)
+            if name in size:
+                self.fail(f"{name} is given twice in {value!r}.", param, ctx)
+            size[name] = number
+        return size
+
+
+class TargetName(click.ParamType[str]):
+    """The name of a GPU of the table, or an architecture."""
+
+    name = "GPU"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of the table that go on as typed."""
+        from kernelmate.compiler.targets import TARGETS
+
+        names = [target.name for target in TARGETS] + sorted({target.arch for target in TARGETS})
+        return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How results are shown.
+
+    Attributes:
+        as_json: one document on standard output, nothing else there.
+        quiet: one line for each verdict, no progress.
+        color: False for none; None leaves it to the terminal.
+    """
+
+    as_json: bool
+    quiet: bool
+    color: bool | None
+
+    def stdout(self) -> Console:
+        """The console for results."""
+        from kernelmate.report.console import make_console
+
+        return make_console(sys.stdout, color=self.color)
+
+    def stderr(self) -> Console:
+        """The console for progress."""
+        from kernelmate.report.console import make_console
+
+        return make_console(sys.stderr, color=self.color)
+
+    def document(self, document: dict[str, Any]) -> None:
+        """Print one JSON document."""
+        from kernelmate.report.json import dumps
+
+        sys.stdout.write(dumps(document) + "\n")
+
+
+def _together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def output_options(*, quiet: bool = True) -> Callable[[Command], Command]:
+    """`--json`, `--quiet`, `--no-color`, `--debug`; read them with `output_of`."""
+    shown = [
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output."),
+        click.option("-q", "--quiet", is_flag=True, help="One line for each verdict, and no progress."),
+        click.option("--no-color", is_flag=True, help="No colour; NO_COLOR in the environment does the same."),
+        click.option("--debug", is_flag=True, hidden=True, help="Show the traceback of a defect."),
+    ]
+    return _together(*(shown if quiet else [shown[0], *shown[2:]]))
+
+
+def output_of(options: dict[str, Any]) -> Output:
+    """Take the output's options out of a command's."""
+    options.pop("debug", None)
+    no_color = options.pop("no_color", False) or bool(os.environ.get("NO_COLOR"))
+    return Output(options.pop("as_json", False), options.pop("quiet", False), False if no_color else None)
+
+
+compile_options = _together(
+    click.option("--target", type=TargetName(), help="The GPU that figures are for; `kernelmate targets` lists them."),
+    click.option("-I", "include_paths", metavar="DIR", multiple=True, help="Search this folder for headers; repeatable."),
+    click.option("-D", "defines", metavar="NAME[=VALUE]", multiple=True, help="Define a macro; repeatable."),
+    click.option("--std", metavar="c++17", help="C++ standard: c++11, c++14, c++17, c++20 or c++23."),
+    click.option("--fast-math/--no-fast-math", default=None, help="Compile with -use_fast_math."),
+    click.option("--max-registers", type=int, metavar="N", help="At most this many registers per thread."),
+    click.option("--build", metavar="PATH", help="Take flags from this compile_commands.json, or the folder with it."),
+    click.option("--timeout", "timeout", type=float, metavar="SECONDS", help="For one compilation, and for judging one version."),
+)  # fmt: skip
+"""How device code is compiled, and for what; read them with `settings_of`."""
+
+judging_options = _together(
+    click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run."),
+    click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),
+    click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
+    click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given."),
+)  # fmt: skip
+"""How a kernel is judged; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
+
+
+def settings_of(options: dict[str, Any]) -> Settings:
+    """Take the settings' options out of a command's and load the settings with them on top.
+
+    Raises:
+        UsageError: a value, or a settings file, is wrong.
+    """
+    from kernelmate.config import load_settings
+
+    names = ("target", "backend", "seed", "std", "fast_math", "max_registers", "build", "include_paths", "defines")
+    given = {name: options.pop(name, None) for name in names}
+    timeout = options.pop("timeout", None)
+    return load_settings(
+        **{name: value for name, value in given.items() if value not in ((), None)},
+        timeout_s=timeout,
+        compile_timeout_s=timeout,
+    )

@@ -1,0 +1,100 @@
+"""Progress on standard error: only on a terminal, and only for work that lasts."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    from kernelmate.records import Judged
+
+AFTER_S = 2.0
+"""Seconds of work before anything is shown."""
+
+STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes"}
+
+
+class Progress:
+    """Shows how far the work is, and candidates as they are judged.
+
+    A context manager: what it drew is gone when it is left.
+
+    Args:
+        console: of standard error.
+        quiet: show nothing.
+        after_s: seconds before anything is shown.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool = False, after_s: float = AFTER_S) -> None:
+        self._console = console
+        self._enabled = console.is_terminal and not console.is_dumb_terminal and not quiet
+        self._after_s = after_s
+        self._lock = threading.Lock()
+        self._over = False
+        self._live: Live | None = None
+        self._spinner: Spinner | None = None
+        self._timer: threading.Timer | None = None
+        self._stage: tuple[str, int, int] = ("starting", 0, 0)
+        self._judged: list[Judged] = []
+
+    def __enter__(self) -> Progress:
+        """Begin to count the seconds."""
+        if self._enabled:
+            self._timer = threading.Timer(self._after_s, self._start)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wipe what was drawn."""
+        with self._lock:
+            self._over = True
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._live is not None:
+                self._live.stop()
+
+    def stage(self, stage: str, done: int, total: int) -> None:
+        """How far a stage is; given to the session as its `on_progress`."""
+        self._stage = (STAGES.get(stage, stage), done, total)
+
+    def judged(self, item: Judged) -> None:
+        """One more candidate has its verdict; given to the session as its `on_judged`."""
+        self._judged.append(item)
+
+    def _start(self) -> None:
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        with self._lock:
+            if self._over:
+                return
+            # ASCII, so that no terminal's encoding matters.
+            self._spinner = Spinner("line")
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._view,
+                refresh_per_second=5,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._live.start()
+
+    def _view(self) -> RenderableType:
+        from rich.console import Group
+
+        from kernelmate.report.versions import candidate_table
+
+        stage, done, total = self._stage
+        count = f" {min(done + 1, total)}/{total}" if total > 1 else ""
+        assert self._spinner is not None
+        self._spinner.update(text=f"{stage}{count}")
+        judged = tuple(self._judged)
+        return Group(candidate_table(judged, reasons=False), self._spinner) if judged else self._spinner

@@ -1,0 +1,124 @@
+"""Theoretical occupancy: how many blocks an SM holds at once, what limits them, and what would lift the limit.
+
+The arithmetic is that of the CUDA Occupancy Calculator: registers are given to warps in units and by sub-partition,
+shared memory to blocks in units with what the system reserves, blocks and threads by fixed limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernelmate.compiler.targets import SmLimits, sm_limits
+from kernelmate.records import LaunchShape, Occupancy, Resources, Target
+
+WARP = 32
+_UNLIMITED = 1 << 30
+_BLOCK_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occupancy:
+    """The theoretical occupancy of a launch on a target.
+
+    `shape.shared_bytes` are the dynamic shared bytes that count; `resources.dynamic_shared_bytes` is not looked at.
+    A block that cannot be launched at all has occupancy 0 and the limiter `launch`.
+    """
+    limits = sm_limits(target.capability)
+    blocks = _blocks_by_limit(limits, resources, shape)
+    if blocks is None:
+        return Occupancy(0.0, "launch", 0, None)
+    limiter = min(blocks, key=lambda name: blocks[name])
+    count = blocks[limiter]
+    active = count * _up(shape.threads, WARP) // WARP / limits.warps_per_sm
+    return Occupancy(active, limiter, count, shape.blocks / (count * target.sms) if count else None)
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[str, int] | None:
+    """Blocks an SM holds by each limit alone; None where not even one can be launched."""
+    shared = resources.shared_bytes + shape.shared_bytes
+    warps = _up(shape.threads, WARP) // WARP
+    if shape.threads > limits.threads_per_block or shape.threads > resources.max_threads or shape.threads < 1:
+        return None
+    if shared > limits.shared_per_block_optin:
+        return None
+    by_registers = _by_registers(limits, resources.registers, warps)
+    if by_registers == 0:
+        return None
+    taken = _up(shared + limits.shared_reserved, limits.shared_unit)
+    return {
+        "threads": limits.warps_per_sm // warps,
+        "blocks": limits.blocks_per_sm,
+        "registers": by_registers,
+        "shared": limits.shared_per_sm // taken if taken else _UNLIMITED,
+    }
+
+
+def _by_registers(limits: SmLimits, registers: int, warps: int) -> int:
+    if registers == 0:
+        return _UNLIMITED
+    each = _up(registers * WARP, limits.register_unit)
+    if each * _up(warps, limits.partitions) > limits.registers_per_sm:
+        return 0
+    per_partition = limits.registers_per_sm // limits.partitions // each
+    return per_partition * limits.partitions // warps
+
+
+def what_would_lift(target: Target, resources: Resources, shape: LaunchShape) -> tuple[str, ...]:
+    """The smallest changes that would raise occupancy, one at a time, each with what it would give.
+
+    Sentences such as "2 registers fewer per thread (62): 50% -> 62.5%"; none where occupancy is full already or no one
+    change helps.
+    """
+    now = occupancy(target, resources, shape).theoretical
+    if now >= 1:
+        return ()
+    return tuple(
+        f"{change}: {_percent(now)} -> {_percent(then)}"
+        for change, then in (*_fewer_registers(target, resources, shape, now), *_less_shared(target, resources, shape, now),
+                             *_other_blocks(target, resources, shape, now))
+    )  # fmt: skip
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.4g}%"
+
+
+def _fewer_registers(
+    target: Target, resources: Resources, shape: LaunchShape, now: float
+) -> Iterator[tuple[str, float]]:
+    for registers in range(resources.registers - 1, 15, -1):
+        then = occupancy(target, replace(resources, registers=registers), shape).theoretical
+        if then > now:
+            fewer = resources.registers - registers
+            yield f"{fewer} register{'s' * (fewer > 1)} fewer per thread ({registers})", then
+            return
+
+
+def _less_shared(target: Target, resources: Resources, shape: LaunchShape, now: float) -> Iterator[tuple[str, float]]:
+    limits = sm_limits(target.capability)
+    total = resources.shared_bytes + shape.shared_bytes
+    for less in range(total // limits.shared_unit * limits.shared_unit, -1, -limits.shared_unit):
+        if less >= total:
+            continue
+        changed = replace(resources, shared_bytes=less)
+        then = occupancy(target, changed, replace(shape, shared_bytes=0)).theoretical
+        if then > now:
+            yield f"{total - less} bytes less shared memory per block ({less})", then
+            return
+
+
+def _other_blocks(target: Target, resources: Resources, shape: LaunchShape, now: float) -> Iterator[tuple[str, float]]:
+    """The nearest smaller and the nearest larger block that helps; shared memory taken as it is."""
+    sizes = [size for size in _BLOCK_SIZES if size <= resources.max_threads]
+    below = [size for size in reversed(sizes) if size < shape.threads]
+    above = [size for size in sizes if size > shape.threads]
+    for side in (below, above):
+        for size in side:
+            then = occupancy(target, resources, replace(shape, block=(size, 1, 1))).theoretical
+            if then > now:
+                yield f"a block of {size} threads", then
+                break

@@ -1,0 +1,158 @@
+"""Real GPUs: what compiling, occupancy and prediction are for.
+
+Each row names the document its figures come from. SM counts, boost clocks, memory and L2 are the vendor's data sheet
+values; peak rates are 2 x FMA lanes x SMs x boost clock. Limits of an SM are those of the CUDA C++ Programming Guide,
+"Technical Specifications per Compute Capability".
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from kernelmate.errors import UsageError
+from kernelmate.records import Target
+
+
+@dataclass(frozen=True, slots=True)
+class SmLimits:
+    """What one streaming multiprocessor holds; bytes and counts.
+
+    `shared_reserved` is what the system takes of each block's shared memory; `shared_unit` is the granularity in which
+    shared memory is given to blocks, `register_unit` that in which registers are given to a warp.
+    """
+
+    shared_per_sm: int
+    shared_per_block_optin: int
+    shared_reserved: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    shared_unit: int
+    registers_per_sm: int = 65536
+    register_unit: int = 256
+    partitions: int = 4
+    threads_per_block: int = 1024
+    registers_per_thread: int = 255
+
+    @property
+    def warps_per_sm(self) -> int:
+        """Warps that an SM holds."""
+        return self.threads_per_sm // 32
+
+
+_KIB = 1024
+
+
+def _limits(shared: int, optin: int, reserved: int, threads: int, blocks: int, unit: int) -> SmLimits:
+    return SmLimits(shared * _KIB, optin * _KIB, reserved, threads, blocks, unit)
+
+
+_SM_LIMITS: dict[tuple[int, int], SmLimits] = {
+    (7, 5): _limits(64, 64, 0, 1024, 16, 256),
+    (8, 0): _limits(164, 163, 1024, 2048, 32, 128),
+    (8, 6): _limits(100, 99, 1024, 1536, 16, 128),
+    (8, 7): _limits(164, 163, 1024, 1536, 16, 128),
+    (8, 9): _limits(100, 99, 1024, 1536, 24, 128),
+    (9, 0): _limits(228, 227, 1024, 2048, 32, 128),
+    (10, 0): _limits(228, 227, 1024, 2048, 32, 128),
+    (10, 3): _limits(228, 227, 1024, 2048, 32, 128),
+    (12, 0): _limits(100, 99, 1024, 1536, 24, 128),
+    (12, 1): _limits(100, 99, 1024, 1536, 24, 128),
+}
+
+_FMA_LANES: dict[tuple[int, int], tuple[float, float, float]] = {
+    (7, 5): (64, 2, 128),
+    (8, 0): (64, 32, 256),
+    (8, 6): (128, 2, 128),
+    (8, 9): (128, 2, 128),
+    (9, 0): (128, 64, 256),
+    (10, 0): (128, 64, 256),
+    (12, 0): (128, 2, 128),
+}
+"""Results per clock and SM of fp32, fp64 and fp16 FMA (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
+Instructions"); fp16 counts both halves of packed operations."""
+
+
+def _gpu(
+    name: str,
+    capability: tuple[int, int],
+    sms: int,
+    clock_mhz: int,
+    memory_gb: int,
+    gbps: float,
+    l2_mb: float,
+    source: str,
+) -> Target:
+    fp32, fp64, fp16 = (2 * lanes * sms * clock_mhz / 1e6 for lanes in _FMA_LANES[capability])
+    return Target(
+        name, f"sm_{capability[0]}{capability[1]}", capability, sms, clock_mhz, memory_gb * 10**9, gbps,
+        int(l2_mb * _KIB * _KIB), round(fp32, 2), round(fp64, 2), round(fp16, 2), source,
+    )  # fmt: skip
+
+
+TARGETS: tuple[Target, ...] = (
+    _gpu("T4", (7, 5), 40, 1590, 16, 320, 4, "NVIDIA T4 Tensor Core GPU data sheet; Turing architecture whitepaper"),
+    _gpu("RTX 2080 Ti", (7, 5), 68, 1545, 11, 616, 5.5, "NVIDIA Turing GPU architecture whitepaper, appendix A"),
+    _gpu("A100 40GB SXM", (8, 0), 108, 1410, 40, 1555, 40, "NVIDIA A100 data sheet; Ampere GA100 whitepaper, table 4"),
+    _gpu("A100 80GB SXM", (8, 0), 108, 1410, 80, 2039, 40, "NVIDIA A100 data sheet; Ampere GA100 whitepaper, table 4"),
+    _gpu("A100 80GB PCIe", (8, 0), 108, 1410, 80, 1935, 40, "NVIDIA A100 data sheet"),
+    _gpu("A10", (8, 6), 72, 1695, 24, 600, 6, "NVIDIA A10 data sheet"),
+    _gpu("A40", (8, 6), 84, 1740, 48, 696, 6, "NVIDIA A40 data sheet"),
+    _gpu("RTX 3090", (8, 6), 82, 1695, 24, 936, 6, "NVIDIA Ampere GA102 whitepaper, table 9"),
+    _gpu("L4", (8, 9), 58, 2040, 24, 300, 48, "NVIDIA L4 data sheet; Ada architecture whitepaper"),
+    _gpu("L40S", (8, 9), 142, 2520, 48, 864, 96, "NVIDIA L40S data sheet; Ada architecture whitepaper"),
+    _gpu("RTX 4090", (8, 9), 128, 2520, 24, 1008, 72, "NVIDIA Ada GPU architecture whitepaper, appendix A"),
+    _gpu("H100 SXM", (9, 0), 132, 1980, 80, 3352, 50, "NVIDIA H100 data sheet; Hopper H100 whitepaper, table 2"),
+    _gpu("H100 PCIe", (9, 0), 114, 1755, 80, 2039, 50, "NVIDIA H100 data sheet; Hopper H100 whitepaper, table 2"),
+    _gpu("H200", (9, 0), 132, 1980, 141, 4800, 50, "NVIDIA H200 data sheet"),
+    _gpu("B200", (10, 0), 148, 1965, 180, 8000, 126, "NVIDIA DGX B200 data sheet; Blackwell architecture brief"),
+    _gpu("RTX 5090", (12, 0), 170, 2407, 32, 1792, 96, "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix A"),
+)
+"""All GPUs of the table, by architecture."""
+
+DEFAULT = "H100 SXM"
+_FOR_ARCH = {
+    "sm_75": "T4", "sm_80": "A100 80GB SXM", "sm_86": "RTX 3090", "sm_89": "RTX 4090", "sm_90": DEFAULT,
+    "sm_90a": DEFAULT, "sm_100": "B200", "sm_100a": "B200", "sm_120": "RTX 5090", "sm_120a": "RTX 5090",
+}  # fmt: skip
+_SHORT = {"a100": "A100 80GB SXM", "h100": DEFAULT, "b100": "B200"}
+
+
+def sm_limits(capability: tuple[int, int]) -> SmLimits:
+    """The limits of an SM.
+
+    Raises:
+        UsageError: the table does not have this compute capability.
+    """
+    if capability not in _SM_LIMITS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in _SM_LIMITS)
+        raise UsageError(
+            f"there are no limits for compute capability {capability[0]}.{capability[1]}.", hint=f"Known: {known}."
+        )
+    return _SM_LIMITS[capability]
+
+
+def find_target(name: str | None) -> Target:
+    """The GPU of a name, upper or lower case, or of an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
+
+    Raises:
+        UsageError: there is none; the nearest names are in the hint.
+    """
+    wanted = _plain(name if name is not None else DEFAULT)
+    arch = re.sub(r"^(?:sm|compute)_?", "sm_", wanted)
+    if arch in _FOR_ARCH:
+        return replace(find_target(_FOR_ARCH[arch]), arch=arch)
+    full = _plain(_SHORT.get(wanted, wanted))
+    by_name = {_plain(target.name): target for target in TARGETS}
+    if full in by_name:
+        return by_name[full]
+    near = difflib.get_close_matches(full, [*by_name, *_FOR_ARCH], n=3, cutoff=0.4)
+    names = [by_name[one].name if one in by_name else one for one in near] or [target.name for target in TARGETS]
+    raise UsageError(
+        f"there is no GPU {name!r} in the table.", hint=f"Nearest: {', '.join(names)}. `kernelmate targets` lists all."
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"^(?:nvidia|geforce)\s+", "", re.sub(r"[\s-]+", " ", name.strip().lower()))

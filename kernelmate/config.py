@@ -1,0 +1,263 @@
+"""The settings: one frozen object, read from the command line, the environment, the project and the user's file."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from kernelmate.errors import UsageError
+from kernelmate.records import CompileOptions
+
+ENVIRONMENT_PREFIX = "KERNELMATE_"
+"""Every setting may stand in the environment under this and its name in capitals."""
+
+_PATHS = frozenset({"include_paths", "build", "cache_dir"})
+"""Settings that are paths: in a file they are relative to that file's folder."""
+
+
+def _split(value: object) -> object:
+    """A list written as one text, as a shell would take it apart."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+def _split_paths(value: object) -> object:
+    """A list of folders written as one text, as in PATH."""
+    return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Folders = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_paths)]
+
+
+class Settings(BaseSettings):
+    """How kernels are compiled and judged. Make one with `load_settings`, which says where a wrong value stands.
+
+    Attributes:
+        backend: where kernels run; `auto` takes a GPU where this version and this machine have one.
+        target: the GPU that compiling, occupancy and prediction are for; None for this machine's, else H100 SXM.
+        timeout_s: seconds for one verdict, compiling not counted.
+        compile_timeout_s: seconds for one compilation.
+        reference_timeout_s: seconds for one call of the user's reference function.
+        memory_limit_mb: MiB that judging may take beyond the idle worker.
+        seed: of the inputs; None draws one for each verdict, which records it.
+        std: the C++ standard.
+        defines: `NAME` or `NAME=VALUE`.
+        include_paths: folders searched for headers.
+        fast_math: compile with `-use_fast_math`.
+        max_registers: upper limit of registers per thread.
+        flags: NVRTC spellings, passed as they are.
+        build: a `compile_commands.json`, or the folder that holds one.
+        cache_dir: where compiled kernels are kept; None for the user's cache folder.
+        reference: takes the place of what contracts name as reference.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, validate_default=False
+    )
+
+    backend: Literal["auto", "cuda", "emulator"] = "auto"
+    target: str | None = None
+    timeout_s: float = Field(default=120.0, gt=0, allow_inf_nan=False)
+    compile_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    reference_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    memory_limit_mb: int = Field(default=8192, ge=1)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    std: Literal["c++11", "c++14", "c++17", "c++20", "c++23"] = "c++17"
+    defines: Words = ()
+    include_paths: Folders = ()
+    fast_math: bool = False
+    max_registers: int | None = Field(default=None, ge=1, le=255)
+    flags: Words = ()
+    build: Path | None = None
+    cache_dir: Path | None = None
+    reference: str | None = None
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """What of this concerns the compiler."""
+        return CompileOptions(
+            std=self.std,
+            defines=self.defines,
+            include_paths=self.include_paths,
+            fast_math=self.fast_math,
+            max_registers=self.max_registers,
+            flags=self.flags,
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Command line, environment, project, user: the first that names a setting decides it."""
+        return init_settings, env_settings, *(TomlSource(settings_cls, path, table) for path, table in _files())
+
+
+class TomlSource(PydanticBaseSettingsSource):
+    """Settings of one table of one TOML file.
+
+    Args:
+        settings_cls: the settings' class.
+        path: the file; an absent one holds no settings.
+        table: the keys that lead to the table; empty for the whole file.
+
+    Raises:
+        UsageError: the file cannot be read or is not TOML.
+    """
+
+    def __init__(self, settings_cls: type[BaseSettings], path: Path, table: tuple[str, ...]) -> None:
+        super().__init__(settings_cls)
+        self.path = path
+        self.table = table
+        self.values = {key: _from_folder(path.parent, key, value) for key, value in _read_table(path, table).items()}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """The value of one setting, None when the file does not hold it."""
+        return self.values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """All that the table holds, unknown keys included: they are mistakes to be told."""
+        return self.values
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings in force: overrides, then `KERNELMATE_*`, the project's `pyproject.toml`, the user's file.
+
+    Args:
+        **overrides: settings by name, as given on the command line; those that are None are ignored.
+
+    Raises:
+        UsageError: a value, a key or a file is wrong; says where it stands and what is allowed.
+    """
+    given = {key: value for key, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise _usage_error(error, given) from error
+
+
+def user_file() -> Path:
+    """The user's own settings file, whether it exists or not."""
+    return platformdirs.user_config_path() / "kernelmate.toml"
+
+
+def project_file(start: Path | None = None) -> Path | None:
+    """The nearest `pyproject.toml`, upward from `start` (the current folder)."""
+    folder = (start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        if (candidate / "pyproject.toml").is_file():
+            return candidate / "pyproject.toml"
+    return None
+
+
+def _files() -> list[tuple[Path, tuple[str, ...]]]:
+    """The settings files and the table in each, the one that decides first."""
+    project = project_file()
+    return [*([(project, ("tool", "kernelmate"))] if project else []), (user_file(), ())]
+
+
+def _read_table(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        values: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"The settings file cannot be read: {reason}.", file=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"^(.*) \(at line (\d+), column (\d+)\)$", str(error))
+        message, line, column = place.groups() if place else (str(error), None, None)
+        raise UsageError(
+            f"The settings file is not valid TOML: {message}.",
+            file=str(path),
+            line=int(line) if line else None,
+            column=int(column) if column else None,
+        ) from error
+    for key in table:
+        values = values.get(key, {})
+        if not isinstance(values, dict):
+            raise UsageError(f"[{'.'.join(table)}] must be a table.", file=str(path), line=_line_of(path, key))
+    return dict(values)
+
+
+def _from_folder(folder: Path, key: str, value: object) -> object:
+    """Paths of a file as seen from that file's folder; a reference only where the folder holds its file."""
+    if key == "reference" and isinstance(value, str) and (folder / value.rpartition(":")[0]).is_file():
+        return str(folder / value)
+    if key not in _PATHS:
+        return value
+    if isinstance(value, str):
+        return str(folder / Path(value).expanduser())
+    if isinstance(value, list):
+        return [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in value]
+    return value
+
+
+def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:
+    """The first mistake, with the place it stands in."""
+    first = error.errors(include_url=False)[0]
+    key = str(first["loc"][0]) if first["loc"] else "settings"
+    where, file, line = _origin(key, given)
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, Settings.model_fields, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Settings are: {', '.join(Settings.model_fields)}."
+        return UsageError(f"There is no setting {key!r}{where}.", file=file, line=line, hint=hint)
+    value = first["input"]
+    what = first["msg"][0].lower() + first["msg"][1:]
+    return UsageError(f"{key} = {value!r}{where} cannot be used: {what}.", file=file, line=line, hint=_allowed(key))
+
+
+def _origin(key: str, given: dict[str, Any]) -> tuple[str, str | None, int | None]:
+    """Where the value in force comes from: words for the message, file and line."""
+    variable = f"{ENVIRONMENT_PREFIX}{key.upper()}"
+    if key in given:
+        return "", None, None
+    if variable in {name.upper() for name in os.environ}:
+        return f" in the environment ({variable})", None, None
+    for path, table in _files():
+        if key in _read_table(path, table):
+            return f" in [{'.'.join(table)}]" if table else "", str(path), _line_of(path, key)
+    return "", None, None
+
+
+def _line_of(path: Path, key: str) -> int | None:
+    pattern = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*=""")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    matches = [number for number, text in enumerate(lines, 1) if pattern.match(text)]
+    return matches[0] if len(matches) == 1 else None
+
+
+_ALLOWED: dict[str, str] = {
+    "backend": "Allowed: auto, cuda, emulator.",
+    "std": "Allowed: c++11, c++14, c++17, c++20, c++23.",
+    "timeout_s": "Give seconds, more than 0.",
+    "compile_timeout_s": "Give seconds, more than 0.",
+    "reference_timeout_s": "Give seconds, more than 0.",
+    "memory_limit_mb": "Give a whole number of MiB, at least 1.",
+    "seed": "Give a whole number from 0 to 2^63 - 1.",
+    "max_registers": "Give a whole number from 1 to 255.",
+    "fast_math": "Allowed: true, false.",
+}
+
+
+def _allowed(key: str) -> str | None:
+    return _ALLOWED.get(key)

@@ -1,0 +1,215 @@
+"""What a launch executes: PTX instructions by class, weighted by how often each basic block was entered."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.link import Refused, link
+from kernelmate.backends.emulator.operations import Barrier, Branch
+from kernelmate.backends.emulator.ptx import PtxError, parse_program
+
+CLASSES = (
+    "fp32", "fp64", "fp16", "sfu", "int", "convert64", "shuffle", "control", "global_load", "global_store", "shared_load",
+    "shared_store", "shared_atomic", "local_load", "local_store", "atomic", "reduction", "barrier",
+)  # fmt: skip
+"""Classes of instructions; each is limited by another part of an SM."""
+
+WAITED_FOR = frozenset({"global_load", "shared_load", "shared_atomic", "local_load", "atomic", "shuffle"})
+"""Classes whose result comes late enough that a warp stands still for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What one PTX instruction becomes.
+
+    Attributes:
+        kind: the class that its results count towards.
+        issue: SASS instructions that ptxas makes of it, roughly.
+        work: results of its class (the double-precision operations of a division, say).
+        sfu: results of the special function unit that it needs besides.
+        flops: floating-point operations a person would count (2 for a fused multiply-add).
+    """
+
+    kind: str
+    issue: float
+    work: float
+    sfu: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One basic block of PTX as the emulator counts it.
+
+    `region` numbers stretches of code without a barrier or the edge of a loop: what a stretch loads is asked for at once,
+    as ptxas turns short conditional blocks into predicated instructions and moves loads up.
+    """
+
+    label: str
+    instructions: tuple[Instruction, ...]
+    region: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What all threads of one launch execute together.
+
+    Attributes:
+        work: results by class, in threads.
+        issue: SASS instructions, in threads.
+        flops: floating-point operations by precision (`fp32`, `fp64`, `fp16`).
+        rounds: how often threads waited, by class of what they waited for: loads of one stretch of code overlap and cost
+            one latency, exchanges and atomics cost one for each block that holds some.
+    """
+
+    work: Mapping[str, float]
+    issue: float
+    flops: Mapping[str, float]
+    rounds: Mapping[str, float]
+
+
+EXPANSIONS: tuple[tuple[re.Pattern[str], Instruction], ...] = tuple(
+    (re.compile(pattern), instruction)
+    for pattern, instruction in (
+        (r"(div|rcp|sqrt)\.r[nzmp]\.f64", Instruction("fp64", 18, 10, 1, 1)),
+        (r"rsqrt\..*f64", Instruction("fp64", 14, 8, 1, 1)),
+        (r"(div)\.r[nzmp].*f32", Instruction("fp32", 10, 8, 1, 1)),
+        (r"(rcp|sqrt)\.r[nzmp].*f32", Instruction("fp32", 8, 6, 1, 1)),
+        (r"(div\.(full|approx)).*f32", Instruction("fp32", 3, 2, 1, 1)),
+        (r"(ex2|lg2|sin|cos|tanh|rsqrt|rcp|sqrt)\.approx", Instruction("sfu", 2, 1, 0, 1)),
+        (r"(div|rem)\.[us]64", Instruction("int", 70, 70, 2)),
+        (r"(div|rem)\.[us](16|32)", Instruction("int", 16, 14, 1)),
+        (r"(mul\.lo|mul\.hi|mad\.lo|mad\.hi)\.[us]64", Instruction("int", 4, 4)),
+        (r"(add|sub|shl|shr|setp\.\w+|selp|min|max|and|or|xor)\.[usb]64", Instruction("int", 2, 2)),
+    )
+)
+"""PTX instructions that ptxas replaces by a sequence, with the sequence's length.
+
+Counted in nvdisasm's output for sm_90, fast paths only; rounded.
+"""
+
+
+ASKED_AT_ONCE = frozenset({"global_load", "shared_load", "local_load"})
+"""Classes of which all of a stretch are waited for together; the others follow from one another."""
+
+
+def classify(opcode: str) -> Instruction | None:
+    """What a PTX opcode (`fma.rn.f32`) becomes; None for what costs nothing of its own."""
+    for pattern, expansion in EXPANSIONS:
+        if pattern.match(opcode):
+            return expansion
+    head, _, rest = opcode.partition(".")
+    memory = _memory(head, rest)
+    if memory is not None:
+        return memory
+    if head in {"mov", "cvta", "ret", "exit", "pragma", "isspacep", "ld", "prefetch", "membar", "fence"}:
+        return None if head != "ret" else Instruction("control", 1, 1)
+    if head in {"bra", "brx", "call", "trap", "activemask", "vote", "match", "nanosleep"}:
+        return Instruction("control", 1, 1)
+    if head in {"bar", "barrier"}:
+        return Instruction("barrier", 1, 1)
+    if head in {"shfl", "redux"}:
+        return Instruction("shuffle", 1, 1)
+    if head == "cvt":
+        return Instruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
+    return _arithmetic(head, rest)
+
+
+def _memory(head: str, rest: str) -> Instruction | None:
+    if head in {"atom", "red"}:
+        kind = "shared_atomic" if re.search(r"\bshared\b", rest) else "atomic" if head == "atom" else "reduction"
+        return Instruction(kind, 1, 1)
+    if head not in {"ld", "ldu", "st"}:
+        return None
+    action = "store" if head == "st" else "load"
+    if re.search(r"\b(?:param|const)\b", rest):
+        return None
+    space = next((space for space in ("shared", "local") if re.search(rf"\b{space}\b", rest)), "global")
+    return Instruction(f"{space}_{action}", 1, 1)
+
+
+def _arithmetic(head: str, rest: str) -> Instruction:
+    flops = 2.0 if head in {"fma", "mad"} else 1.0 if head in {"add", "sub", "mul", "neg", "abs", "min", "max"} else 0.0
+    if "f64" in rest:
+        return Instruction("fp64", 1, 1, 0, flops)
+    if "f16x2" in rest or "bf16x2" in rest:
+        return Instruction("fp16", 1, 2, 0, 2 * flops)
+    if "f16" in rest:
+        return Instruction("fp16", 1, 1, 0, flops)
+    if "f32" in rest:
+        return Instruction("fp32", 1, 1, 0, flops)
+    return Instruction("int", 1, 1)
+
+
+@lru_cache(maxsize=64)
+def basic_blocks(ptx: str, entry: str) -> tuple[Block, ...]:
+    """The basic blocks of an entry with its calls inlined, labelled as `RunResult.block_counts` labels them.
+
+    None at all where the emulator cannot read the PTX; then nothing was counted either.
+    """
+    try:
+        decoded = decode(link(parse_program(ptx, entry), entry))
+    except (PtxError, Refused):
+        return ()
+    regions = _regions(decoded)
+    return tuple(
+        Block(
+            block.label,
+            tuple(
+                instruction
+                for step in decoded.steps[block.start : block.end]
+                if (instruction := classify(step.opcode)) is not None
+            ),
+            regions[block.index],
+        )
+        for block in decoded.blocks
+    )
+
+
+def _regions(decoded: Decoded) -> list[int]:
+    """For each block the number of its stretch: a new one starts at a loop's head, after its end, and after a barrier."""
+    heads: set[int] = set()
+    ends: set[int] = set()
+    for block in decoded.blocks:
+        last = decoded.steps[block.end - 1].operation
+        if isinstance(last, Branch) and last.target <= block.start:
+            heads.add(last.target)
+            ends.add(block.index)
+        elif isinstance(last, Barrier):
+            ends.add(block.index)
+    regions: list[int] = []
+    for block in decoded.blocks:
+        starts = not regions or block.start in heads or block.index - 1 in ends
+        regions.append((regions[-1] if regions else 0) + starts)
+    return regions
+
+
+def count(blocks: Iterable[Block], entered: Mapping[str, int]) -> Mix:
+    """Add up blocks, each as often as threads entered it."""
+    work: defaultdict[str, float] = defaultdict(float)
+    flops: defaultdict[str, float] = defaultdict(float)
+    rounds: defaultdict[tuple[str, str | int], float] = defaultdict(float)
+    issue = 0.0
+    for block in blocks:
+        times = entered.get(block.label, 0)
+        if not times:
+            continue
+        for instruction in block.instructions:
+            work[instruction.kind] += instruction.work * times
+            work["sfu"] += instruction.sfu * times
+            issue += instruction.issue * times
+            if instruction.flops:
+                precision = "fp32" if instruction.kind == "sfu" else instruction.kind
+                flops[precision] += instruction.flops * times
+        for kind in {instruction.kind for instruction in block.instructions} & WAITED_FOR:
+            place = (kind, block.region if kind in ASKED_AT_ONCE else block.label)
+            rounds[place] = max(rounds[place], times)
+    waits: defaultdict[str, float] = defaultdict(float)
+    for (kind, _), waited in rounds.items():
+        waits[kind] += waited
+    return Mix(dict(work), issue, dict(flops), dict(waits))

@@ -1,0 +1,66 @@
+"""Frozen records that cross the seams of the house.
+
+Lines and columns count from 1, columns in characters (not bytes, not UTF-16 units). Sizes in memory are bytes, times
+are microseconds unless a name says otherwise. `Verdict` and what hangs below it is the JSON schema that every front
+end shows: field names and their order are that schema's, and `kernelmate.report.json` writes them out.
+"""
+
+from __future__ import annotations
+
+from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
+from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
+from kernelmate.records.judging import Judgement, JudgeTask, SizeMetrics, Version
+from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
+from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
+from kernelmate.records.verdict import (
+    BackendName,
+    Case,
+    Counters,
+    Finding,
+    FirstWrong,
+    MetricName,
+    ObjectiveResult,
+    Speedup,
+    Timing,
+    Verdict,
+)
+
+__all__ = [
+    "Anchor",
+    "Argument",
+    "BackendName",
+    "Candidate",
+    "Case",
+    "CompileOptions",
+    "Compiled",
+    "Contract",
+    "Counters",
+    "Diagnostic",
+    "Direction",
+    "Finding",
+    "FirstWrong",
+    "JudgeTask",
+    "Judged",
+    "Judgement",
+    "Kernel",
+    "LaunchShape",
+    "LaunchSite",
+    "MetricName",
+    "Objective",
+    "ObjectiveResult",
+    "Occupancy",
+    "Optimization",
+    "Parameter",
+    "Resources",
+    "Severity",
+    "Signature",
+    "Size",
+    "SizeMetrics",
+    "Speedup",
+    "Target",
+    "Timing",
+    "Tolerance",
+    "Unit",
+    "Verdict",
+    "Version",
+]

@@ -1,0 +1,112 @@
+"""What the compiler knows: options, diagnostics, resources, occupancy, targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message of the compiler, in the user's file. `code` is the front end's number or name, where it gave one."""
+
+    severity: Severity
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one block of the kernel takes. Bytes; `local_bytes` and `spill_bytes` per thread, shared per block."""
+
+    registers: int
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    local_bytes: int
+    spill_bytes: int | None
+    max_threads: int
+    code_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Theoretical occupancy: active warps over the most that the target's SM holds.
+
+    `limiter` is one of `registers`, `shared`, `blocks`, `threads`, or `launch` when the block cannot be launched at
+    all. `waves` is the number of rounds in which the grid's blocks go through the GPU.
+    """
+
+    theoretical: float
+    limiter: str
+    blocks_per_sm: int
+    waves: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How device code is compiled, beyond what a contract's `options` ask for.
+
+    `flags` are NVRTC spellings, passed as they are after the others.
+    """
+
+    std: str = "c++17"
+    defines: tuple[str, ...] = ()
+    include_paths: tuple[str, ...] = ()
+    fast_math: bool = False
+    max_registers: int | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel (one instance of it) compiled for one target, or why it is not.
+
+    Attributes:
+        name: the kernel's name, for people. instance: the template instance's text, or None.
+        lowered_name: the symbol in PTX and CUBIN; empty when compilation failed.
+        arch: `sm_90`. compiler: `NVRTC 13.0.88 --std=c++17 ...`, version and flags.
+        binary: `sha256:` and the CUBIN's hash; None when compilation failed.
+        resources: with `dynamic_shared_bytes` 0: the launch decides those. None when compilation failed.
+    """
+
+    name: str
+    instance: str | None
+    lowered_name: str
+    arch: str
+    compiler: str
+    ok: bool
+    diagnostics: tuple[Diagnostic, ...]
+    ptx: str = ""
+    cubin: bytes = b""
+    binary: str | None = None
+    resources: Resources | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One GPU of the table: what compiling, occupancy and prediction are for. Source of each figure beside it there.
+
+    Attributes:
+        arch: `sm_90`. capability: (9, 0).
+        sms: streaming multiprocessors. clock_mhz: boost clock of an SM.
+        memory_gbps: DRAM bandwidth, 10^9 bytes/s. l2_bytes: L2 size.
+        fp32_tflops: peak of FMA lanes outside tensor cores; likewise fp64, fp16 (packed, outside tensor cores).
+    """
+
+    name: str
+    arch: str
+    capability: tuple[int, int]
+    sms: int
+    clock_mhz: int
+    memory_bytes: int
+    memory_gbps: float
+    l2_bytes: int
+    fp32_tflops: float
+    fp64_tflops: float
+    fp16_tflops: float
+    source: str

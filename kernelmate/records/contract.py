@@ -1,0 +1,94 @@
+"""What a kernel takes, how it is launched, what it must compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["in", "out", "inout"]
+Size = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One entry of a contract's `[args]`, in the kernel's parameter order.
+
+    Attributes:
+        name: the parameter's name.
+        direction: `in`, `out` or `inout` for arrays; None for a scalar.
+        dtype: NumPy or ml_dtypes name.
+        shape: one expression per dimension for arrays, None for a scalar.
+        distribution: the declared distribution's text after `~`, stripped, or None.
+        value: for a scalar, its expression; None means that it takes the size of its own name.
+    """
+
+    name: str
+    direction: Direction | None
+    dtype: str
+    shape: tuple[str, ...] | None = None
+    distribution: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A tolerance the contract fixes: |got - want| <= atol + rtol * |want|."""
+
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a kernel takes, how it is launched, and what it must compute. Expressions are text, already checked.
+
+    Attributes:
+        sizes: at least one; every one is checked and timed, the first is the headline.
+        grid: one to three expressions. block: likewise. shared: dynamic shared bytes.
+        reference: as written: `path:function`, another kernel's name, or a NumPy expression; None when absent.
+        reference_kind: how `reference` is to be read.
+        inferred: guessed from the signature; nothing judged with it is accepted automatically.
+        line: first line of the block in the user's file; None when inferred.
+    """
+
+    kernel: str
+    sizes: tuple[Mapping[str, int], ...]
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    args: tuple[Argument, ...]
+    shared: str = "0"
+    reference: str | None = None
+    reference_kind: Literal["function", "kernel", "expression"] | None = None
+    tolerance: Tolerance | None = None
+    instances: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    inputs: str | None = None
+    accumulate: str | None = None
+    deterministic: bool = False
+    cooperative: bool = False
+    cluster: tuple[int, ...] | None = None
+    inferred: bool = False
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """One concrete launch: numbers only."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    cooperative: bool = False
+    cluster: tuple[int, ...] | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads in one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]

@@ -1,0 +1,75 @@
+"""What is asked of the worker, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelmate.records.compiled import Compiled, Target
+from kernelmate.records.contract import Contract, LaunchShape
+from kernelmate.records.kernels import Unit
+from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a kernel, ready to be judged: compiled code and the contract in force for it."""
+
+    compiled: Compiled
+    contract: Contract
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTask:
+    """What the worker is asked: is `candidate` right, and what does it cost, on one backend for one target.
+
+    Attributes:
+        baseline: the version it is compared with; None when the kernel itself is judged.
+        reference_version: the compiled kernel that the contract names as reference, where it names one.
+        sizes: those to judge; empty means the contract's.
+        own_sizes: also judge sizes of our own around them.
+        directory: folder that relative `path:function` references are read from.
+        step_limit: dynamic instructions one thread may take before the kernel counts as hung (emulator).
+    """
+
+    backend: BackendName
+    target: Target
+    candidate: Version
+    baseline: Version | None
+    reference_version: Version | None
+    sizes: tuple[Mapping[str, int], ...]
+    seed: int
+    directory: str
+    own_sizes: bool = True
+    step_limit: int = 20_000_000
+    reference_timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMetrics:
+    """Counts and time of one listed size; `launch` is the candidate's own there."""
+
+    size: Mapping[str, int]
+    launch: LaunchShape
+    counters: Counters | None
+    timing: Timing | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the worker found out; the session joins it with what the compiler knows into a `Verdict`.
+
+    Attributes:
+        metrics: one per listed size that ran, the headline first; empty when nothing ran.
+        only_written: names of `inout` arguments that no run read before writing (settles an inferred contract).
+        printed: what the kernel printed, cut to a stated length.
+    """
+
+    correct: bool | None
+    cases: tuple[Case, ...]
+    findings: tuple[Finding, ...]
+    metrics: tuple[SizeMetrics, ...]
+    only_written: tuple[str, ...] = ()
+    printed: str = ""
+    reasons: tuple[str, ...] = ()

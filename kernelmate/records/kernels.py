@@ -1,0 +1,145 @@
+"""What a file holds: units of CUDA text, kernels, their parameters and launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """From (`unit_line`, `unit_column`) on, the unit's text stands at (`file_line`, `file_column`) of the file."""
+
+    unit_line: int
+    unit_column: int
+    file_line: int
+    file_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    r"""One compilation unit: CUDA text, and where it stands in the user's file.
+
+    Attributes:
+        path: the user's file, or a name in angle brackets (`<cell>`) for text without one.
+        text: the CUDA text with `\n` line ends.
+        language: what the file is: `cuda` (.cu, .cuh), `python` (a string in a .py file), or `text` (a cell).
+        anchors: sorted by unit position; empty when the unit is the file itself, position for position.
+        contract_text: for a Python string, the contract block written as `#` comments above the statement that holds
+            the string, with `contract_line` its first line in the file; else None (the block is in `text`).
+        file_text: the whole file as read, for edits; equal to `text` for .cu files with `\n` line ends.
+    """
+
+    path: str
+    text: str
+    language: Literal["cuda", "python", "text"] = "cuda"
+    anchors: tuple[Anchor, ...] = ()
+    contract_text: str | None = None
+    contract_line: int | None = None
+    file_text: str | None = None
+
+    def locate(self, line: int, column: int | None) -> tuple[int, int | None]:
+        """The file position of a position in the unit's text."""
+        best: Anchor | None = None
+        for anchor in self.anchors:
+            if (anchor.unit_line, anchor.unit_column) > (line, column or 1):
+                break
+            best = anchor
+        if best is None:
+            return line, column
+        if line != best.unit_line:
+            return best.file_line + (line - best.unit_line), column
+        return best.file_line, None if column is None else best.file_column + (column - best.unit_column)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    Attributes:
+        name: as in the source.
+        type: the C++ type as written, without qualifiers of the pointer itself: `const float *`, `int`, `dim3`.
+        base: the pointed-to or scalar type without qualifiers: `float`, `unsigned int`, `__half2`, `T`.
+        dtype: NumPy's name of the element type (ml_dtypes names included) with vectors taken apart (`float4` gives
+            `float32`), or None where there is none (structs, template types, handles).
+        vector: elements in one `base` (4 for float4, 2 for __half2, else 1).
+        pointer: it is a pointer (one level).
+        const: the pointed-to data is const.
+        restrict: it is declared `__restrict__`.
+    """
+
+    name: str
+    type: str
+    base: str
+    dtype: str | None
+    vector: int
+    pointer: bool
+    const: bool
+    restrict: bool
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a kernel's declaration says.
+
+    `template_parameters` are names only, in order. `launch_bounds` holds the literal integers of `__launch_bounds__`
+    (empty when absent or not literal).
+    """
+
+    parameters: tuple[Parameter, ...]
+    template_parameters: tuple[str, ...] = ()
+    launch_bounds: tuple[int, ...] = ()
+    extern_c: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSite:
+    """One `kernel<<<grid, block, shared, stream>>>(...)` in the same file; offsets are into the unit's text.
+
+    `grid_span`, `block_span`, `shared_span` are (start, end) offsets of the expressions; `shared_span` is None when
+    not written.
+    """
+
+    kernel: str
+    start: int
+    end: int
+    grid: str
+    block: str
+    shared: str | None
+    grid_span: tuple[int, int]
+    block_span: tuple[int, int]
+    shared_span: tuple[int, int] | None
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One `__global__` function of a unit.
+
+    Attributes:
+        unit: the text that is compiled.
+        name: with its namespaces: `ns::softmax`.
+        start: offset of the definition's first character in `unit.text` (template line and attributes included).
+        end: offset just past its closing brace.
+        line: line of the name in the unit's text.
+        column: column of the name.
+        contract_span: offsets of the contract block that belongs to it in `unit.text` (whole lines), or None.
+    """
+
+    unit: Unit
+    name: str
+    signature: Signature
+    start: int
+    end: int
+    line: int
+    column: int
+    launches: tuple[LaunchSite, ...] = ()
+    contract_span: tuple[int, int] | None = None
+
+    @property
+    def source(self) -> str:
+        """The text of the definition alone."""
+        return self.unit.text[self.start : self.end]

@@ -1,0 +1,64 @@
+"""What a prompt asks for, and what is proposed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernelmate.records.contract import Contract
+from kernelmate.records.kernels import Kernel
+from kernelmate.records.verdict import MetricName, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a prompt asks for: a metric, and which way is better.
+
+    Attributes:
+        metric: what is measured. direction: `decrease`, or `increase` for occupancy and accuracy.
+        prompt: the user's words. reading: one sentence that says how they were understood, shown to the user.
+        limits: the most that another metric may get worse, as a fraction (0.02: two per cent); metrics not named keep
+            the default.
+    """
+
+    metric: MetricName
+    direction: Literal["decrease", "increase"]
+    prompt: str
+    reading: str
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A changed kernel and who proposes it.
+
+    Attributes:
+        author: `recipe:pad-shared-tile`, `local:NAME`, `claude:MODEL`.
+        why: one sentence. kernel: the changed kernel within its whole changed unit.
+        contract: the contract in force for it (the baseline's with grid, block, shared, require perhaps changed).
+    """
+
+    author: str
+    why: str
+    kernel: Kernel
+    contract: Contract
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A candidate with its verdict."""
+
+    candidate: Candidate
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization:
+    """All that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
+
+    objective: Objective
+    baseline: Verdict
+    candidates: tuple[Judged, ...]
+    best: int | None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,135 @@
+"""Everything found out about one version; field names and their order are the JSON schema's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelmate.records.compiled import Diagnostic, Occupancy, Resources, Severity
+
+BackendName = Literal["cuda", "emulator"]
+MetricName = Literal["time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong or suspicious, at the user's line. `threads` are flat thread numbers in their block."""
+
+    code: str
+    severity: Severity
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    buffer: str | None = None
+    offset: int | None = None
+    threads: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWrong:
+    """The first element that is wrong: argument, index, what was wanted, what was there."""
+
+    argument: str
+    index: tuple[int, ...]
+    want: float | None
+    got: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What became of one size.
+
+    `max_error` is the largest |got - want| over its tolerance: up to 1 passes; None when nothing could be compared.
+    `correct` is None when the case is degenerate or there is nothing to compare with.
+    """
+
+    size: Mapping[str, int]
+    origin: Literal["contract", "own"]
+    correct: bool | None
+    baseline_correct: bool | None
+    degenerate: bool
+    max_error: float | None
+    first_wrong: FirstWrong | None
+    median_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the headline size takes: measured, or predicted from counts."""
+
+    kind: Literal["measured", "predicted"]
+    median_us: float
+    ci95_us: tuple[float, float]
+    cold_l2_us: float | None
+    replay_period_us: float | None
+    runs: int | None
+    sm_clock_mhz: int | None
+    throttled: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Baseline time over candidate time at the headline size."""
+
+    kind: Literal["measured", "predicted"]
+    median: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a launch asks of the memory system. None where a source cannot know it."""
+
+    source: Literal["emulated", "hardware"]
+    global_load_requests: int | None
+    global_load_sectors: int | None
+    global_store_requests: int | None
+    global_store_sectors: int | None
+    global_atomic_requests: int | None
+    global_bytes_asked: int | None
+    shared_load_wavefronts: int | None
+    shared_store_wavefronts: int | None
+    bank_conflicts: int | None
+    local_sectors: int | None
+    divergent_branches: int | None
+    thread_instructions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveResult:
+    """How a verdict stands to the asked-for objective. `basis` says what kind of knowledge decided."""
+
+    name: MetricName
+    basis: Literal["measured", "counted", "predicted"]
+    before: float | None
+    after: float | None
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Everything found out about one version of a kernel."""
+
+    kernel: str
+    instance: str | None
+    backend: BackendName
+    target: str
+    arch: str
+    compiler: str
+    binary: str | None
+    seed: int
+    compiled: bool
+    diagnostics: tuple[Diagnostic, ...]
+    resources: Resources | None
+    occupancy: Occupancy | None
+    correct: bool | None
+    cases: tuple[Case, ...]
+    findings: tuple[Finding, ...]
+    timing: Timing | None
+    speedup: Speedup | None
+    counters: Counters | None
+    objective: ObjectiveResult | None
+    accepted: bool | None
+    reasons: tuple[str, ...]

@@ -1,0 +1,212 @@
+"""The terminal: a console that is safe with any text, and the pieces that every view is built from.
+
+Colour never says anything alone, and none is black or white, so that light and dark terminals both stay readable. All
+text of ours is ASCII; only ruled lines change with the terminal's encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from rich.box import Box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.table import Table
+from rich.text import Text
+
+from kernelmate.records import Diagnostic, Finding
+from kernelmate.report.diff import Diff
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.words import Tone, printable
+
+STYLES: Mapping[Tone, str] = {"good": "green", "bad": "bold red", "doubt": "magenta", "plain": ""}
+SEVERITY_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "doubt", "note": "plain"}
+INDENT = 2
+MOST_MESSAGES = 20
+"""Diagnostics or findings shown of one verdict; `--json` has them all."""
+
+
+class _RuledHead(Box):
+    """A line below the head and nothing else, drawn in ASCII where the terminal knows no more."""
+
+    def substitute(self, options: ConsoleOptions, safe: bool = True) -> Box:
+        return _ASCII_HEAD if options.ascii_only else self
+
+
+_ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+_HEAD = _RuledHead("    \n    \n ── \n    \n    \n    \n    \n    \n")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the caller, who knows the exit code."""
+        raise
+
+
+def make_console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> Console:
+    """A console that takes no text for markup and colours only terminals.
+
+    Args:
+        file: the stream.
+        color: False for none; None leaves it to the terminal, `NO_COLOR` and `FORCE_COLOR`.
+        width: columns; None for the terminal's, 80 where there is none.
+    """
+    return _Console(
+        file=file, no_color=True if color is False else None, width=width, markup=False, emoji=False, highlight=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Text to be copied: `show` writes it without wrapping."""
+
+    text: str
+
+    def __rich__(self) -> Text:
+        """The text within another view."""
+        return Text(printable(self.text))
+
+
+def show(console: Console, *parts: RenderableType) -> None:
+    """Print one part after the other; a diff as it is, wider than the terminal where it must be."""
+    for part in parts:
+        if isinstance(part, Diff):
+            _write(console, part.lines())
+        elif isinstance(part, Verbatim):
+            _write(console, [(printable(line, keep="\t"), "") for line in part.text.rstrip("\n").split("\n")])
+        else:
+            console.print(part)
+
+
+def _write(console: Console, styled: Sequence[tuple[str, str]]) -> None:
+    """Lines in their styles as they are: rich's own text would expand tabs and cut at the terminal's width."""
+    segments = [Segment(line + "\n", console.get_style(style) if style else None) for line, style in styled]
+    console.print(Segments(segments), soft_wrap=True, end="")
+
+
+def toned(text: str, tone: Tone = "plain") -> Text:
+    """Text in the colour of a standing."""
+    return Text(printable(text), style=STYLES[tone])
+
+
+def heading(text: str, standing: tuple[str, Tone] | None = None) -> Text:
+    """A title, and how things stand."""
+    line = Text(printable(text), style="bold")
+    if standing is not None:
+        word, tone = standing
+        line.append("  ")
+        line.append(word, style=f"not bold {STYLES[tone]}")
+    return line
+
+
+def indented(item: RenderableType) -> Padding:
+    """Two columns to the right."""
+    return Padding(item, (0, 0, 0, INDENT), expand=False)
+
+
+def table(*heads: str, right: Iterable[int] = ()) -> Table:
+    """An empty table with a ruled head.
+
+    Args:
+        heads: column titles.
+        right: columns of figures, from 0, set to the right.
+    """
+    rightwards = set(right)
+    made = Table(box=_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, head in enumerate(heads):
+        made.add_column(head, justify="right" if index in rightwards else "left", overflow="fold")
+    return made
+
+
+def pairs(rows: Sequence[tuple[str, Text | str]]) -> Table:
+    """Names on the left, what they are on the right."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(Text(name, style="dim"), value if isinstance(value, Text) else Text(printable(value)))
+    return grid
+
+
+def lines(texts: Iterable[str], bullet: str = "- ") -> Group:
+    """One text per line, with a hanging indent."""
+    grids = []
+    for text in texts:
+        grid = Table.grid(padding=0)
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(bullet, Text(printable(text)))
+        grids.append(grid)
+    return Group(*grids)
+
+
+def place(file: str | None, line: int | None, column: int | None) -> str:
+    """`softmax.cu:12:5`, as far as it is known."""
+    return ":".join(str(part) for part in (file, line, column) if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A diagnostic or a finding: where, how bad, what, and the source line with a caret.
+
+    Attributes:
+        severity: `error`, `warning`, `note`. code: a finding's code or the compiler's; may be empty.
+    """
+
+    severity: str
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    sources: SourceLines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The message, then its excerpt as wide as there is room."""
+        where = place(self.file, self.line, self.column)
+        first = Text(printable(where) + ": " if where else "")
+        first.append(self.severity, style=STYLES[SEVERITY_TONES.get(self.severity, "plain")])
+        if self.code:
+            first.append(f" {printable(self.code)}", style="bold")
+        first.append(": ")
+        first.append(printable(self.message))
+        yield first
+        excerpt = self.sources.excerpt(self.file, self.line, self.column, options.max_width)
+        for text, style in zip(excerpt, ("", STYLES[SEVERITY_TONES.get(self.severity, "plain")]), strict=False):
+            yield Text(text, style=style, no_wrap=True, overflow="crop")
+
+
+def diagnostics_view(diagnostics: Sequence[Diagnostic], sources: SourceLines) -> Group:
+    """What the compiler said, each message once."""
+    messages = [
+        Message(item.severity, item.code or "", item.message, item.file, item.line, item.column, sources)
+        for item in dict.fromkeys(diagnostics)
+    ]
+    return _first_of(messages, "diagnostic")
+
+
+def findings_view(findings: Sequence[Finding], sources: SourceLines) -> Group:
+    """What is wrong or suspicious, with the buffer and threads where they are known."""
+    messages = [
+        Message(item.severity, item.code, _with_threads(item), item.file, item.line, item.column, sources)
+        for item in findings
+    ]
+    return _first_of(messages, "finding")
+
+
+def _with_threads(finding: Finding) -> str:
+    if not finding.threads or "thread" in finding.message:
+        return finding.message
+    named = ", ".join(map(str, finding.threads[:4])) + (", ..." if len(finding.threads) > 4 else "")
+    return f"{finding.message} (thread{'s' if len(finding.threads) > 1 else ''} {named})"
+
+
+def _first_of(messages: Sequence[Message], word: str) -> Group:
+    shown: list[RenderableType] = list(messages[:MOST_MESSAGES])
+    if len(messages) > MOST_MESSAGES:
+        rest = len(messages) - MOST_MESSAGES
+        shown.append(Text(f"... and {rest} more {word}{'s' if rest > 1 else ''}; --json lists them all", style="dim"))
+    return Group(*shown)

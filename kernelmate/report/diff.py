@@ -1,0 +1,62 @@
+"""What a candidate changes, as a unified diff of the user's file."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.text import Text
+
+from kernelmate.records import Kernel
+from kernelmate.report.words import printable
+
+LineKind = Literal["file", "hunk", "added", "removed", "same"]
+STYLES: dict[LineKind, str] = {"file": "bold", "hunk": "cyan", "added": "green", "removed": "red", "same": ""}
+
+
+def whole_text(kernel: Kernel) -> str:
+    r"""The user's whole file with this version of the kernel in it, with `\n` line ends."""
+    from kernelmate.source import file_text
+
+    if kernel.unit.language != "python":
+        return kernel.unit.text
+    return file_text(kernel).replace("\r\n", "\n")
+
+
+def diff_lines(before: str, after: str, path: str) -> list[str]:
+    """A unified diff without line ends, three lines of context; empty when nothing changed."""
+    name = printable(path, keep="")
+    # Split at \n alone: the other line ends of str.splitlines are part of a line to a compiler.
+    old, new = before.split("\n"), after.split("\n")
+    return list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""))
+
+
+def line_kind(line: str, index: int) -> LineKind:
+    """What a line of a diff is; the first two name the files."""
+    if index < 2:
+        return "file"
+    kinds: dict[str, LineKind] = {"@": "hunk", "+": "added", "-": "removed"}
+    return kinds.get(line[:1], "same")
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A diff to show; `kernelmate.report.console.show` writes it without wrapping, tabs kept, so that it can be applied.
+
+    Attributes:
+        before: the text as it was. after: the text as it would be. path: the file's name.
+    """
+
+    before: str
+    after: str
+    path: str
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Each line with its style; the signs say the same without colour."""
+        numbered = enumerate(diff_lines(self.before, self.after, self.path))
+        return [(printable(line, keep="\t"), STYLES[line_kind(line, index)]) for index, line in numbered]
+
+    def __rich__(self) -> Text:
+        """The diff as text within another view."""
+        return Text("\n").join(Text(line, style=style) for line, style in self.lines())

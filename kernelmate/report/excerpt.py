@@ -1,0 +1,62 @@
+"""A line of the user's source with a caret below the column that a message is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from kernelmate.report.words import printable
+
+LARGEST_FILE = 16 * 2**20
+"""Bytes; a larger file is not read for one line of it."""
+
+
+class SourceLines:
+    """Lines of files, each file read once.
+
+    Args:
+        texts: texts that go before what is on disk, by path: cells, and candidates that stand in no file.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self._lines = {path: text.split("\n") for path, text in (texts or {}).items()}
+
+    def line(self, file: str | None, line: int | None) -> str | None:
+        """One line without its end, or None where it cannot be had."""
+        if file is None or line is None:
+            return None
+        if file not in self._lines:
+            self._lines[file] = _read_lines(Path(file))
+        lines = self._lines[file]
+        return lines[line - 1] if 0 < line <= len(lines) else None
+
+    def excerpt(self, file: str | None, line: int | None, column: int | None, width: int = 76) -> tuple[str, ...]:
+        """The source line and a caret line, at most `width` cells wide; empty where the line cannot be had."""
+        text = self.line(file, line)
+        if text is None or not text.strip():
+            return ()
+        margin = f"{line:>5} | "
+        room = max(width - len(margin), 20)
+        if column is None:
+            return (margin + _cut(printable(text, keep="\t").expandtabs(4), 0, room),)
+        before = printable(text[: column - 1], keep="\t").expandtabs(4)
+        shown = printable(text, keep="\t").expandtabs(4)
+        # A caret that would fall outside the room slides the line to the left.
+        start = max(0, len(before) - room * 2 // 3) if len(shown) > room and len(before) >= room else 0
+        caret = " " * cell_len(before[start:]) + "^"
+        return margin + _cut(shown, start, room), " " * (len(margin) - 2) + "| " + caret
+
+
+def _cut(text: str, start: int, room: int) -> str:
+    return text.rstrip()[start : start + room]
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            return []
+        return path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return []

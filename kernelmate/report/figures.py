@@ -1,0 +1,382 @@
+"""Charts of versions side by side. Plotly is imported when one is made, not before.
+
+Colours are those of Okabe and Ito, told apart with every common colour vision; text and patterns say the same again.
+What is predicted is drawn hollow and hatched and is labelled so; what is measured is drawn solid.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.errors import EnvironmentFailed
+from kernelmate.records import Case, Optimization, Timing, Verdict
+from kernelmate.report.words import (
+    LIMITER_WORDS,
+    byte_words,
+    case_words,
+    error_words,
+    global_bytes,
+    number,
+    one_line,
+    percent,
+    shared_bytes,
+    size_words,
+    time_words,
+    wrong_words,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BLUE, SKY, VERMILION, GREY = "#0072B2", "#56B4E9", "#D55E00", "#6E6E6E"
+CLEAR = "rgba(0,0,0,0)"
+MOST_VERSIONS = 9
+"""The baseline and the first candidates that a chart shows; more would not be readable."""
+MOST_NAMED = 3
+"""Failing sizes named below the heat map."""
+ROW_PX = 34
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One version in a chart."""
+
+    label: str
+    verdict: Verdict
+
+
+def versions_of(optimization: Optimization) -> list[Shown]:
+    """The baseline and the leading candidates, as numbered in every table."""
+    shown = [Shown(BASELINE, optimization.baseline)]
+    for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
+        name = judged.candidate.author.removeprefix("recipe:")
+        shown.append(Shown(f"{index} {name}" + (" (best)" if index - 1 == optimization.best else ""), judged.verdict))
+    return shown
+
+
+def figures(versions: Sequence[Shown]) -> dict[str, go.Figure]:
+    """Every chart there is something to draw in, by its title.
+
+    Raises:
+        EnvironmentFailed: plotly is not installed.
+    """
+    makers: dict[str, Callable[[Sequence[Shown]], go.Figure | None]] = {
+        "Correctness per size": correctness_figure,
+        "Time at the headline size": timing_figure,
+        "Theoretical occupancy, and what limits it": occupancy_figure,
+        "Resources": resources_figure,
+        "Memory traffic and its cost, per launch": counters_figure,
+    }
+    made = {title: maker(versions) for title, maker in makers.items()}
+    return {title: figure for title, figure in made.items() if figure is not None}
+
+
+def template(*, dark: bool) -> dict[str, Any]:
+    """The layout template of a light or a dark page; the ground stays clear, so that the page's shows."""
+    ink, line = ("#e6e6e6", "#4a4a4a") if dark else ("#1f1f1f", "#d0d0d0")
+    axis = {"gridcolor": line, "zerolinecolor": line, "linecolor": line, "automargin": True}
+    layout = {
+        "font": {"color": ink, "family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "xaxis": axis,
+        "yaxis": axis,
+        "hoverlabel": {"font": {"family": "ui-monospace, monospace"}},
+    }
+    return {"layout": layout}
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise EnvironmentFailed(
+            "Charts need plotly, which is not installed.", hint="pip install 'kernelmate[report]'"
+        ) from error
+    return go
+
+
+def _safe(text: str) -> str:
+    """Text that Plotly shows as it is: it reads tags otherwise."""
+    return html.escape(one_line(text))
+
+
+def _labels(versions: Sequence[Shown]) -> list[str]:
+    return [_safe(version.label) for version in versions]
+
+
+def _finished(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
+    figure.update_layout(
+        template=template(dark=False),
+        height=height,
+        margin={"l": 10, "r": 50, "t": 30, "b": 40},
+        modebar={"orientation": "v"},
+        **layout,
+    )
+    return figure
+
+
+# ------------------------------------------------------------------------------------------------- correctness
+
+
+def correctness_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Sizes by versions: right, wrong, or not known; None where nothing was run."""
+    sizes: dict[str, None] = {}
+    for version in versions:
+        sizes |= {size_words(case.size): None for case in version.verdict.cases}
+    if not sizes:
+        return None
+    go = _plotly()
+    rows = list(sizes)
+    cells = [[_cell(version.verdict, row) for version in versions] for row in rows]
+    failing = [row for row, line in zip(rows, cells, strict=True) if any(cell[0] == 0 for cell in line)]
+    figure = go.Figure(
+        go.Heatmap(
+            x=_labels(versions),
+            y=[_safe(row) for row in rows],
+            z=[[cell[0] for cell in line] for line in cells],
+            text=[[cell[1] for cell in line] for line in cells],
+            customdata=[[cell[2] for cell in line] for line in cells],
+            texttemplate="%{text}",
+            hovertemplate="%{x}<br>%{y}<br>%{customdata}<extra></extra>",
+            zmin=0,
+            zmax=3,
+            colorscale=_steps((VERMILION, GREY, SKY, BLUE)),
+            showscale=False,
+            xgap=3,
+            ygap=3,
+        )
+    )
+    rest = f"; and {len(failing) - MOST_NAMED} more" if len(failing) > MOST_NAMED else ""
+    title = f"wrong at: {_safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(side="top", showgrid=False)
+    return _finished(figure, 150 + 28 * len(rows), xaxis_title=None, annotations=[_remark(title)])
+
+
+def _steps(colors: Sequence[str]) -> list[list[Any]]:
+    """A scale of flat steps, one for each whole number."""
+    edges = [index / len(colors) for index in range(len(colors) + 1)]
+    return [[edge, color] for low, high, color in zip(edges, edges[1:], colors, strict=False) for edge in (low, high)]
+
+
+def _cell(verdict: Verdict, size: str) -> tuple[int, str, str]:
+    """A size's step of the scale, its word and its details."""
+    case: Case | None = next((one for one in verdict.cases if size_words(one.size) == size), None)
+    if case is None:
+        return 1, "not run", "not run" if verdict.compiled else "does not compile"
+    word = case_words(case)[0]
+    detail = f"{word}, {error_words(case)} at most" + (
+        f"<br>{_safe(wrong_words(case.first_wrong))}" if case.first_wrong else ""
+    )
+    if case.correct is False:
+        return (1 if case.baseline_correct is False else 0), word, detail
+    if case.correct is None:
+        return 1, word, detail
+    return (2 if case.baseline_correct is False else 3), word, detail
+
+
+def _remark(text: str) -> dict[str, Any]:
+    """A line below a chart."""
+    return {
+        "text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "yshift": -26,
+        "xanchor": "left", "align": "left",
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- bars
+
+
+def _color(version: Shown) -> str:
+    return GREY if version.label == BASELINE else BLUE
+
+
+def timing_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Time at the headline size with its interval; measured solid, predicted hollow. None where nothing was timed."""
+    timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
+    if not timed:
+        return None
+    go = _plotly()
+    figure = go.Figure()
+    furthest = 0.0
+    for kind in ("measured", "predicted"):
+        group = [(version, timing) for version, timing in timed if timing.kind == kind]
+        if not group:
+            continue
+        times = [timing for _, timing in group]
+        labels = _labels([version for version, _ in group])
+        ends = [_end(timing) for timing in times]
+        furthest = max([furthest, *ends])
+        mark = "~" if kind == "predicted" else ""
+        colors = [_color(version) for version, _ in group]
+        figure.add_bar(
+            name=kind if kind == "measured" else "predicted, not measured: confirm on a GPU",
+            orientation="h",
+            y=labels,
+            x=[timing.median_us for timing in times],
+            customdata=[f"{mark}{time_words(timing.median_us)} {kind}" for timing in times],
+            hovertemplate="%{y}: %{customdata}<extra></extra>",
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [end - timing.median_us for end, timing in zip(ends, times, strict=True)],
+                "arrayminus": [timing.median_us - timing.ci95_us[0] for timing in times],
+                "color": VERMILION,
+            },
+            marker=_marker(colors, hollow=kind == "predicted"),
+        )
+        # Beside the interval: a text at the end of the bar would stand under its line.
+        figure.add_scatter(
+            mode="text",
+            y=labels,
+            x=ends,
+            text=[f" {mark}{time_words(timing.median_us)} {kind}" for timing in times],
+            textposition="middle right",
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=_labels(versions))
+    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * 1.25])
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    return _finished(figure, 130 + ROW_PX * len(timed), showlegend=True, legend=legend, barmode="overlay")
+
+
+def _end(timing: Timing) -> float:
+    """The upper end of a time's interval; the time itself where that has none."""
+    high = timing.ci95_us[1]
+    return high if math.isfinite(high) else timing.median_us
+
+
+def _marker(colors: list[str], *, hollow: bool) -> dict[str, Any]:
+    if not hollow:
+        return {"color": colors}
+    return {
+        "color": CLEAR,
+        "line": {"color": colors, "width": 2},
+        "pattern": {
+            "shape": "/",
+            "fgcolor": colors,
+            "bgcolor": CLEAR,
+            "fillmode": "overlay",
+            "size": 8,
+            "solidity": 0.15,
+        },
+    }
+
+
+def occupancy_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Theoretical occupancy with its limiter; None where no version has one."""
+    versions = [version for version in versions if version.verdict.occupancy is not None]
+    if not versions:
+        return None
+    go = _plotly()
+    figure = go.Figure()
+    values, texts = [], []
+    for version in versions:
+        occupancy = version.verdict.occupancy
+        values.append(None if occupancy is None else occupancy.theoretical * 100)
+        limiter = "" if occupancy is None else LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)
+        texts.append("unknown" if occupancy is None else f"{percent(occupancy.theoretical)}, limited by {limiter}")
+    figure.add_bar(
+        orientation="h",
+        y=_labels(versions),
+        x=values,
+        text=texts,
+        textposition="auto",
+        hovertemplate="%{y}: %{text}<extra></extra>",
+        marker={"color": [_color(version) for version in versions]},
+    )
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title="% of the SM's warps", range=[0, 100])
+    return _finished(figure, 100 + ROW_PX * len(versions))
+
+
+Panel = tuple[str, Callable[[Verdict], float | None], Callable[[float], str]]
+
+RESOURCE_PANELS: tuple[Panel, ...] = (
+    ("registers per thread", lambda it: None if it.resources is None else it.resources.registers, number),
+    (
+        "shared memory per block, bytes",
+        lambda it: None if it.resources is None else shared_bytes(it.resources),
+        byte_words,
+    ),
+    (
+        "local memory per thread, bytes",
+        lambda it: None if it.resources is None else it.resources.local_bytes,
+        byte_words,
+    ),
+)
+
+
+def _counted(*names: str) -> Callable[[Verdict], float | None]:
+    def value(verdict: Verdict) -> float | None:
+        known = [getattr(verdict.counters, name, None) for name in names]
+        counted = [one for one in known if one is not None]
+        return sum(counted) if counted else None
+
+    return value
+
+
+COUNTER_PANELS: tuple[Panel, ...] = (
+    ("global memory moved, bytes", lambda it: global_bytes(it.counters), byte_words),
+    ("global load sectors", _counted("global_load_sectors"), number),
+    ("global store sectors", _counted("global_store_sectors"), number),
+    ("shared wavefronts", _counted("shared_load_wavefronts", "shared_store_wavefronts"), number),
+    ("bank conflicts", _counted("bank_conflicts"), number),
+    ("divergent branches", _counted("divergent_branches"), number),
+)
+
+
+def resources_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Registers, shared and local memory; None where no version compiled."""
+    return _panels(versions, RESOURCE_PANELS)
+
+
+def counters_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """What a launch asks of memory; None where nothing was counted."""
+    return _panels(versions, COUNTER_PANELS)
+
+
+def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> go.Figure | None:
+    """One small chart of bars for each figure that any version has, three in a row."""
+    known = [panel for panel in panels if any(panel[1](version.verdict) is not None for version in versions)]
+    if not known:
+        return None
+    _plotly()
+    from plotly.subplots import make_subplots
+
+    versions = [version for version in versions if any(value(version.verdict) is not None for _, value, _ in known)]
+    rows, columns = -(-len(known) // 3), min(3, len(known))
+    figure = make_subplots(
+        rows=rows,
+        cols=columns,
+        shared_yaxes=True,
+        horizontal_spacing=0.05,
+        vertical_spacing=0.30 / rows,
+        subplot_titles=[title for title, _, _ in known],
+    )
+    for place, (_, value, words) in enumerate(known):
+        values = [value(version.verdict) for version in versions]
+        figure.add_bar(
+            row=place // 3 + 1,
+            col=place % 3 + 1,
+            orientation="h",
+            y=_labels(versions),
+            x=values,
+            text=["unknown" if one is None else words(one) for one in values],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{y}: %{text}<extra></extra>",
+            marker={"color": [_color(version) for version in versions]},
+        )
+        most = max((one for one in values if one is not None), default=0.0)
+        figure.update_xaxes(range=[0, most * 1.45 or 1], row=place // 3 + 1, col=place % 3 + 1)
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(nticks=4)
+    figure.update_annotations(font_size=13)
+    return _finished(figure, rows * (80 + ROW_PX * len(versions)) + 20, showlegend=False)

@@ -1,0 +1,124 @@
+"""Records as the JSON that `--json` prints; `schema.json` beside this module says what each document holds.
+
+A key that does not apply is null and never missing; a number that is not finite is null. Text is written in ASCII with
+escapes, so that a terminal's encoding cannot spoil a document.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Judged, Optimization, Target, Verdict
+
+SCHEMA = 1
+"""Version of every document. It grows when a key changes its meaning or goes away, not when one is added."""
+
+Document = dict[str, Any]
+
+
+def plain(value: object) -> Any:
+    """A record, or any part of one, as what `json` can write.
+
+    Dataclasses become objects with their fields in order, tuples become lists, NumPy scalars numbers; numbers that are
+    not finite become None, and fields that hold bytes are left out.
+
+    Raises:
+        TypeError: there is something that no document may hold.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {name: plain(item) for name, item in pairs if not isinstance(item, bytes)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    item = getattr(value, "item", None)
+    if callable(item):
+        return plain(item())
+    raise TypeError(f"{type(value).__name__} has no place in a JSON document")
+
+
+def verdict_json(verdict: Verdict) -> Document:
+    """One verdict, as it stands in every document."""
+    document: Document = plain(verdict)
+    return document
+
+
+def verdicts_json(verdicts: Sequence[Verdict]) -> Document:
+    """What `check`, `bench` and `compare` print."""
+    return {"schema": SCHEMA, "verdicts": [verdict_json(verdict) for verdict in verdicts]}
+
+
+def optimization_json(optimization: Optimization) -> Document:
+    """What `optimize` prints."""
+    return {
+        "schema": SCHEMA,
+        "objective": plain(optimization.objective),
+        "baseline": verdict_json(optimization.baseline),
+        "candidates": [_candidate(judged) for judged in optimization.candidates],
+        "best": optimization.best,
+    }
+
+
+def _candidate(judged: Judged) -> Document:
+    candidate = judged.candidate
+    return {
+        "author": candidate.author,
+        "why": candidate.why,
+        "source": candidate.kernel.unit.text,
+        "verdict": verdict_json(judged.verdict),
+    }
+
+
+def error_json(error: KernelmateError) -> Document:
+    """What stopped a command."""
+    return error_document(error.code, error.message, error.file, error.line, error.column, error.hint)
+
+
+def error_document(
+    code: str,
+    message: str,
+    file: str | None = None,
+    line: int | None = None,
+    column: int | None = None,
+    hint: str | None = None,
+) -> Document:
+    """What stopped a command, where no error of ours did."""
+    error = {"code": code, "message": message, "file": file, "line": line, "column": column, "hint": hint}
+    return {"schema": SCHEMA, "error": error}
+
+
+def targets_json(targets: Sequence[Target]) -> Document:
+    """What `targets` prints."""
+    return {"schema": SCHEMA, "targets": [plain(target) for target in targets]}
+
+
+def doctor_json(checks: Sequence[object]) -> Document:
+    """What `doctor` prints; a check has `name`, `status`, `detail` and `advice`."""
+    return {"schema": SCHEMA, "checks": [plain(check) for check in checks]}
+
+
+def dumps(document: Document) -> str:
+    """A document as text, two spaces deep."""
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def schema() -> Document:
+    """The JSON Schema (draft 2020-12) that every document obeys."""
+    text = resources.files("kernelmate.report").joinpath("schema.json").read_text(encoding="utf-8")
+    document: Document = json.loads(text)
+    return document

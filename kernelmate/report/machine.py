@@ -1,0 +1,68 @@
+"""GPUs of the table and what this machine has, for the terminal: what `targets` and `doctor` show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from kernelmate.records import Target
+from kernelmate.report.console import table, toned
+from kernelmate.report.words import Tone, byte_words, number, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that this machine has or lacks.
+
+    Attributes:
+        status: `broken` stops every verdict; what is `missing` is optional.
+        detail: what was found.
+        advice: what to do about it; None where there is nothing to do.
+    """
+
+    name: str
+    status: Literal["ok", "missing", "broken"]
+    detail: str
+    advice: str | None = None
+
+
+TONES: dict[str, Tone] = {"ok": "good", "missing": "doubt", "broken": "bad"}
+
+
+def targets_view(targets: Sequence[Target]) -> Table:
+    """The table of GPUs, one line each."""
+    made = table("name", "arch", "SMs", "clock", "memory", "bandwidth", "L2", "fp32", right=range(2, 8))
+    for target in targets:
+        made.add_row(
+            Text(printable(target.name), style="bold"),
+            target.arch,
+            number(target.sms),
+            f"{target.clock_mhz} MHz",
+            f"{target.memory_bytes / 2**30:.0f} GiB",
+            f"{target.memory_gbps:,.0f} GB/s",
+            byte_words(target.l2_bytes),
+            f"{target.fp32_tflops:.3g} TFLOPS",
+        )
+    return made
+
+
+def doctor_view(checks: Sequence[Check]) -> Group:
+    """Each check with its status, and below it what to do."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for check in checks:
+        detail = toned(check.detail)
+        if check.advice is not None:
+            detail.append("\n-> ", style="bold")
+            detail.append(printable(check.advice))
+        grid.add_row(toned(check.status, TONES[check.status]), Text(check.name, style="bold"), detail)
+    broken = [check.name for check in checks if check.status == "broken"]
+    last = toned(f"not usable: {', '.join(broken)}", "bad") if broken else toned("ready", "good")
+    return Group(grid, "", last)

@@ -1,0 +1,282 @@
+"""Versions side by side for the terminal: what `compare` and `optimize` show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Verdict
+from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
+from kernelmate.report.diff import Diff, whole_text
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.tables import first_wrong_lines, provenance
+from kernelmate.report.words import (
+    COUNTER_WORDS,
+    LIMITER_WORDS,
+    METRIC_WORDS,
+    byte_words,
+    case_time_words,
+    case_words,
+    correctness_words,
+    error_words,
+    further_reasons,
+    global_bytes,
+    kernel_words,
+    number,
+    objective_words,
+    percent,
+    printable,
+    shared_bytes,
+    size_words,
+    speedup_words,
+    standing,
+)
+
+Row = tuple[str, str, str, str]
+MOST_REASONS = 2
+
+
+def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], sources: SourceLines) -> Group:
+    """Baseline and candidate side by side, one pair for each instance.
+
+    Args:
+        baseline: its verdicts.
+        candidate: its verdicts, in the same order.
+        sources: where excerpts of the candidate's findings come from.
+    """
+    parts: list[RenderableType] = []
+    for before, after in zip(baseline, candidate, strict=True):
+        if parts:
+            parts.append("")
+        parts += _pair(before, after, sources)
+    return Group(*parts)
+
+
+def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[RenderableType]:
+    head = heading(f"candidate for {kernel_words(after)}", standing(after))
+    if after.compiled:
+        word, tone = correctness_words(after)
+        head.append(", ")
+        head.append_text(toned(word, tone))
+    parts: list[RenderableType] = [head, indented(Text(provenance(after), style="dim"))]
+    if after.diagnostics:
+        parts += ["", diagnostics_view(after.diagnostics, sources)]
+    findings = [finding for finding in after.findings if finding.code != "compile-error" or not after.diagnostics]
+    if findings:
+        parts += ["", findings_view(findings, sources)]
+    if after.cases:
+        parts += ["", indented(_case_pairs(before, after)), *first_wrong_lines(after.cases)]
+    if after.compiled:
+        parts += ["", indented(side_by_side(before, after))]
+    if after.speedup is not None:
+        style = "italic" if after.speedup.kind == "predicted" else ""
+        parts.append(indented(Text(f"against the baseline: {speedup_words(after.speedup)}", style=style)))
+    reasons = further_reasons(after)
+    if reasons:
+        parts += ["", indented(lines(reasons))]
+    return parts
+
+
+def side_by_side(before: Verdict, after: Verdict, *, every_counter: bool = True) -> Table:
+    """Figures of two versions; rows that are unknown for both are left out, unchanged counters on demand."""
+    made = table("", "baseline", "candidate", "change", right=(1, 2, 3))
+    rows = _figure_rows(before, after)
+    counted = counter_rows(before.counters, after.counters)
+    rows += counted if every_counter else [row for row in counted if row[3] != "same"]
+    if counted and not every_counter and all(row[3] == "same" for row in counted):
+        rows.append(("all counters", "", "", "same"))
+    for name, old, new, change in rows:
+        predicted = "predicted" in name
+        made.add_row(*(Text(cell, style="italic" if predicted else "") for cell in (name, old, new, change)))
+    return made
+
+
+def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
+    rows: list[Row] = [("sizes right", _sizes_right(before), _sizes_right(after), "")]
+    rows += _time_rows(before, after)
+    old, new = before.resources, after.resources
+    if old is not None and new is not None:
+        rows += [
+            _row("registers per thread", old.registers, new.registers, number),
+            _row("shared memory per block", shared_bytes(old), shared_bytes(new), byte_words),
+            _row("local memory per thread", old.local_bytes, new.local_bytes, byte_words),
+        ]
+        if old.spill_bytes is not None or new.spill_bytes is not None:
+            rows.append(_row("spills per thread", old.spill_bytes, new.spill_bytes, byte_words))
+    if before.occupancy is not None and after.occupancy is not None:
+        limits = [LIMITER_WORDS.get(item.limiter, item.limiter) for item in (before.occupancy, after.occupancy)]
+        rows.append(_occupancy_row(before.occupancy.theoretical, after.occupancy.theoretical))
+        rows.append(("  limited by", limits[0], limits[1], ""))
+    return rows
+
+
+def _occupancy_row(old: float, new: float) -> Row:
+    """Occupancy changes in points of its own percentage, not in per cent of it."""
+    points = (new - old) * 100
+    change = "same" if abs(points) < 0.05 else f"{points:+.3g} points"
+    return "theoretical occupancy", percent(old), percent(new), change
+
+
+def _sizes_right(verdict: Verdict) -> str:
+    judged = [case for case in verdict.cases if case.correct is not None]
+    return f"{sum(case.correct is True for case in judged)} of {len(judged)}" if judged else "-"
+
+
+def _time_rows(before: Verdict, after: Verdict) -> list[Row]:
+    if before.timing is None and after.timing is None:
+        return []
+    kinds = {timing.kind for timing in (before.timing, after.timing) if timing is not None}
+    name = "time" if kinds == {"measured"} else "time, predicted"
+    cells = ["-" if it.timing is None else case_time_words(it.timing.median_us, it.timing) for it in (before, after)]
+    change = ""
+    if after.speedup is not None:
+        change = ("~" if after.speedup.kind == "predicted" else "") + f"{after.speedup.median:.2f}x"
+    return [(name, cells[0], cells[1], change)]
+
+
+def _row(name: str, old: float | None, new: float | None, words: Callable[[float], str]) -> Row:
+    def shown(value: float | None) -> str:
+        return "unknown" if value is None else words(value)
+
+    return name, shown(old), shown(new), change_words(old, new)
+
+
+def change_words(old: float | None, new: float | None) -> str:
+    """`-50%`, `same`, `from 0`: how far the second figure is from the first."""
+    if old is None or new is None:
+        return ""
+    if old == new:
+        return "same"
+    if old == 0:
+        return "from 0"
+    return f"{(new - old) / abs(old) * 100:+.3g}%"
+
+
+def counter_rows(before: Counters | None, after: Counters | None) -> list[Row]:
+    """Counters of two versions at the headline size."""
+    if before is None or after is None:
+        return []
+    rows = [_row("global memory moved", global_bytes(before), global_bytes(after), byte_words)]
+    for name, words in COUNTER_WORDS.items():
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not None or new is not None:
+            rows.append(_row(words, old, new, byte_words if name == "global_bytes_asked" else number))
+    return rows
+
+
+def _case_pairs(before: Verdict, after: Verdict) -> Table:
+    """Correctness per size of both; the baseline's time stands beside the candidate's."""
+    times = {_key(case): case for case in before.cases}
+    timed = any(case.median_us is not None for case in after.cases)
+    predicted = after.timing is None or after.timing.kind == "predicted"
+    heads = ["size", "from", "candidate", "max error"]
+    heads += ["predicted time" if predicted else "time"] if timed else []
+    made = table(*heads, right=(3, 4) if timed else (3,))
+    for case in after.cases:
+        word, tone = case_words(case)
+        cells = [toned(size_words(case.size)), toned(case.origin), toned(word, tone), toned(error_words(case))]
+        if timed:
+            old = times.get(_key(case))
+            text = case_time_words(case.median_us, after.timing)
+            if old is not None and old.median_us is not None and case.median_us is not None:
+                text = f"{case_time_words(old.median_us, before.timing)} -> {text}"
+            cells.append(Text(text, style="italic" if predicted else ""))
+        made.add_row(*cells)
+    return made
+
+
+def _key(case: Case) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(case.size.items()))
+
+
+def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reasons: bool = True) -> Group:
+    """Candidates in their order: author, the asked-for figure before and after, what became of each; below it, why."""
+    made = table("#", "author", "asked for", "verdict", right=(0,))
+    whys: list[RenderableType] = []
+    for index, item in enumerate(judged):
+        word, tone = standing(item.verdict)
+        result = item.verdict.objective
+        asked = Text("-") if result is None else Text(objective_words(result))
+        if result is not None and result.basis == "predicted":
+            asked.stylize("italic")
+        verdict = toned(f"{word} (best)" if index == best else word, tone)
+        made.add_row(str(index + 1), toned(item.candidate.author), asked, verdict)
+        shown = item.verdict.reasons[:MOST_REASONS] if reasons else ()
+        whys += [lines([reason], f"{index + 1}: ") for reason in shown]
+    return Group(made, "", *whys) if whys else Group(made)
+
+
+def optimization_view(optimization: Optimization, baseline: Kernel, sources: SourceLines) -> list[RenderableType]:
+    """How the prompt was read, the candidates, and the best one with its diff and figures.
+
+    Args:
+        optimization: what was found.
+        baseline: the kernel as it was.
+        sources: where excerpts of the baseline's findings come from.
+    """
+    parts: list[RenderableType] = [_asked(optimization)]
+    if not optimization.baseline.compiled:
+        parts += ["", diagnostics_view(optimization.baseline.diagnostics, sources)]
+    elif any(finding.severity == "error" for finding in optimization.baseline.findings):
+        parts += [
+            "",
+            heading("findings in the kernel as it is"),
+            findings_view(optimization.baseline.findings, sources),
+        ]
+    if optimization.candidates:
+        parts += ["", candidate_table(optimization.candidates, optimization.best)]
+    if optimization.best is None:
+        tried = len(optimization.candidates)
+        said = f"No candidate is worth taking ({tried} tried)." if tried else "No candidate applies to this kernel."
+        parts += ["", toned(said, "bad")]
+    else:
+        parts += ["", *best_view(optimization, baseline)]
+    if optimization.notes:
+        parts += ["", lines(optimization.notes, "note: ")]
+    return parts
+
+
+def _asked(optimization: Optimization) -> Table:
+    objective, baseline = optimization.objective, optimization.baseline
+    return pairs(
+        [
+            ("asked", f'"{objective.prompt}"'),
+            ("read as", objective.reading),
+            ("aim", f"{objective.direction} {METRIC_WORDS[objective.metric]}"),
+            ("kernel", f"{kernel_words(baseline)}, {correctness_words(baseline)[0]}"),
+            ("judged", provenance(baseline)),
+        ]
+    )
+
+
+def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableType]:
+    """The best candidate: who, why, what it changes, and how it stands beside the baseline."""
+    assert optimization.best is not None
+    best = optimization.candidates[optimization.best]
+    head = heading(best.candidate.author, standing(best.verdict))
+    parts: list[RenderableType] = [head, indented(toned(best.candidate.why)), ""]
+    parts.append(Diff(whole_text(baseline), whole_text(best.candidate.kernel), baseline.unit.path))
+    parts += ["", indented(side_by_side(optimization.baseline, best.verdict, every_counter=False))]
+    if best.verdict.speedup is not None:
+        style = "italic" if best.verdict.speedup.kind == "predicted" else ""
+        parts.append(indented(Text(f"against the baseline: {speedup_words(best.verdict.speedup)}", style=style)))
+    if best.verdict.reasons:
+        parts += ["", indented(lines(best.verdict.reasons))]
+    return parts
+
+
+def best_line(optimization: Optimization) -> Text:
+    """What a prompt led to, in one line, for `--quiet`."""
+    name = kernel_words(optimization.baseline)
+    if optimization.best is None:
+        return heading(name, (f"no candidate worth taking of {len(optimization.candidates)}", "bad"))
+    best = optimization.candidates[optimization.best]
+    line = heading(name, standing(best.verdict))
+    line.append(f", {printable(best.candidate.author)}")
+    if best.verdict.objective is not None:
+        result = best.verdict.objective
+        line.append(f", {METRIC_WORDS[result.name]} {objective_words(result)}")
+    return line

@@ -1,0 +1,337 @@
+"""How figures and standings read: units always, and predicted never worded like measured."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from kernelmate.records import (
+    Case,
+    Counters,
+    FirstWrong,
+    LaunchShape,
+    MetricName,
+    ObjectiveResult,
+    Occupancy,
+    Resources,
+    Speedup,
+    Timing,
+    Verdict,
+)
+
+Tone = Literal["good", "bad", "doubt", "plain"]
+
+METRIC_WORDS: dict[MetricName, str] = {
+    "time": "time",
+    "shared_bytes": "shared memory per block",
+    "registers": "registers per thread",
+    "local_bytes": "local memory per thread",
+    "global_bytes": "global memory moved",
+    "occupancy": "theoretical occupancy",
+    "accuracy": "largest error, in tolerances",
+}
+LIMITER_WORDS: dict[str, str] = {
+    "registers": "registers",
+    "shared": "shared memory",
+    "blocks": "blocks per SM",
+    "threads": "threads per SM",
+    "launch": "the launch (the block does not fit)",
+}
+COUNTER_WORDS: dict[str, str] = {
+    "global_load_requests": "global load requests",
+    "global_load_sectors": "global load sectors",
+    "global_store_requests": "global store requests",
+    "global_store_sectors": "global store sectors",
+    "global_atomic_requests": "global atomic requests",
+    "global_bytes_asked": "global bytes asked for",
+    "shared_load_wavefronts": "shared load wavefronts",
+    "shared_store_wavefronts": "shared store wavefronts",
+    "bank_conflicts": "bank conflicts",
+    "local_sectors": "local sectors",
+    "divergent_branches": "divergent branches",
+    "thread_instructions": "thread instructions",
+}
+SECTOR_BYTES = 32
+
+_HIDDEN = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff]")
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""Text from a file or a model with what could steer a terminal or hide code written out.
+
+    Control characters (terminal escapes above all), lone surrogates, and the marks that reverse the reading direction
+    become `\x1b`, `\udcff`, `\u202e`; characters of `keep` stay.
+    """
+
+    def shown(char: str) -> str:
+        if char in keep:
+            return char
+        if unicodedata.category(char) in {"Cc", "Cs"} or _HIDDEN.match(char):
+            code = ord(char)
+            return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+        return char
+
+    return text if text.isascii() and text.isprintable() else "".join(map(shown, text))
+
+
+def one_line(text: str) -> str:
+    """Text as one printable line."""
+    return printable(" ".join(text.split()), keep="")
+
+
+def size_words(size: Mapping[str, int]) -> str:
+    """`rows=37 cols=853`."""
+    return " ".join(f"{name}={value}" for name, value in size.items()) or "(no sizes)"
+
+
+def number(value: float) -> str:
+    """Three significant digits, thousands apart: `12.1`, `1,280,000`, `0.0021`, `3.1e+09`."""
+    if not math.isfinite(value):
+        return "not finite"
+    if value == round(value) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    if 1000 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def count(value: float | None) -> str:
+    """A count, or that it is not known."""
+    return "unknown" if value is None else number(value)
+
+
+def byte_words(value: float | None) -> str:
+    """`1,024 B`, `48.0 KiB`, `3.5 MiB`: exact below 64 KiB, where every byte of shared memory counts."""
+    if value is None:
+        return "unknown"
+    if value < 65536:
+        return f"{value:,.0f} B"
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def time_words(value: float | None) -> str:
+    """Microseconds as people read them: `12.1 us`, `3.40 ms`, `850 ns`."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    unit, size = _time_unit(value)
+    return f"{value / size:.3g} {unit}"
+
+
+def _time_unit(value: float) -> tuple[str, float]:
+    """The unit in which a time in microseconds has one to three digits, and its microseconds."""
+    if abs(value) >= 1e6:
+        return "s", 1e6
+    if abs(value) >= 1000:
+        return "ms", 1000.0
+    return ("ns", 0.001) if 0 < abs(value) < 1 else ("us", 1.0)
+
+
+def percent(value: float | None) -> str:
+    """A fraction of 1 as a percentage."""
+    return "unknown" if value is None else f"{value * 100:.3g}%"
+
+
+def timing_words(timing: Timing | None) -> str:
+    """`12.1 us [12, 12.2]` measured, `~12.1 us [6, 24] predicted` predicted."""
+    if timing is None:
+        return "not timed"
+    unit, size = _time_unit(timing.median_us)
+    low, high = (f"{bound / size:.3g}" if math.isfinite(bound) else "?" for bound in timing.ci95_us)
+    shown = f"{timing.median_us / size:.3g} {unit} [{low}, {high}]"
+    return f"~{shown} predicted" if timing.kind == "predicted" else shown
+
+
+def case_time_words(median_us: float | None, timing: Timing | None) -> str:
+    """The time of one size, marked like the headline's."""
+    if median_us is None:
+        return "-"
+    return time_words(median_us) if timing is not None and timing.kind == "measured" else f"~{time_words(median_us)}"
+
+
+def speedup_words(speedup: Speedup) -> str:
+    """`1.42x [1.40, 1.44] faster` for a measured one; `~1.42x [...] predicted, confirm on a GPU` for a predicted one."""
+    low, high = speedup.ci95
+    ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
+    undecided = low <= 1 <= high
+    if speedup.kind == "predicted":
+        return f"~{ratio} predicted, {'undecided' if undecided else 'confirm on a GPU'}"
+    if undecided:
+        return f"{ratio} undecided"
+    return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}"
+
+
+def metric_words(metric: MetricName, value: float | None) -> str:
+    """One metric's value with its unit."""
+    if value is None:
+        return "unknown"
+    if metric == "time":
+        return time_words(value)
+    if metric == "occupancy":
+        return percent(value)
+    if metric in {"shared_bytes", "local_bytes", "global_bytes"}:
+        return byte_words(value)
+    return number(value)
+
+
+def objective_words(result: ObjectiveResult) -> str:
+    """`16,384 B -> 8,192 B`; a predicted one `~12.1 us -> ~8.4 us predicted`."""
+    before, after = metric_words(result.name, result.before), metric_words(result.name, result.after)
+    if result.basis == "predicted":
+        return f"~{before} -> ~{after} predicted"
+    return f"{before} -> {after}"
+
+
+def occupancy_words(occupancy: Occupancy) -> str:
+    """`75%, limited by registers`."""
+    if occupancy.limiter == "launch":
+        return "0%: the block does not fit on this GPU"
+    return f"{percent(occupancy.theoretical)}, limited by {LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)}"
+
+
+def wave_words(occupancy: Occupancy) -> str:
+    """How the grid goes through the GPU, and how full its last round is."""
+    waves = occupancy.waves
+    if waves is None:
+        return "waves unknown"
+    if waves <= 0:
+        return "no blocks"
+    if waves < 1:
+        return f"{number(waves)} waves: {percent(waves)} of the block slots are used"
+    tail = waves - math.floor(waves)
+    if tail < 1e-9:
+        return f"{number(waves)} waves, no tail"
+    return f"{number(waves)} waves, the last {percent(tail)} full"
+
+
+def shared_bytes(resources: Resources) -> int:
+    """Static and dynamic shared memory of one block."""
+    return resources.shared_bytes + resources.dynamic_shared_bytes
+
+
+def shared_words(resources: Resources) -> str:
+    """`1,024 B (1,024 static + 0 dynamic)`."""
+    total = byte_words(shared_bytes(resources))
+    if not resources.dynamic_shared_bytes or not resources.shared_bytes:
+        which = "dynamic" if resources.dynamic_shared_bytes else "static"
+        return f"{total} {which}" if shared_bytes(resources) else total
+    return f"{total} ({resources.shared_bytes:,} static + {resources.dynamic_shared_bytes:,} dynamic)"
+
+
+def launch_words(shape: LaunchShape) -> str:
+    """`4,096 blocks of 256 threads`, with the sides where there is more than one."""
+
+    def sides(extent: tuple[int, int, int]) -> str:
+        return " x ".join(f"{side:,}" for side in extent if side != 1) if sum(s != 1 for s in extent) > 1 else ""
+
+    parts = []
+    for total, word, extent in ((shape.blocks, "block", shape.grid), (shape.threads, "thread", shape.block)):
+        parts.append(plural(total, word) + (f" ({sides(extent)})" if sides(extent) else ""))
+    dynamic = f", {shape.shared_bytes:,} B dynamic shared" if shape.shared_bytes else ""
+    return " of ".join(parts) + dynamic
+
+
+def global_bytes(counters: Counters | None) -> int | None:
+    """Bytes that loads and stores of global memory move: 32 for each sector."""
+    if counters is None or counters.global_load_sectors is None or counters.global_store_sectors is None:
+        return None
+    return SECTOR_BYTES * (counters.global_load_sectors + counters.global_store_sectors)
+
+
+def wrong_words(first: FirstWrong | None) -> str:
+    """`y[0, 5]: want 1.0, got 0.5`."""
+    if first is None:
+        return ""
+    index = ", ".join(map(str, first.index))
+
+    def value(it: float | None) -> str:
+        return "not finite" if it is None else f"{it:.6g}"
+
+    return f"{printable(first.argument)}[{index}]: want {value(first.want)}, got {value(first.got)}"
+
+
+def error_words(case: Case) -> str:
+    """The largest error of a size, in tolerances: up to 1 passes."""
+    if case.max_error is None:
+        return "-"
+    return f"{number(case.max_error)} tol" if math.isfinite(case.max_error) else "not finite"
+
+
+def case_words(case: Case) -> tuple[str, Tone]:
+    """What became of one size, in one or two words."""
+    if case.correct is False:
+        if case.baseline_correct is False:
+            return "wrong, baseline too", "doubt"
+        return "WRONG", "bad"
+    if case.degenerate:
+        return "degenerate", "plain"
+    if case.correct is None:
+        return "not compared", "plain"
+    if case.baseline_correct is False:
+        return "right, baseline wrong", "good"
+    return "right", "good"
+
+
+def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
+    """Right or wrong, and at how many sizes."""
+    if not verdict.compiled:
+        return "does not compile", "bad"
+    judged = [case for case in verdict.cases if case.correct is not None]
+    wrong = [case for case in judged if case.correct is False]
+    if verdict.correct is False:
+        if wrong:
+            return f"WRONG at {len(wrong)} of {len(judged)} sizes", "bad"
+        return "WRONG", "bad"
+    if verdict.correct is None:
+        if not verdict.cases:
+            return "not run", "plain"
+        return "not known: there is nothing to compare with", "doubt"
+    if wrong:
+        return f"right at {len(judged) - len(wrong)} of {len(judged)} sizes", "doubt"
+    return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"
+
+
+def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
+    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `not settled`, `rejected`.
+
+    Args:
+        verdict: whose.
+        candidate: it is one; a kernel judged by itself is `clean` or `not good`.
+    """
+    if not verdict.compiled:
+        return "does not compile", "bad"
+    if verdict.accepted is False:
+        return "rejected" if candidate else "not good", "bad"
+    if verdict.accepted:
+        return "accepted" if candidate else "clean", "good"
+    if verdict.objective is not None and verdict.objective.met:
+        return "promising", "doubt"
+    return "not settled", "doubt"
+
+
+def further_reasons(verdict: Verdict) -> tuple[str, ...]:
+    """The reasons that say more than the findings and diagnostics that stand beside them."""
+    said = {f"{finding.code}: {finding.message}" for finding in verdict.findings}
+    said |= {f"does not compile: {diagnostic.message}" for diagnostic in verdict.diagnostics}
+    return tuple(reason for reason in verdict.reasons if reason not in said)
+
+
+def kernel_words(verdict: Verdict) -> str:
+    """The kernel's name, its instance if it is a template."""
+    return printable(verdict.instance or verdict.kernel)
+
+
+def plural(items: int, word: str) -> str:
+    """`1 warning`, `2 warnings`."""
+    return f"{items:,} {word}" if items == 1 else f"{items:,} {word}s"
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a, b and c`."""
+    given: Sequence[str] = list(words)
+    return " and ".join(filter(None, [", ".join(given[:-1]), *given[-1:]]))

@@ -1,0 +1,225 @@
+"""One contract's court: each version is compiled, judged in the worker, and decided on, in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelmate.errors import ReferenceFailed
+from kernelmate.measure.statistics import speedup
+from kernelmate.records import (
+    BackendName,
+    Contract,
+    Judgement,
+    JudgeTask,
+    Kernel,
+    Objective,
+    SizeMetrics,
+    Speedup,
+    Target,
+    Timing,
+    Verdict,
+    Version,
+)
+from kernelmate.session.preparing import Prepared, Workshop, kernel_finding
+from kernelmate.session.references import reference_version
+from kernelmate.suggest.objective import decide
+from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One instance of one version with its verdict, and its counts and times at every listed size that ran."""
+
+    prepared: Prepared
+    verdict: Verdict
+    metrics: tuple[SizeMetrics, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Court:
+    """What stays the same for all versions of one kernel that are compared with each other.
+
+    Attributes:
+        kernel: the baseline. contract: its contract, with sizes and reference as asked for.
+        seed: of all inputs, so that versions meet the same ones.
+    """
+
+    kernel: Kernel
+    contract: Contract
+    backend: BackendName
+    workshop: Workshop
+    worker: JudgeWorker
+    seed: int
+    timeout_s: float
+    reference_timeout_s: float
+    on_progress: OnProgress | None
+
+    @property
+    def target(self) -> Target:
+        """The GPU that figures are for."""
+        return self.workshop.target
+
+    def baselines(self) -> tuple[Trial, ...]:
+        """The baseline's trials, one per instance.
+
+        Raises:
+            CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
+            EnvironmentFailed: compiler or worker are not to be had.
+        """
+        self.worker.start()
+        instances = instances_of(self.contract)
+        prepared = []
+        for done, instance in enumerate(instances):
+            self._tell("compile", done, len(instances))
+            prepared.append(self.workshop.prepare(self.kernel, self.contract, instance))
+        return tuple(self._try(one, None, None) for one in prepared)
+
+    def candidates(
+        self, kernel: Kernel, contract: Contract, baselines: Sequence[Trial], objective: Objective | None
+    ) -> tuple[Trial, ...]:
+        """A candidate's trials against the baseline's, one per instance.
+
+        Raises:
+            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        self.worker.start()
+        prepared = []
+        for done, baseline in enumerate(baselines):
+            self._tell("compile", done, len(baselines))
+            instance = baseline.prepared.compiled.instance
+            prepared.append(self.workshop.prepare_candidate(kernel, contract, instance))
+        return tuple(self._try(one, trial, objective) for one, trial in zip(prepared, baselines, strict=True))
+
+    def _try(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> Trial:
+        verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
+        metrics: tuple[SizeMetrics, ...] = ()
+        if not prepared.findings:
+            outcome = self._run(prepared, baseline)
+            if isinstance(outcome, Death):
+                finding = kernel_finding(prepared.kernel, outcome.kind, outcome.detail)
+                verdict = replace(verdict, correct=False, findings=(finding,))
+            else:
+                metrics = outcome.metrics
+                verdict = _with_judgement(verdict, outcome, self.contract)
+        if baseline is not None:
+            verdict = replace(verdict, speedup=_speedup(baseline.verdict.timing, verdict.timing))
+        decision = decide(
+            objective,
+            None if baseline is None else baseline.verdict,
+            verdict,
+            () if baseline is None else baseline.metrics,
+            metrics,
+            inferred=self.contract.inferred,
+        )
+        reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons))
+        verdict = replace(verdict, objective=decision.objective, accepted=decision.accepted, reasons=reasons)
+        return Trial(prepared, verdict, metrics)
+
+    def _run(self, prepared: Prepared, baseline: Trial | None) -> Judgement | Death:
+        assert prepared.contract is not None
+        instance = prepared.compiled.instance
+        task = JudgeTask(
+            backend=self.backend,
+            target=self.target,
+            candidate=prepared.version,
+            baseline=_runnable(baseline),
+            reference_version=reference_version(self.kernel, self.contract, instance, self.workshop),
+            sizes=(),
+            seed=self.seed,
+            directory=str(directory_of(self.kernel)),
+            reference_timeout_s=self.reference_timeout_s,
+        )
+        outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
+        if isinstance(outcome, Death) and outcome.stage == REFERENCE_STAGE:
+            # What the user's own function does must not be held against a candidate.
+            raise ReferenceFailed(
+                f"The reference {self.contract.reference or self.contract.inputs or ''} ended the worker "
+                f"({outcome.kind}). {outcome.detail}",
+                file=self.kernel.unit.path,
+                line=self.contract.line,
+                hint="Run it by itself with the contract's sizes.",
+            )
+        return outcome
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(stage, done, total)
+
+
+def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
+    """What is compiled and judged by itself: each instance, or the kernel as it is."""
+    return contract.instances if contract is not None and contract.instances else (None,)
+
+
+def directory_of(kernel: Kernel) -> Path:
+    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file."""
+    path = Path(kernel.unit.path)
+    return path.resolve().parent if path.is_file() else Path.cwd()
+
+
+def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
+    """What is known of a version before it has run."""
+    compiled = prepared.compiled
+    return Verdict(
+        kernel=prepared.kernel.name,
+        instance=compiled.instance,
+        backend=backend,
+        target=target.name,
+        arch=compiled.arch,
+        compiler=compiled.compiler,
+        binary=compiled.binary,
+        seed=seed,
+        compiled=compiled.ok,
+        diagnostics=compiled.diagnostics,
+        resources=prepared.resources,
+        occupancy=prepared.occupancy,
+        correct=None,
+        cases=(),
+        findings=prepared.findings,
+        timing=None,
+        speedup=None,
+        counters=None,
+        objective=None,
+        accepted=False if prepared.findings else None,
+        reasons=(),
+    )
+
+
+def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -> Verdict:
+    """The verdict with what the worker found; figures of the headline only where that size ran."""
+    headline = next((one for one in judgement.metrics if one.size == contract.sizes[0]), None)
+    reasons = judgement.reasons
+    if contract.inferred and judgement.only_written:
+        reasons += (f"only ever written, so `out` in a contract: {', '.join(judgement.only_written)}",)
+    return replace(
+        verdict,
+        correct=judgement.correct,
+        cases=judgement.cases,
+        findings=judgement.findings,
+        timing=None if headline is None else headline.timing,
+        counters=None if headline is None else headline.counters,
+        reasons=reasons,
+    )
+
+
+def _runnable(baseline: Trial | None) -> Version | None:
+    """The baseline as something to compare with; None where it cannot run or ended its worker."""
+    if baseline is None or baseline.prepared.findings:
+        return None
+    if any(
+        finding.code in {"hang", "worker-crash", "out-of-memory", "output-flood"}
+        for finding in baseline.verdict.findings
+    ):
+        return None
+    return baseline.prepared.version
+
+
+def _speedup(before: Timing | None, after: Timing | None) -> Speedup | None:
+    if before is None or after is None or before.kind != after.kind:
+        return None
+    try:
+        return speedup(before, after)
+    except ValueError:
+        return None

@@ -1,0 +1,191 @@
+"""From a version of a kernel to something that can be run: compiled, launched on paper, and held against the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kernelmate.compiler import compile_kernel, occupancy, sm_limits
+from kernelmate.errors import CompileTimeout, ContractError
+from kernelmate.records import (
+    Compiled,
+    CompileOptions,
+    Contract,
+    Diagnostic,
+    Finding,
+    Kernel,
+    LaunchShape,
+    Occupancy,
+    Resources,
+    Target,
+    Version,
+)
+from kernelmate.source import launch_shape, size_allowed
+
+CLUSTERS_FROM = (9, 0)
+"""First compute capability with thread block clusters (CUDA C++ Programming Guide, thread block clusters)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One instance of one version, compiled for a target.
+
+    Attributes:
+        contract: the one in force; None where only compiling was asked for and none could even be guessed.
+        launch: at the headline size; None without a contract or where that size has no launch.
+        resources: with the dynamic shared bytes of that launch.
+        findings: errors because of which it is not run: it does not compile, or cannot be launched.
+    """
+
+    kernel: Kernel
+    contract: Contract | None
+    compiled: Compiled
+    launch: LaunchShape | None = None
+    resources: Resources | None = None
+    occupancy: Occupancy | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def version(self) -> Version:
+        """What the worker gets."""
+        assert self.contract is not None, "only versions with a contract are run"
+        return Version(self.compiled, self.contract, self.kernel.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What turns kernels into `Prepared` ones: a target, options, and a limit in seconds for each compilation."""
+
+    target: Target
+    options: CompileOptions
+    timeout_s: float
+
+    def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
+        """Compile one instance and find its launch.
+
+        Raises:
+            CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
+        compiled = compile_kernel(
+            kernel,
+            contract.options if contract is not None else (),
+            instance=instance,
+            target=self.target,
+            options=self.options,
+            timeout_s=self.timeout_s,
+        )
+        if not compiled.ok or compiled.resources is None:
+            return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
+        if contract is None:
+            return Prepared(kernel, None, compiled, resources=compiled.resources)
+        return self._launched(kernel, contract, compiled, compiled.resources)
+
+    def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
+        """As `prepare`, but what is wrong with a candidate is a finding and never raised, a compiler time-out included.
+
+        Raises:
+            EnvironmentFailed: there is no compiler.
+        """
+        mismatch = parameter_mismatch(kernel, contract)
+        try:
+            prepared = self.prepare(kernel, contract, instance)
+        except CompileTimeout as error:
+            diagnostic = Diagnostic("error", error.message, *_place(kernel))
+            compiled = Compiled(kernel.name, instance, "", self.target.arch, "NVRTC", False, (diagnostic,))
+            return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
+        if mismatch is not None and not prepared.findings:
+            return replace(prepared, findings=(_launch_failure(kernel, mismatch),))
+        return prepared
+
+    def _launched(self, kernel: Kernel, contract: Contract, compiled: Compiled, resources: Resources) -> Prepared:
+        """The launch at the headline size, and the first listed size that the target cannot launch."""
+        headline: LaunchShape | None = None
+        problem: str | None = None
+        for size in contract.sizes:
+            try:
+                if not size_allowed(contract, size):
+                    continue
+                shape = launch_shape(contract, size)
+            except ContractError as error:
+                problem = problem or error.message
+                continue
+            if size is contract.sizes[0]:
+                headline = shape
+            problem = problem or self._refusal(resources, shape, size)
+        findings = () if problem is None else (_launch_failure(kernel, problem),)
+        if headline is None:
+            return Prepared(kernel, contract, compiled, None, resources, None, findings)
+        resources = replace(resources, dynamic_shared_bytes=headline.shared_bytes)
+        fits = occupancy(self.target, resources, headline)
+        return Prepared(kernel, contract, compiled, headline, resources, fits, findings)
+
+    def _refusal(self, resources: Resources, shape: LaunchShape, size: Mapping[str, int]) -> str | None:
+        """Why the target would refuse this launch; None where it would not."""
+        at = ", ".join(f"{name} = {value}" for name, value in size.items())
+        where = f" at {at}" if at else ""
+        if shape.threads > resources.max_threads:
+            return (
+                f"A block has {shape.threads} threads{where}; this kernel allows {resources.max_threads} "
+                f"(by __launch_bounds__, or because each thread takes {resources.registers} registers)."
+            )
+        shared = resources.shared_bytes + shape.shared_bytes
+        most = sm_limits(self.target.capability).shared_per_block_optin
+        if shared > most:
+            return (
+                f"A block needs {shared} bytes of shared memory{where} ({resources.shared_bytes} static, "
+                f"{shape.shared_bytes} dynamic); {self.target.name} allows {most}."
+            )
+        if shape.cluster is not None and self.target.capability < CLUSTERS_FROM:
+            return f"Clusters need compute capability 9.0; {self.target.name} has {self.target.arch}."
+        fits = occupancy(self.target, replace(resources, dynamic_shared_bytes=shape.shared_bytes), shape)
+        if fits.blocks_per_sm == 0:
+            return f"No block fits on an SM of {self.target.name}{where}: limited by {fits.limiter}."
+        resident = fits.blocks_per_sm * self.target.sms
+        if shape.cooperative and shape.blocks > resident:
+            return (
+                f"A cooperative launch must fit all at once: {shape.blocks} blocks{where}, and {self.target.name} "
+                f"holds {resident}."
+            )
+        return None
+
+
+def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
+    """Why a kernel cannot be called with a contract's arguments, by number and kind; None where it can."""
+    parameters = kernel.signature.parameters
+    if len(parameters) != len(contract.args):
+        return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(contract.args)}."
+    for parameter, argument in zip(parameters, contract.args, strict=True):
+        if parameter.pointer != (argument.shape is not None):
+            kinds = ("a scalar", "an array")
+            return (
+                f"{kernel.name} takes {parameter.name} as {kinds[parameter.pointer]}; the baseline's contract passes "
+                f"{kinds[argument.shape is not None]} ({argument.name})."
+            )
+        if parameter.dtype is not None and parameter.dtype != argument.dtype:
+            return (
+                f"{kernel.name} takes {parameter.name} as {parameter.dtype}; the baseline's contract passes "
+                f"{argument.dtype} ({argument.name})."
+            )
+    return None
+
+
+def kernel_finding(kernel: Kernel, code: str, message: str) -> Finding:
+    """An error at the line of the kernel's name."""
+    return Finding(code, "error", message, *_place(kernel))
+
+
+def _place(kernel: Kernel) -> tuple[str, int, int | None]:
+    return (kernel.unit.path, *kernel.unit.locate(kernel.line, kernel.column))
+
+
+def _launch_failure(kernel: Kernel, message: str) -> Finding:
+    return kernel_finding(kernel, "launch-failure", message)
+
+
+def _compile_error(kernel: Kernel, compiled: Compiled) -> Finding:
+    for diagnostic in compiled.diagnostics:
+        if diagnostic.severity == "error":
+            place = (diagnostic.file, diagnostic.line, diagnostic.column)
+            return Finding("compile-error", "error", diagnostic.message, *place)
+    return kernel_finding(kernel, "compile-error", "The compiler gave no code and no reason.")

@@ -1,0 +1,112 @@
+"""What is right: the reference that a contract or the user names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from kernelmate.errors import ReferenceFailed, UsageError
+from kernelmate.records import Contract, Kernel, Version
+from kernelmate.session.preparing import Workshop
+from kernelmate.source import find_kernels, parse_contract
+
+_FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
+
+
+def with_reference(contract: Contract, kernel: Kernel, reference: str | None) -> Contract:
+    """The contract with another reference in force; the contract itself where `reference` is None.
+
+    A path is first looked for from the current folder, as a path on the command line is, then from the kernel's file.
+
+    Raises:
+        UsageError: it is neither path:function, nor a kernel of the file, nor a Python expression.
+    """
+    if reference is None:
+        return contract
+    text = reference.strip()
+    function = _FUNCTION.match(text)
+    if function:
+        here = Path(function["path"]).expanduser()
+        path = here.resolve() if here.is_file() else Path(function["path"])
+        return replace(contract, reference=f"{path}:{function['function']}", reference_kind="function")
+    if _find(kernel, text) is not None:
+        return replace(contract, reference=text, reference_kind="kernel")
+    try:
+        if ".py" in text:
+            raise SyntaxError
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"{reference!r} cannot be used as a reference.",
+            hint="Write reference.py:function, the name of another kernel in the file, or a NumPy expression.",
+        ) from error
+    return replace(contract, reference=text, reference_kind="expression")
+
+
+def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Contract:
+    """The contract with other sizes, in the contract's order of names; the contract itself where there are none.
+
+    Raises:
+        UsageError: a size does not have exactly the contract's names, or a number is negative.
+    """
+    if not sizes:
+        return contract
+    names = tuple(contract.sizes[0])
+    for size in sizes:
+        if set(size) != set(names):
+            given = ", ".join(size) or "none"
+            raise UsageError(
+                f"A size must name {', '.join(names) or 'nothing'}; given: {given}.", hint=_example(contract)
+            )
+        for name, value in size.items():
+            if value < 0:
+                raise UsageError(f"The size {name} = {value} is negative.", hint=_example(contract))
+    return replace(contract, sizes=tuple({name: size[name] for name in names} for size in sizes))
+
+
+def reference_version(kernel: Kernel, contract: Contract, instance: str | None, workshop: Workshop) -> Version | None:
+    """The compiled kernel that the contract names as reference; None where it names none.
+
+    The reference is launched as its own contract says, or as the kernel itself is where it has none. A template gets
+    the template arguments of the judged instance.
+
+    Raises:
+        ReferenceFailed: the reference is not in the file or does not compile.
+    """
+    if contract.reference_kind != "kernel" or contract.reference is None:
+        return None
+    reference = _find(kernel, contract.reference)
+    if reference is None:
+        raise ReferenceFailed(
+            f"There is no kernel {contract.reference!r} to serve as reference.",
+            file=kernel.unit.path,
+            line=contract.line,
+        )
+    own = parse_contract(reference)
+    launch = replace(contract, kernel=reference.name) if own is None else own
+    arguments = "" if instance is None else instance[instance.index("<") :]
+    name = f"{reference.name}{arguments}" if reference.signature.template_parameters else None
+    prepared = workshop.prepare(reference, replace(launch, sizes=contract.sizes), name)
+    if prepared.findings:
+        finding = prepared.findings[0]
+        raise ReferenceFailed(
+            f"The reference kernel {reference.name} cannot be run: {finding.message}",
+            file=finding.file,
+            line=finding.line,
+            column=finding.column,
+        )
+    return prepared.version
+
+
+def _find(kernel: Kernel, name: str) -> Kernel | None:
+    for other in find_kernels(kernel.unit):
+        if other.start != kernel.start and (other.name == name or other.name.endswith(f"::{name}")):
+            return other
+    return None
+
+
+def _example(contract: Contract) -> str:
+    return f"Write for example {','.join(f'{name}={value}' for name, value in contract.sizes[0].items())}."

@@ -1,0 +1,168 @@
+"""One prompt's search: suggesters propose, the court judges, and what is worth taking comes first."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.session.judging import Court, Trial
+from kernelmate.suggest.base import Suggester, SuggestRequest
+from kernelmate.suggest.metrics import better, metric_value
+
+OnJudged = Callable[[Judged], None]
+
+
+@dataclass(slots=True)
+class Search:
+    """The state of one search.
+
+    Attributes:
+        court: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
+        max_candidates: candidates to judge at most. budget_s: seconds to search at most, None for no limit.
+        stopped: True once the user wants no more.
+    """
+
+    court: Court
+    baselines: tuple[Trial, ...]
+    objective: Objective
+    max_candidates: int
+    budget_s: float | None
+    on_judged: OnJudged | None
+    stopped: Callable[[], bool]
+    notes: list[str] = field(default_factory=list)
+    _judged: dict[str, Judged] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _failure: KernelmateError | None = None
+
+    @property
+    def baseline(self) -> Verdict:
+        """The baseline's verdict at its first instance."""
+        return self.baselines[0].verdict
+
+    def run(self, suggesters: Iterable[Suggester]) -> Optimization:
+        """Ask each suggester in turn, judge what it proposes, and rank it all.
+
+        Raises:
+            InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        why_not = _not_worth_changing(self.baseline)
+        if why_not is not None:
+            return Optimization(self.objective, self.baseline, (), None, (why_not,))
+        request = SuggestRequest(
+            kernel=self.court.kernel,
+            contract=self.court.contract,
+            compiled=self.baselines[0].prepared.compiled,
+            verdict=self.baseline,
+            objective=self.objective,
+            target=self.court.target,
+            judge=self.judge,
+            versions=self.versions,
+            stop=self.over,
+        )
+        for suggester in suggesters:
+            if self.over():
+                break
+            self._ask(suggester, request)
+        self._note_the_end()
+        ranked = self.versions()
+        best = 0 if ranked and ranked[0].verdict.accepted is not False else None
+        return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
+
+    def over(self) -> bool:
+        """The user has stopped the search, or it has used up what it was given."""
+        return self.stopped() or self._failure is not None or len(self._judged) >= self.max_candidates or self._late()
+
+    def versions(self) -> Sequence[Judged]:
+        """Everything judged so far, best first: accepted, then promising, then rejected."""
+        return sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
+
+    def judge(self, candidate: Candidate) -> Judged:
+        """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing."""
+        key = content_key(candidate.kernel, candidate.contract)
+        if key == content_key(self.court.kernel, self.court.contract):
+            verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
+            return Judged(candidate, verdict)
+        if key not in self._judged:
+            judged = Judged(candidate, self._verdict(candidate))
+            self._judged[key] = judged
+            if self.on_judged is not None:
+                self.on_judged(judged)
+        return self._judged[key]
+
+    def _ask(self, suggester: Suggester, request: SuggestRequest) -> None:
+        try:
+            for candidate in suggester.propose(request):
+                if self.over():
+                    break
+                self.judge(candidate)
+        except Exception as error:  # noqa: BLE001 -- one suggester's bug must not cost the others' candidates
+            self.notes.append(f"{suggester.name} failed: {type(error).__name__}: {error}")
+        if self._failure is not None:
+            raise self._failure
+
+    def _verdict(self, candidate: Candidate) -> Verdict:
+        try:
+            trials = self.court.candidates(candidate.kernel, candidate.contract, self.baselines, self.objective)
+        except KernelmateError as error:
+            # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
+            self._failure = error
+            raise
+        return _worst(trials)
+
+    def _late(self) -> bool:
+        return self.budget_s is not None and time.monotonic() - self._began > self.budget_s
+
+    def _note_the_end(self) -> None:
+        if self.stopped():
+            self.notes.append("Stopped before every suggestion was tried.")
+        elif len(self._judged) >= self.max_candidates:
+            self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
+        elif self._late():
+            self.notes.append(f"Ended after {self.budget_s:g} s, the time that was allowed.")
+        elif not self._judged:
+            self.notes.append("No suggestion applies to this kernel and this objective.")
+
+
+def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
+    """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
+    standing = {True: 0, None: 1, False: 2}[verdict.accepted]
+    value = metric_value(objective.metric, verdict)
+    sign = 1.0 if better(objective.metric) == "lower" else -1.0
+    return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)
+
+
+def content_key(kernel: Kernel, contract: Contract) -> str:
+    """What two versions share when judging one has judged the other: the code and the launch."""
+    parts = (
+        kernel.unit.text,
+        kernel.name,
+        *contract.grid,
+        "|",
+        *contract.block,
+        "|",
+        contract.shared,
+        *contract.require,
+    )
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _worst(trials: Sequence[Trial]) -> Verdict:
+    """The verdict that stands for all instances: the first that was rejected, else that is only promising, else the first."""
+    order = {False: 0, None: 1, True: 2}
+    return min((trial.verdict for trial in trials), key=lambda verdict: order[verdict.accepted])
+
+
+def _not_worth_changing(baseline: Verdict) -> str | None:
+    """Why nothing is tried: a kernel that is wrong has nothing that a candidate could be held to."""
+    if not baseline.compiled:
+        return "The kernel does not compile, so nothing was tried. Repair it first."
+    errors = [finding for finding in baseline.findings if finding.severity == "error"]
+    if errors:
+        return f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first."
+    if baseline.correct is False:
+        return "The kernel itself is not right, so nothing was tried. Repair it, or its reference, first."
+    return None

@@ -1,0 +1,287 @@
+"""A session: settings, a target, a backend and a warm worker, and what is done with them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelmate.compiler import find_target, read_build
+from kernelmate.config import Settings
+from kernelmate.errors import BackendUnavailable, ContractError
+from kernelmate.records import BackendName, CompileOptions, Contract, Kernel, Optimization, Target, Verdict
+from kernelmate.session.judging import Court, compiled_verdict, instances_of
+from kernelmate.session.preparing import Workshop
+from kernelmate.session.references import with_reference, with_sizes
+from kernelmate.session.searching import OnJudged, Search
+from kernelmate.source import contract_for, infer_contract, parse_contract
+from kernelmate.suggest.base import Suggester
+from kernelmate.suggest.objective import read_objective
+from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
+
+Sizes = Sequence[Mapping[str, int]]
+
+BASELINE_KEYS = (
+    "sizes",
+    "args",
+    "reference",
+    "tolerance",
+    "instances",
+    "options",
+    "inputs",
+    "accumulate",
+    "deterministic",
+    "cooperative",
+    "cluster",
+)
+"""What of a contract a candidate does not decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A candidate beside its baseline: one verdict per instance each, in the contract's order."""
+
+    baseline: tuple[Verdict, ...]
+    candidate: tuple[Verdict, ...]
+
+
+class Session:
+    """What front ends use: compiles, judges and searches with one set of settings.
+
+    A context manager; outside of `with`, call `close`.
+
+    Args:
+        settings: as loaded by `kernelmate.config.load_settings`.
+        on_progress: told of a stage and how many of how many of its steps are done, in the calling thread.
+        worker: judges in place of a worker process of its own.
+
+    Raises:
+        BackendUnavailable: the backend of the settings cannot run here.
+        UsageError: there is no such target.
+    """
+
+    def __init__(
+        self, settings: Settings, on_progress: OnProgress | None = None, *, worker: JudgeWorker | None = None
+    ) -> None:
+        self.settings = settings
+        self._on_progress = on_progress
+        self._target = find_target(settings.target)
+        self._backend = _choose_backend(settings.backend)
+        self._worker = worker or Worker(memory_limit_mb=settings.memory_limit_mb)
+
+    @property
+    def target(self) -> Target:
+        """The GPU that compiling, occupancy and prediction are for."""
+        return self._target
+
+    @property
+    def backend(self) -> BackendName:
+        """Where kernels run."""
+        return self._backend
+
+    def __enter__(self) -> Session:
+        """Nothing is started before it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close, whatever happened."""
+        self.close()
+
+    def close(self) -> None:
+        """End the worker and all that it started."""
+        self._worker.close()
+
+    def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
+        """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
+
+        Raises:
+            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
+        contract = parse_contract(kernel)
+        if contract is None:
+            contract = _guess(kernel)
+        workshop = self._workshop(kernel)
+        seed = self._seed()
+        verdicts = []
+        instances = instances_of(contract)
+        for done, instance in enumerate(instances):
+            self._tell("compile", done, len(instances))
+            prepared = workshop.prepare(kernel, contract, instance)
+            verdicts.append(compiled_verdict(prepared, self._target, self._backend, seed))
+        return tuple(verdicts)
+
+    def bench(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> tuple[Verdict, ...]:
+        """Judge a kernel by its own contract: right, honest, how long; one verdict per instance.
+
+        Args:
+            kernel: what is judged.
+            sizes: in place of the contract's; the first is the headline.
+            reference: in place of the contract's and the settings'.
+
+        Raises:
+            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            EnvironmentFailed: compiler or worker are not to be had.
+        """
+        court = self._court(kernel, sizes, reference)
+        return tuple(trial.verdict for trial in court.baselines())
+
+    def compare(
+        self,
+        kernel: Kernel,
+        candidate: Kernel,
+        prompt: str | None = None,
+        sizes: Sizes = (),
+        reference: str | None = None,
+    ) -> Comparison:
+        """Judge a candidate against a kernel, by the kernel's contract.
+
+        Of a contract that the candidate has itself, grid, block, shared and require are in force; the rest is the
+        kernel's, and reasons say so where it differs.
+
+        Args:
+            kernel: the baseline.
+            candidate: the changed kernel.
+            prompt: what was asked for; without it, a right kernel without errors is accepted.
+            sizes: in place of the contract's; the first is the headline.
+            reference: in place of the contract's and the settings'.
+
+        Raises:
+            InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
+                did not end. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        court = self._court(kernel, sizes, reference)
+        own = parse_contract(candidate, court.contract)
+        contract = court.contract if own is None else own
+        baselines = court.baselines()
+        objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
+        trials = court.candidates(candidate, contract, baselines, objective)
+        remarks = _ignored_keys(candidate, court.contract) if own is not None else ()
+        verdicts = (replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
+        return Comparison(tuple(trial.verdict for trial in baselines), tuple(verdicts))
+
+    def optimize(
+        self,
+        kernel: Kernel,
+        prompt: str,
+        sizes: Sizes = (),
+        max_candidates: int = 32,
+        on_judged: OnJudged | None = None,
+        stop: Callable[[], bool] | None = None,
+        *,
+        budget_s: float | None = None,
+        suggesters: Sequence[Suggester] | None = None,
+        reference: str | None = None,
+    ) -> Optimization:
+        """Search for a version that does what the prompt asks for; every one that is proposed is judged.
+
+        Args:
+            kernel: the baseline.
+            prompt: the user's words; `Optimization.objective.reading` says how they were understood.
+            sizes: in place of the contract's; the first is the headline.
+            max_candidates: most candidates that are judged.
+            on_judged: told of each candidate as soon as it is judged.
+            stop: asked between candidates; True ends the search with what there is.
+            budget_s: seconds after which no further candidate is begun.
+            suggesters: who proposes; None for all built-in recipes.
+            reference: in place of the contract's and the settings'.
+
+        Raises:
+            InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
+                did not end. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        read_objective(prompt)  # a prompt that cannot be read is told before anything is compiled
+        court = self._court(kernel, sizes, reference)
+        baselines = court.baselines()
+        objective = read_objective(prompt, baselines[0].verdict)
+        search = Search(court, baselines, objective, max_candidates, budget_s, on_judged, stop or _never)
+        return search.run(_recipes() if suggesters is None else suggesters)
+
+    def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None) -> Court:
+        contract = with_sizes(contract_for(kernel), tuple(sizes))
+        return Court(
+            kernel=kernel,
+            contract=with_reference(contract, kernel, reference or self.settings.reference),
+            backend=self._backend,
+            workshop=self._workshop(kernel),
+            worker=self._worker,
+            seed=self._seed(),
+            timeout_s=self.settings.timeout_s,
+            reference_timeout_s=self.settings.reference_timeout_s,
+            on_progress=self._on_progress,
+        )
+
+    def _workshop(self, kernel: Kernel) -> Workshop:
+        settings = self.settings
+        options = settings.compile_options
+        if settings.build is not None:
+            explicit_std = "std" in settings.model_fields_set
+            options = _joined(options, read_build(settings.build, Path(kernel.unit.path)), explicit_std)
+        return Workshop(self._target, options, settings.compile_timeout_s)
+
+    def _seed(self) -> int:
+        return secrets.randbits(31) if self.settings.seed is None else self.settings.seed
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(stage, done, total)
+
+
+def _choose_backend(asked: str) -> BackendName:
+    """The backend to use.
+
+    Raises:
+        BackendUnavailable: it is not part of this version.
+    """
+    if asked == "cuda":
+        raise BackendUnavailable(
+            "The cuda backend is not part of this version of KernelMate.",
+            hint="Use --backend emulator: it runs the kernel's PTX on the CPU and needs no GPU.",
+        )
+    return "emulator"
+
+
+def _recipes() -> Sequence[Suggester]:
+    # Recipes load the syntax tree's grammar, which checking and judging do without.
+    from kernelmate.suggest.recipes import ALL, Recipes
+
+    return (Recipes(ALL),)
+
+
+def _guess(kernel: Kernel) -> Contract | None:
+    """An inferred contract where the signature allows one; compiling does without."""
+    try:
+        return infer_contract(kernel)
+    except ContractError:
+        return None
+
+
+def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> CompileOptions:
+    """A build's options with the settings' on top: the settings' folders are searched first, their defines come last."""
+    return CompileOptions(
+        std=own.std if explicit_std else build.std,
+        defines=build.defines + own.defines,
+        include_paths=own.include_paths + build.include_paths,
+        fast_math=own.fast_math or build.fast_math,
+        max_registers=own.max_registers if own.max_registers is not None else build.max_registers,
+        flags=build.flags + own.flags,
+    )
+
+
+def _ignored_keys(candidate: Kernel, contract: Contract) -> tuple[str, ...]:
+    """Says what in a candidate's own contract is not in force because it is the baseline's to decide."""
+    try:
+        own = parse_contract(candidate)
+    except ContractError:
+        return ()
+    if own is None:
+        return ()
+    ignored = [key for key in BASELINE_KEYS if getattr(own, key) != getattr(contract, key)]
+    if not ignored:
+        return ()
+    return (f"the baseline's contract is in force for {', '.join(ignored)}, which the candidate's states otherwise",)
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,61 @@
+"""Finding kernels and their contracts in the user's files, and putting changed ones back.
+
+Everything here works on text: nothing is compiled and nothing of the user's is executed.
+"""
+
+from __future__ import annotations
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source.blocks import find_kernels
+from kernelmate.source.contract import merge_contract, parse_contract
+from kernelmate.source.contract_edits import write_contract
+from kernelmate.source.distributions import Distribution, parse_distribution
+from kernelmate.source.dtypes import c_type_dtype, numpy_dtype
+from kernelmate.source.expressions import evaluate
+from kernelmate.source.files import load_kernel, load_kernels, read_units
+from kernelmate.source.infer import infer_contract
+from kernelmate.source.launch import argument_shapes, launch_shape, scalar_values, size_allowed
+from kernelmate.source.launch_edits import change_launch
+from kernelmate.source.notebook import text_unit
+from kernelmate.source.render import render_contract
+from kernelmate.source.rewrite import Edit, apply_edits, file_text, same_kernel, with_text
+from kernelmate.source.write import write_back
+
+__all__ = [
+    "Distribution",
+    "Edit",
+    "apply_edits",
+    "argument_shapes",
+    "c_type_dtype",
+    "change_launch",
+    "contract_for",
+    "evaluate",
+    "file_text",
+    "find_kernels",
+    "infer_contract",
+    "launch_shape",
+    "load_kernel",
+    "load_kernels",
+    "merge_contract",
+    "numpy_dtype",
+    "parse_contract",
+    "parse_distribution",
+    "read_units",
+    "render_contract",
+    "same_kernel",
+    "scalar_values",
+    "size_allowed",
+    "text_unit",
+    "with_text",
+    "write_back",
+    "write_contract",
+]
+
+
+def contract_for(kernel: Kernel) -> Contract:
+    """The contract written for a kernel, else one guessed from its signature.
+
+    Raises:
+        ContractError: the written one is wrong, or nothing can be guessed.
+    """
+    return parse_contract(kernel) or infer_contract(kernel)

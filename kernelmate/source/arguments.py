@@ -1,0 +1,219 @@
+"""The entries of a contract's `[args]`, read against the kernel's parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from kernelmate.records import Argument, Direction, Kernel, Parameter
+from kernelmate.source.distributions import parse_distribution, split_commas
+from kernelmate.source.document import KEYS, Document
+from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
+from kernelmate.source.expressions import ExpressionError, nearest_hint
+from kernelmate.source.launch import NOT_FINITE
+
+_DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout"}
+_ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w))?(?P<dtype>\w+)[ \t]*")
+_RAW_STORAGE = ("float", "bfloat")
+
+
+def read_arguments(document: Document, kernel: Kernel, sizes: Sequence[str]) -> tuple[Argument, ...]:
+    """One `Argument` for every parameter, in order.
+
+    Raises:
+        ContractError: an unknown, missing or misplaced argument, or an entry that is wrong in itself.
+    """
+    parameters = {parameter.name: parameter for parameter in kernel.signature.parameters}
+    entries = document.data.get("args", {})
+    if not isinstance(entries, dict):
+        document.fail(("args",), "args must be a table.", "Write [args] with one line for each parameter below it.")
+    for name in entries:
+        if name not in parameters:
+            _fail_unknown(document, kernel, name)
+    missing = [parameter for parameter in parameters.values() if parameter.name not in entries]
+    if missing:
+        _fail_missing(document, kernel, missing[0], sizes)
+    for name, wanted in zip(entries, parameters, strict=True):
+        if name != wanted:
+            message = f"{name} stands where {kernel.name} takes {wanted}."
+            hint = f"Write the arguments in the kernel's order: {', '.join(parameters)}."
+            document.fail(("args", name), message, hint, key=True)
+    return tuple(_Entry(document, parameters[name], entries[name], sizes).read() for name in entries)
+
+
+def _fail_unknown(document: Document, kernel: Kernel, name: str) -> NoReturn:
+    if name in KEYS:
+        message = f"{name!r} stands in [args], where only arguments may."
+        document.fail(("args", name), message, "Move it above the line [args].", key=True)
+    names = [parameter.name for parameter in kernel.signature.parameters]
+    document.fail(("args", name), f"{kernel.name} has no parameter {name!r}.", nearest_hint(name, names), key=True)
+
+
+def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, sizes: Sequence[str]) -> NoReturn:
+    dtype = parameter.dtype or "float32"
+    if parameter.pointer:
+        entry = f"{'in' if parameter.const else 'out'} {dtype}[{', '.join(list(sizes)[:2])}]"
+    else:
+        entry = dtype if parameter.name in sizes else f"{dtype} = 1"
+    message = f"[args] lacks {parameter.name} ({parameter.type}), which {kernel.name} takes."
+    document.fail(("args",), message, f'Add {parameter.name} = "{entry}" in the kernel\'s order.')
+
+
+class _Entry:
+    """Reads one entry such as `in float32[rows, cols] ~ normal`."""
+
+    def __init__(self, document: Document, parameter: Parameter, value: object, sizes: Sequence[str]) -> None:
+        self.document = document
+        self.parameter = parameter
+        self.path = ("args", parameter.name)
+        self.sizes = sizes
+        if not isinstance(value, str):
+            dtype = parameter.dtype or "float32"
+            written = str(value).lower() if isinstance(value, int | float) else "1"
+            hint = f'Write {parameter.name} = "{dtype} = {written}".'
+            if parameter.pointer:
+                hint = f'Write {parameter.name} = "in {dtype}[n]".'
+            self.fail(f"The entry of {parameter.name} must be a string.", hint)
+        self.text: str = value
+
+    def fail(self, message: str, hint: str, offset: int | None = None) -> NoReturn:
+        self.document.fail(self.path, message, hint, offset=offset)
+
+    def read(self) -> Argument:
+        match = _ENTRY.match(self.text)
+        if match is None:
+            self.fail(f"{self.text!r} says no dtype.", self.example())
+        if "*" in self.parameter.base:
+            self.fail(
+                f"{self.parameter.name} is a pointer to pointers, which a contract cannot fill.",
+                "Pass one array and an array of offsets instead.",
+            )
+        direction = self.direction(match)
+        dtype = self.dtype(match)
+        rest = self.text[match.end() :]
+        if self.parameter.pointer:
+            return self.array(direction, dtype, rest, match.end())
+        return self.scalar(match, dtype, rest, match.end())
+
+    def example(self) -> str:
+        dtype = self.parameter.dtype or "float32"
+        if self.parameter.pointer:
+            direction = "in" if self.parameter.const else "out"
+            return f'Write {self.parameter.name} = "{direction} {dtype}[{", ".join(list(self.sizes)[:2]) or 1}]".'
+        if self.parameter.name in self.sizes:
+            return f'Write {self.parameter.name} = "{dtype}".'
+        return f'Write {self.parameter.name} = "{dtype} = 1".'
+
+    def direction(self, match: re.Match[str]) -> Direction | None:
+        word = match.group("direction")
+        if word is None:
+            return None
+        if word not in _DIRECTIONS:
+            self.fail(f"{word!r} is not a direction.", nearest_hint(word, _DIRECTIONS), match.start("direction"))
+        return _DIRECTIONS[word]
+
+    def dtype(self, match: re.Match[str]) -> str:
+        name = match.group("dtype")
+        start = match.start("dtype")
+        if name in _DIRECTIONS:
+            self.fail(f"A dtype must follow {name!r}.", self.example(), match.end("dtype"))
+        if name not in ITEM_BYTES:
+            self.fail(f"{name!r} is not a dtype.", dtype_hint(name), start)
+        wanted = self.parameter.dtype
+        if wanted is not None and not _fits(name, wanted, self.parameter):
+            vector = f" (elements of {self.parameter.base})" if self.parameter.vector > 1 else ""
+            message = (
+                f"{name} disagrees with {self.parameter.type} {self.parameter.name}, which holds {wanted}{vector}."
+            )
+            self.fail(message, f"Write {wanted}, or change the parameter's type.", start)
+        return name
+
+    def array(self, direction: Direction | None, dtype: str, rest: str, start: int) -> Argument:
+        if not rest.startswith("["):
+            self.fail(f"{self.parameter.name} is an array and has no shape.", self.example(), start if rest else None)
+        if direction is None:
+            self.fail(f"{self.parameter.name} has no direction.", self.example())
+        if self.parameter.const and direction != "in":
+            message = f"{self.parameter.name} is {self.parameter.type}: the kernel cannot write it."
+            self.fail(message, f"Write in instead of {direction}, or drop const from the parameter.")
+        end = _closing_bracket(rest)
+        if end is None:
+            self.fail("The shape's [ is not closed.", self.example(), start)
+        shape = self.shape(rest[1:end], start + 1)
+        distribution = self.distribution(direction, rest[end + 1 :], start + end + 1)
+        return Argument(self.parameter.name, direction, dtype, shape, distribution)
+
+    def shape(self, text: str, start: int) -> tuple[str, ...]:
+        if not text.strip():
+            self.fail(f"{self.parameter.name} is an array and has no shape.", "Write [1] for a single element.", start)
+        shape = []
+        for axis, (offset, part) in enumerate(split_commas(text)):
+            at = start + offset + len(part) - len(part.lstrip())
+            self.document.expression(self.path, part.strip(), self.sizes, at)
+            self.document.inner[(*self.path, "shape", axis)] = at
+            shape.append(part.strip())
+        return tuple(shape)
+
+    def distribution(self, direction: Direction, rest: str, start: int) -> str | None:
+        text = rest.strip()
+        if not text:
+            return None
+        at = start + len(rest) - len(rest.lstrip())
+        if text.startswith("="):
+            self.fail("An array takes no value.", "Draw its elements with ` ~ ones`, or give them by `inputs`.", at)
+        if not text.startswith("~"):
+            self.fail(f"{text!r} does not belong here.", "A distribution follows the shape after ~.", at)
+        if direction == "out":
+            self.fail("An out array has no distribution: it is only written.", "Write inout, or leave it away.", at)
+        try:
+            parse_distribution(text[1:], self.sizes)
+        except ExpressionError as error:
+            self.fail(error.message, error.hint or "", at + 1 + error.offset)
+        return text[1:].strip()
+
+    def scalar(self, match: re.Match[str], dtype: str, rest: str, start: int) -> Argument:
+        name = self.parameter.name
+        if match.group("direction") is not None or rest.startswith("["):
+            offset = start if rest.startswith("[") else match.start("direction")
+            self.fail(f"{name} is a scalar ({self.parameter.type}), not an array.", self.example(), offset)
+        if self.parameter.vector > 1 or "&" in self.parameter.type:
+            message = f"{name} ({self.parameter.type}) is no plain number, which is all a contract can pass by value."
+            self.fail(message, "Pass its parts as scalars, or pass it by pointer.")
+        if not rest:
+            if name not in self.sizes:
+                hint = f'Write {name} = "{dtype} = 1", or add {name} to the sizes.'
+                self.fail(f"{name} is no size and has no value.", hint)
+            return Argument(name, None, dtype)
+        if not rest.startswith("="):
+            hint = "A scalar has no distribution." if rest.startswith("~") else "A value follows the dtype after =."
+            self.fail(f"{rest!r} does not belong here.", f"{hint} {self.example()}", start)
+        value = rest[1:].strip()
+        at = start + 1 + len(rest[1:]) - len(rest[1:].lstrip())
+        if value not in NOT_FINITE or "float" not in dtype:
+            self.document.expression(self.path, value, self.sizes, at)
+        self.document.inner[(*self.path, "value")] = at
+        return Argument(name, None, dtype, value=value)
+
+
+def _closing_bracket(text: str) -> int | None:
+    """Index of the `]` that closes the `[` at the start."""
+    end = text.find("]")
+    return None if end < 0 else end
+
+
+def _fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
+    """Whether an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+
+    Bytes may be anything, unsigned storage of the same width may be read as a floating format that C has no name for,
+    and two floats may be one complex number.
+    """
+    if dtype == wanted:
+        return True
+    if not parameter.pointer:
+        return False
+    if wanted in ("uint8", "int8") and parameter.base in ("char", "unsigned char", "signed char", "uint8_t", "byte"):
+        return True
+    if wanted.startswith("uint") and dtype.startswith(_RAW_STORAGE):
+        return ITEM_BYTES[dtype] == ITEM_BYTES[wanted]
+    return parameter.vector == 2 and (wanted, dtype) in (("float32", "complex64"), ("float64", "complex128"))

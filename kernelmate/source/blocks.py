@@ -1,0 +1,175 @@
+"""Contract blocks in comments: where they stand, what TOML is in them, which kernel each belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from kernelmate.records import Kernel, Unit
+from kernelmate.source.cuda import find_definitions
+from kernelmate.source.tokens import lex
+
+_OPENING = re.compile(r"[ \t]*///[ \t]*kernelmate[ \t]*\Z")
+_CLOSING = re.compile(r"[ \t]*///[ \t]*\Z")
+_KERNEL_KEY = re.compile(r"""^[ \t]*kernel[ \t]*=[ \t]*["']([^"'\n]*)["']""", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[[ \t]*\w", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CommentLine:
+    """One comment line: what follows the marker, its line, the column of that text, both in the block's own text."""
+
+    content: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One contract block.
+
+    Attributes:
+        lines: the TOML lines, markers excluded. opening: the line of `/// kernelmate`.
+        span: offsets of the whole lines in the unit's text; None for a block above a Python statement.
+        closed: whether `/// ` ends it.
+    """
+
+    unit: Unit
+    opening: CommentLine
+    lines: tuple[CommentLine, ...]
+    span: tuple[int, int] | None
+    closed: bool
+
+    @property
+    def toml(self) -> str:
+        """The TOML document."""
+        return "\n".join(line.content for line in self.lines)
+
+    @property
+    def kernel_key(self) -> str | None:
+        """What its `kernel` key says, found even where the TOML is wrong."""
+        text = self.toml
+        table = _TABLE.search(text)
+        match = _KERNEL_KEY.search(text if table is None else text[: table.start()])
+        return match.group(1) if match else None
+
+    def place(self, line: int, column: int | None) -> tuple[int, int | None]:
+        """The file's line and column of a position in the TOML document (both from 1)."""
+        if not self.lines:
+            return self.file_position(self.opening.line, self.opening.column)
+        if line > len(self.lines):
+            last = self.lines[-1]
+            return self.file_position(last.line, last.column + len(last.content))
+        at = self.lines[max(line, 1) - 1]
+        return self.file_position(at.line, None if column is None else at.column + column - 1)
+
+    def file_position(self, line: int, column: int | None) -> tuple[int, int | None]:
+        """The file's position of a position in the text that the block was read from."""
+        if self.span is None:
+            return (self.unit.contract_line or 1) + line - 1, column
+        return self.unit.locate(line, column)
+
+
+@lru_cache(maxsize=64)
+def find_blocks(unit: Unit) -> tuple[Block, ...]:
+    """The contract blocks of a unit in order of position; those above a Python statement come first."""
+    outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
+    return (*outside, *_blocks(unit, _slash_runs(unit.text), unit.text))
+
+
+def _slash_runs(text: str) -> list[list[CommentLine]]:
+    """Runs of `//` comments that stand alone on consecutive lines."""
+    lexed = lex(text)
+    found = []
+    for comment in lexed.comments:
+        if comment.first_on_line:
+            line, column = lexed.position(comment.start)
+            found.append(_comment_line(text[comment.start + 2 : comment.end], line, column + 2))
+    return _runs(found)
+
+
+def _hash_runs(text: str) -> list[list[CommentLine]]:
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.lstrip()
+        if stripped.startswith("#"):
+            found.append(_comment_line(stripped[1:], number, len(line) - len(stripped) + 2))
+    return _runs(found)
+
+
+def _comment_line(content: str, line: int, column: int) -> CommentLine:
+    if content.startswith(" "):
+        return CommentLine(content[1:].rstrip("\r"), line, column + 1)
+    return CommentLine(content.rstrip("\r"), line, column)
+
+
+def _runs(lines: Sequence[CommentLine]) -> list[list[CommentLine]]:
+    runs: list[list[CommentLine]] = []
+    for line in lines:
+        if runs and runs[-1][-1].line + 1 == line.line:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    return runs
+
+
+def _blocks(unit: Unit, runs: Sequence[Sequence[CommentLine]], text: str | None) -> list[Block]:
+    found = []
+    for run in runs:
+        index = 0
+        while index < len(run):
+            if not _OPENING.match(run[index].content):
+                index += 1
+                continue
+            end = index + 1
+            while end < len(run) and not _CLOSING.match(run[end].content) and not _OPENING.match(run[end].content):
+                end += 1
+            closed = end < len(run) and bool(_CLOSING.match(run[end].content))
+            last = run[end] if closed else run[end - 1]
+            span = None if text is None else _whole_lines(text, run[index].line, last.line)
+            found.append(Block(unit, run[index], tuple(run[index + 1 : end]), span, closed))
+            index = end + 1 if closed else end
+    return found
+
+
+def _whole_lines(text: str, first: int, last: int) -> tuple[int, int]:
+    starts = lex(text).line_starts
+    return starts[first - 1], starts[last] if last < len(starts) else len(text)
+
+
+def owner_of(block: Block, kernels: Sequence[Kernel]) -> Kernel | None:
+    """The kernel that a block belongs to: the one it names, else the next one below."""
+    named = block.kernel_key
+    if named is not None:
+        exact = [kernel for kernel in kernels if kernel.name == named]
+        return next(iter(exact or [kernel for kernel in kernels if kernel.name.endswith(f"::{named}")]), None)
+    if block.span is None:
+        return kernels[0] if kernels else None
+    return next((kernel for kernel in kernels if kernel.start >= block.span[1]), None)
+
+
+@lru_cache(maxsize=64)
+def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
+    """The kernels of a unit in order of position, each with its signature, launches and contract block.
+
+    Half-typed code gives what can be recognised in it; a wrong contract is `parse_contract`'s to report.
+    """
+    definitions = find_definitions(unit)
+    spans: dict[int, tuple[int, int]] = {}
+    for block in find_blocks(unit):
+        owner = owner_of(block, definitions)
+        if owner is not None and block.span is not None:
+            spans.setdefault(owner.start, block.span)
+    return tuple(replace(kernel, contract_span=spans.get(kernel.start)) for kernel in definitions)
+
+
+def block_of(kernel: Kernel) -> Block | None:
+    """The contract block that belongs to a kernel, None where there is none."""
+    kernels = find_kernels(kernel.unit)
+    for block in find_blocks(kernel.unit):
+        owner = owner_of(block, kernels)
+        if owner is not None and owner.start == kernel.start:
+            return block
+    return None

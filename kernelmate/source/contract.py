@@ -1,0 +1,328 @@
+"""The contract block: from comment to `Contract`, every mistake at its place with the fix."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Kernel, Tolerance
+from kernelmate.source.arguments import read_arguments
+from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
+from kernelmate.source.document import KEYS, Document
+from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
+from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names, nearest_hint
+from kernelmate.source.instances import check_instances
+from kernelmate.source.launch import CLUSTER_LIMIT, SizeError, argument_shape, launch_shape, scalar_value, size_allowed
+from kernelmate.source.reference import read_inputs, read_reference
+
+
+def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
+    """The contract written for a kernel, or None where there is none.
+
+    Args:
+        kernel: whose block is read.
+        baseline: given for a candidate: keys that its block leaves out are the baseline's, and of those it has only
+            grid, block, shared and require count.
+
+    Raises:
+        ContractError: with file, line and column of the mistake, and the fix.
+    """
+    block = _own_block(kernel)
+    if block is None:
+        return None
+    document = Document.read(block)
+    _check_keys(document)
+    contract = _whole(document, kernel) if baseline is None else _partial(document, baseline, kernel)
+    _check_at_sizes(document, contract)
+    return contract
+
+
+def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
+    """The contract in force for a candidate: the baseline's, with grid, block, shared and require of its own block.
+
+    Raises:
+        ContractError: the candidate's expressions use a size that the baseline does not have.
+    """
+    if own is None or own.inferred:
+        return baseline
+    names = set(baseline.sizes[0])
+    for key, texts, known in (
+        ("grid", own.grid, names | set(BLOCK_NAMES)),
+        ("block", own.block, names),
+        ("shared", (own.shared,), names | set(BLOCK_NAMES)),
+        ("require", own.require, names),
+    ):
+        for text in texts:
+            try:
+                check_names(text, known)
+            except ExpressionError as error:
+                message = f"The candidate's {key} = {text!r}: {error.message}"
+                raise ContractError(message, line=own.line, hint=error.hint) from None
+    return replace(baseline, grid=own.grid, block=own.block, shared=own.shared, require=own.require)
+
+
+# ------------------------------------------------------------------------------------------------ which block
+
+
+def _own_block(kernel: Kernel) -> Block | None:
+    """The kernel's one block; a block that belongs to no kernel of the unit is reported with any of them."""
+    kernels = find_kernels(kernel.unit)
+    own: list[Block] = []
+    for block in find_blocks(kernel.unit):
+        owner = owner_of(block, kernels)
+        if not block.closed and (owner is None or owner.start == kernel.start):
+            _fail_at_opening(block, "This contract block is never closed.", "End it with a line `// ///`.")
+        if owner is None:
+            _fail_unattached(block, [other.name for other in kernels])
+        if owner.start == kernel.start:
+            own.append(block)
+    if len(own) > 1:
+        line, _ = own[0].file_position(own[0].opening.line, None)
+        _fail_at_opening(
+            own[1],
+            f"{kernel.name} already has a contract at line {line}.",
+            "Remove one of the two, or say with `kernel` whose it is.",
+        )
+    return own[0] if own else None
+
+
+def _fail_unattached(block: Block, names: Sequence[str]) -> NoReturn:
+    named = block.kernel_key
+    if named is None:
+        _fail_at_opening(
+            block, "This contract block has no kernel below it.", "Move it above its kernel, or name it with `kernel`."
+        )
+    line = next((n for n, text in enumerate(block.lines, 1) if re.match(r"\s*kernel\s*=", text.content)), 1)
+    content = block.lines[line - 1].content
+    place = block.place(line, content.index("=") + 2 + _leading(content[content.index("=") + 1 :]))
+    raise ContractError(
+        f"There is no kernel {named!r} in this file.",
+        file=block.unit.path,
+        line=place[0],
+        column=place[1],
+        hint=nearest_hint(named, names),
+    )
+
+
+def _leading(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _fail_at_opening(block: Block, message: str, hint: str) -> NoReturn:
+    marker = 3 if block.span is not None else 2
+    line, column = block.file_position(block.opening.line, max(block.opening.column - marker, 1))
+    raise ContractError(message, file=block.unit.path, line=line, column=column, hint=hint)
+
+
+def _check_keys(document: Document) -> None:
+    for key in document.data:
+        if key not in KEYS:
+            document.fail((key,), f"{key!r} is not a key of a contract.", nearest_hint(key, KEYS), key=True)
+
+
+# --------------------------------------------------------------------------------------------- the whole block
+
+
+def _whole(document: Document, kernel: Kernel) -> Contract:
+    sizes = _sizes(document)
+    names = tuple(sizes[0])
+    with_block = (*names, *BLOCK_NAMES)
+    args = read_arguments(document, kernel, names)
+    contract = Contract(
+        kernel=kernel.name,
+        sizes=sizes,
+        grid=_sides(document, "grid", with_block),
+        block=_sides(document, "block", names),
+        args=args,
+        shared=_expression(document, "shared", with_block) or "0",
+        tolerance=_tolerance(document),
+        instances=_strings(document, "instances"),
+        options=_options(document),
+        require=_require(document, names),
+        accumulate=_accumulate(document),
+        deterministic=_flag(document, "deterministic"),
+        cooperative=_flag(document, "cooperative"),
+        cluster=_cluster(document),
+        line=document.block.file_position(document.block.opening.line, None)[0],
+    )
+    check_instances(document, kernel, contract)
+    reference, kind = read_reference(document, kernel, args, names)
+    return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
+
+
+def _partial(document: Document, baseline: Contract, kernel: Kernel) -> Contract:
+    names = tuple(baseline.sizes[0])
+    with_block = (*names, *BLOCK_NAMES)
+    has = document.data
+    line = document.block.file_position(document.block.opening.line, None)[0]
+    return replace(
+        baseline,
+        kernel=kernel.name,
+        grid=_sides(document, "grid", with_block) if "grid" in has else baseline.grid,
+        block=_sides(document, "block", names) if "block" in has else baseline.block,
+        shared=_expression(document, "shared", with_block) or baseline.shared,
+        require=_require(document, names) if "require" in has else baseline.require,
+        line=line,
+    )
+
+
+def _sizes(document: Document) -> tuple[Mapping[str, int], ...]:
+    value = document.required("sizes", "Add sizes = [{ n = 65536 }].")
+    if not isinstance(value, list) or not value:
+        document.fail(("sizes",), "sizes must be a list of at least one table.", "Write sizes = [{ n = 65536 }].")
+    every: list[str] = []
+    for index, size in enumerate(value):
+        if not isinstance(size, dict):
+            document.fail(("sizes", index), "A size must be a table.", "Write { n = 65536 }.")
+        for name, number in size.items():
+            _check_size(document, index, name, number)
+            if name not in every:
+                every.append(name)
+    for index, size in enumerate(value):
+        missing = [name for name in every if name not in size]
+        if missing:
+            document.fail(
+                ("sizes", index),
+                f"This size lacks {', '.join(missing)}, which other sizes have.",
+                "Give every size the same names.",
+            )
+    return tuple({name: size[name] for name in every} for size in value)
+
+
+def _check_size(document: Document, index: int, name: str, number: object) -> None:
+    path = ("sizes", index, name)
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        document.fail(path, f"{name!r} cannot be the name of a size.", "Use letters, digits and _.", key=True)
+    if name in RESERVED:
+        document.fail(
+            path, f"{name!r} already means something in expressions.", "Give the size another name.", key=True
+        )
+    if isinstance(number, bool) or not isinstance(number, int):
+        document.fail(path, f"The size {name} must be a whole number.", "Write it without quotes or a point.")
+    if number < 0:
+        document.fail(path, f"The size {name} = {number} is negative.", "Write a size of at least 0.")
+    if number > 2**63 - 1:
+        document.fail(path, f"The size {name} = {number} is over 2^63 - 1.", "Write a smaller size.")
+
+
+def _sides(document: Document, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    first = names[0] if names and names[0] not in BLOCK_NAMES else "1"
+    example = f'grid = "cdiv({first}, block)"' if key == "grid" else "block = 256"
+    value = document.required(key, f"Add {example}.")
+    if not isinstance(value, list):
+        return (_one_expression(document, (key,), value, names),)
+    if not 1 <= len(value) <= 3:
+        document.fail((key,), f"{key} has {len(value)} sides.", f"Give one to three, or write {example}.")
+    return tuple(_one_expression(document, (key, axis), side, names) for axis, side in enumerate(value))
+
+
+def _expression(document: Document, key: str, names: Iterable[str]) -> str | None:
+    if key not in document.data:
+        return None
+    return _one_expression(document, (key,), document.data[key], names)
+
+
+def _one_expression(document: Document, path: tuple[str | int, ...], value: object, names: Iterable[str]) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        document.fail(path, f"{path[0]} must be a whole number or an expression in quotes.", 'Write 256, or "n // 4".')
+    text = str(value)
+    document.inner[path] = len(text) - len(text.lstrip())
+    document.expression(path, text, names)
+    return text.strip()
+
+
+def _require(document: Document, names: Sequence[str]) -> tuple[str, ...]:
+    texts = _strings(document, "require")
+    for index in range(len(texts)):
+        _one_expression(document, ("require", index), document.data["require"][index], names)
+    return texts
+
+
+def _strings(document: Document, key: str) -> tuple[str, ...]:
+    value = document.data.get(key, [])
+    if isinstance(value, str):
+        document.fail((key,), f"{key} must be a list.", f'Write {key} = ["{value}"].')
+    if not isinstance(value, list):
+        document.fail((key,), f"{key} must be a list of strings.", f'Write {key} = ["..."].')
+    for index, entry in enumerate(value):
+        if not isinstance(entry, str) or not entry.strip():
+            document.fail((key, index), f"An entry of {key} must be a string that is not empty.", "Put it in quotes.")
+    return tuple(entry.strip() for entry in value)
+
+
+def _options(document: Document) -> tuple[str, ...]:
+    options = _strings(document, "options")
+    for index, option in enumerate(options):
+        if not option.startswith("-"):
+            document.fail(
+                ("options", index), f"{option!r} is not a compiler option.", f"Write -D{option} to define it."
+            )
+    return options
+
+
+def _flag(document: Document, key: str) -> bool:
+    value = document.data.get(key, False)
+    if not isinstance(value, bool):
+        document.fail((key,), f"{key} must be true or false.", f"Write {key} = true.")
+    return value
+
+
+def _cluster(document: Document) -> tuple[int, ...] | None:
+    if "cluster" not in document.data:
+        return None
+    value = document.data["cluster"]
+    sides = value if isinstance(value, list) else [value]
+    if not 1 <= len(sides) <= 3 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in sides):
+        document.fail(("cluster",), "cluster must be one to three whole numbers of at least 1.", "Write cluster = [2].")
+    if math.prod(sides) > CLUSTER_LIMIT:
+        message = f"A cluster of {math.prod(sides)} blocks is over the {CLUSTER_LIMIT} that any GPU allows."
+        document.fail(("cluster",), message, "Use 8 or fewer; 16 needs the kernel's consent.")
+    return tuple(sides)
+
+
+def _accumulate(document: Document) -> str | None:
+    value = document.data.get("accumulate")
+    if value is not None and (not isinstance(value, str) or value not in ITEM_BYTES):
+        document.fail(("accumulate",), f"{value!r} is not a dtype.", dtype_hint(str(value)))
+    return value
+
+
+def _tolerance(document: Document) -> Tolerance | None:
+    value = document.data.get("tolerance")
+    if value is None:
+        return None
+    example = "Write tolerance = { rtol = 1e-5, atol = 1e-6 }."
+    if not isinstance(value, dict) or not value:
+        document.fail(("tolerance",), "tolerance must be a table with rtol, atol or both.", example)
+    for name, number in value.items():
+        if name not in ("rtol", "atol"):
+            document.fail(("tolerance", name), f"{name!r} is not part of a tolerance.", example, key=True)
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            document.fail(("tolerance", name), f"{name} must be a number.", example)
+        if not math.isfinite(number) or number < 0:
+            document.fail(("tolerance", name), f"{name} must be finite and at least 0.", example)
+    return Tolerance(rtol=float(value.get("rtol", 0.0)), atol=float(value.get("atol", 0.0)))
+
+
+# -------------------------------------------------------------------------------------------------- at sizes
+
+
+def _check_at_sizes(document: Document, contract: Contract) -> None:
+    """Every listed size that `require` lets through must give a launch, shapes and scalars."""
+    for size in contract.sizes:
+        try:
+            if not size_allowed(contract, size):
+                continue
+            for argument in contract.args:
+                if argument.shape is not None:
+                    argument_shape(argument, size)
+                else:
+                    scalar_value(argument, size)
+            launch_shape(contract, size)
+        except SizeError as error:
+            document.fail_at(error)

@@ -1,0 +1,130 @@
+"""Writing a contract into its block, or a new block above its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source.blocks import Block, block_of
+from kernelmate.source.contract import parse_contract
+from kernelmate.source.document import Document
+from kernelmate.source.line_ends import normal_text
+from kernelmate.source.python import with_python_file
+from kernelmate.source.render import number_or_text, render_contract, side_list, string_list
+from kernelmate.source.rewrite import apply_edits, same_kernel
+
+
+def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
+    """The kernel with this contract as its block, within its changed unit.
+
+    A block that is there is replaced where it stands; if only grid, block, shared or require differ, only those values
+    are, and comments and layout stay. A new one goes above the kernel, above its template line.
+
+    Raises:
+        ContractError: the block that is there cannot be read. SourceError: the text cannot be written.
+    """
+    block = block_of(kernel)
+    if block is None:
+        start = _line_start(kernel.unit.text, kernel.start)
+        written = render_contract(contract, "cuda", indent=_indent(kernel.unit.text, start))
+        return apply_edits(kernel, [(start, start, written)])
+    edits = _value_edits(kernel, block, contract)
+    if edits is None:
+        return _replace_block(kernel, block, contract)
+    return _edit_block(kernel, block, edits)
+
+
+def _line_start(text: str, offset: int) -> int:
+    return text.rfind("\n", 0, offset) + 1
+
+
+def _indent(text: str, start: int) -> str:
+    end = start
+    while end < len(text) and text[end] in " \t":
+        end += 1
+    return text[start:end]
+
+
+def _replace_block(kernel: Kernel, block: Block, contract: Contract) -> Kernel:
+    named = block.kernel_key is not None
+    if block.span is not None:
+        indent = _indent(kernel.unit.text, block.span[0])
+        return apply_edits(kernel, [(*block.span, render_contract(contract, "cuda", named=named, indent=indent))])
+    lines = normal_text(kernel.unit.file_text or "").split("\n")
+    first = block.file_position(block.opening.line, None)[0]
+    last = first + len(block.lines) + (1 if block.closed else 0)
+    indent = _indent(lines[first - 1], 0)
+    written = render_contract(contract, "python", named=named, indent=indent).rstrip("\n").split("\n")
+    changed = "\n".join([*lines[: first - 1], *written, *lines[last:]])
+    return same_kernel(kernel, with_python_file(kernel.unit, changed))
+
+
+def _value_edits(kernel: Kernel, block: Block, contract: Contract) -> list[tuple[int, int, str]] | None:
+    """Replacements in the block's TOML where only what a candidate may change differs, else None."""
+    current = parse_contract(kernel)
+    if current is None or replace(
+        contract, grid=current.grid, block=current.block, shared=current.shared, require=current.require
+    ) != replace(current, line=contract.line, inferred=contract.inferred):
+        return None
+    document = Document.read(block)
+    wanted = {
+        "grid": side_list(contract.grid),
+        "block": side_list(contract.block),
+        "shared": number_or_text(contract.shared),
+        "require": string_list(contract.require),
+    }
+    edits = []
+    for key, value in wanted.items():
+        if getattr(contract, key) == getattr(current, key):
+            continue
+        span = document.spans.get((key,))
+        if span is not None and "\n" not in document.text[span.value : span.end]:
+            edits.append((span.value, span.end, value))
+        elif span is None:
+            after = document.spans[("block",)].end
+            end = document.text.find("\n", after)
+            end = len(document.text) if end < 0 else end
+            edits.append((end, end, f"\n{key} = {value}"))
+        else:
+            return None
+    return edits
+
+
+def _edit_block(kernel: Kernel, block: Block, edits: Sequence[tuple[int, int, str]]) -> Kernel:
+    """Carry edits of the TOML over to the comment lines that hold it."""
+    toml = block.toml
+    changes = []
+    for start, end, new in sorted(edits):
+        row = toml.count("\n", 0, start)
+        line = block.lines[row]
+        column = line.column + start - (toml.rfind("\n", 0, start) + 1)
+        marker = "//" if block.span is not None else "#"
+        lead = "" if not new.startswith("\n") else new
+        changes.append((line.line, column, end - start, new if not lead else lead.replace("\n", f"\n\0{marker} ")))
+    if block.span is None:
+        lines = normal_text(kernel.unit.file_text or "").split("\n")
+        shift = (kernel.unit.contract_line or 1) - 1
+        for line_number, column, width, new in reversed(changes):
+            index = line_number + shift - 1
+            text = lines[index]
+            new = new.replace("\0", _indent(text, 0))
+            lines[index] = text[: column - 1] + new + text[column - 1 + width :]
+        return same_kernel(kernel, with_python_file(kernel.unit, "\n".join(lines)))
+    starts = _starts(kernel.unit.text)
+    located = [
+        (
+            starts[line_number - 1] + column - 1,
+            starts[line_number - 1] + column - 1 + width,
+            new.replace("\0", _indent(kernel.unit.text, starts[line_number - 1])),
+        )
+        for line_number, column, width, new in changes
+    ]
+    return apply_edits(kernel, located)
+
+
+def _starts(text: str) -> list[int]:
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    return starts

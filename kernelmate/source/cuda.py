@@ -1,0 +1,383 @@
+"""Kernels of CUDA text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+from kernelmate.records import Kernel, Signature, Unit
+from kernelmate.source.launches import launch_site, launches_by_kernel
+from kernelmate.source.signature import literal_integers, read_parameters, read_template, spell
+from kernelmate.source.tokens import Lexed, Token, closing, closing_angle, lex, name_before
+
+_NOT_NAMES = frozenset(
+    [
+        "__launch_bounds__",
+        "__attribute__",
+        "__align__",
+        "alignas",
+        "__declspec",
+        "noexcept",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__block_size__",
+        "decltype",
+        "requires",
+    ]
+)
+_HEAD_WORDS = frozenset(
+    [
+        "template",
+        "extern",
+        "static",
+        "inline",
+        "__inline__",
+        "__forceinline__",
+        "__noinline__",
+        "constexpr",
+        "void",
+        "__attribute__",
+        "__launch_bounds__",
+        "__cluster_dims__",
+        "__maxnreg__",
+    ]
+)
+
+
+@dataclass(slots=True)
+class Definition:
+    """One `__global__` function with a body; indices are into `Source.code`."""
+
+    name: str
+    name_index: int
+    head: int
+    keyword: int
+    parameters: tuple[int, int]
+    body: int
+    extern_c: bool
+    specialised: bool
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text taken apart: its code tokens, definitions, and what its own aliases stand for."""
+
+    lexed: Lexed
+    code: tuple[Token, ...]
+    definitions: tuple[Definition, ...]
+    instantiations: tuple[tuple[str, str], ...]
+    aliases: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What an open brace belongs to: a namespace, `extern "C"`, a kernel's body, or anything else."""
+
+    namespace: str = ""
+    extern_c: bool = False
+    definition: Definition | None = None
+
+
+@dataclass(slots=True)
+class _Branch:
+    """An open `#if`: the braces open before it and after its first live branch, and whether code in it counts.
+
+    Only the literals 0 and 1 are understood; every other condition is taken to hold in one build or another.
+    """
+
+    before: list[_Scope]
+    always_dead: bool
+    dead: bool
+    taken: bool
+    after: list[_Scope] | None = None
+
+
+@dataclass(slots=True)
+class _Scan:
+    """State of the one pass over the code tokens that finds definitions."""
+
+    lexed: Lexed
+    code: Sequence[Token]
+    globals: frozenset[str]
+    stack: list[_Scope] = field(default_factory=list)
+    branches: list[_Branch] = field(default_factory=list)
+    bodies: dict[int, Definition] = field(default_factory=dict)
+    definitions: list[Definition] = field(default_factory=list)
+    instantiations: list[tuple[str, str]] = field(default_factory=list)
+    boundary: int = 0
+    heads_until: int = 0
+
+
+@lru_cache(maxsize=32)
+def read_source(text: str) -> Source:
+    """Take CUDA text apart. Never raises: half-typed code gives what can be recognised in it."""
+    lexed = lex(text)
+    code = tuple(token for token in lexed.tokens if not token.directive)
+    directives = _directives(lexed.tokens)
+    scan = _Scan(lexed, code, _global_words(directives))
+    conditions = _conditions(code, directives)
+    next_condition = 0
+    for index, token in enumerate(code):
+        while next_condition < len(conditions) and conditions[next_condition][0] <= index:
+            _step_condition(scan, conditions[next_condition])
+            next_condition += 1
+        if not (scan.branches and scan.branches[-1].dead):
+            _step(scan, index, token)
+    return Source(lexed, code, tuple(scan.definitions), tuple(scan.instantiations), _aliases(code, directives))
+
+
+def _directives(tokens: Sequence[Token]) -> list[list[Token]]:
+    lines: list[list[Token]] = []
+    current = 0
+    for token in tokens:
+        if token.directive and token.directive != current:
+            lines.append([])
+        if token.directive:
+            lines[-1].append(token)
+        current = token.directive
+    return lines
+
+
+def _global_words(directives: Sequence[Sequence[Token]]) -> frozenset[str]:
+    """`__global__` and the object-like macros of this text that expand to something with it."""
+    words = {"__global__"}
+    for line in directives:
+        is_define = len(line) > 3 and line[1].text == "define" and line[3].start > line[2].end
+        if is_define and any(token.text in words for token in line[3:]) and "(" not in [t.text for t in line[3:]]:
+            words.add(line[2].text)
+    return frozenset(words)
+
+
+def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> list[tuple[int, str]]:
+    """For every preprocessor line, the index of the code token that follows it, and what it does to the branches."""
+    found = []
+    index = 0
+    for line in directives:
+        while index < len(code) and code[index].start < line[0].start:
+            index += 1
+        word = line[1].text if len(line) > 1 else ""
+        if word in ("if", "ifdef", "ifndef"):
+            value = line[2].text if word == "if" and len(line) == 3 else ""
+            found.append((index, f"if {value}" if value in ("0", "1") else "if"))
+        else:
+            found.append((index, word if word in ("else", "elif", "elifdef", "elifndef", "endif") else "line"))
+    return found
+
+
+def _step_condition(scan: _Scan, condition: tuple[int, str]) -> None:
+    """Each branch starts with the braces open before the `#if`; what follows it, with those of the first live one."""
+    index, kind = condition
+    if index >= scan.heads_until:
+        scan.boundary = max(scan.boundary, index)
+    if kind.startswith("if"):
+        dead = bool(scan.branches) and scan.branches[-1].dead
+        scan.branches.append(
+            _Branch(list(scan.stack), always_dead=dead, dead=dead or kind == "if 0", taken=kind == "if 1")
+        )
+    elif kind.startswith("el") and scan.branches:
+        branch = scan.branches[-1]
+        if branch.after is None and not branch.dead:
+            branch.after = scan.stack
+        scan.stack = list(branch.before)
+        branch.dead = branch.always_dead or branch.taken
+    elif kind == "endif" and scan.branches:
+        branch = scan.branches.pop()
+        if branch.after is not None:
+            scan.stack = branch.after
+
+
+def _step(scan: _Scan, index: int, token: Token) -> None:
+    if token.text == "template" and index >= scan.heads_until:
+        # A directive between a template line and its function must not cut the head in two.
+        scan.heads_until = _head_end(scan.code, index)
+    if token.text in scan.globals and token.kind == "word" and not _inside_head(scan, index):
+        _read_head(scan, index)
+    if token.kind != "symbol":
+        return
+    if token.text == "{":
+        scan.stack.append(_scope(scan, index))
+    elif token.text == "}" and scan.stack:
+        definition = scan.stack.pop().definition
+        if definition is not None and definition.end is None:
+            definition.end = index
+    if token.text in "{};":
+        scan.boundary = index + 1
+
+
+def _head_end(code: Sequence[Token], index: int) -> int:
+    for position in range(index, min(index + 400, len(code))):
+        if code[position].text in ("{", ";"):
+            return position
+    return index
+
+
+def _inside_head(scan: _Scan, index: int) -> bool:
+    return bool(scan.definitions) and scan.definitions[-1].keyword < index < scan.definitions[-1].body
+
+
+def _scope(scan: _Scan, index: int) -> _Scope:
+    definition = scan.bodies.get(index)
+    if definition is not None:
+        return _Scope(definition=definition)
+    head = [token.text for token in scan.code[scan.boundary : index]]
+    if "namespace" in head and "using" not in head:
+        name = [word for word in head[head.index("namespace") + 1 :] if word != "inline"]
+        return _Scope(namespace="".join(name) if all(w == "::" or w.isidentifier() for w in name) else "")
+    return _Scope(extern_c=head[-2:] == ["extern", '"C"'])
+
+
+def _read_head(scan: _Scan, keyword: int) -> None:
+    """Recognise what follows `__global__`: a definition, an explicit instantiation, or nothing of interest."""
+    code, index = scan.code, keyword + 1
+    while index < len(code) and code[index].text not in (";", "{", "}", "="):
+        text = code[index].text
+        if text == "<" and code[index - 1].kind == "word":
+            end = closing_angle(code, index)
+        elif text == "[":
+            end = closing(code, index)
+        elif text == "(":
+            end = closing(code, index)
+            if end is None:
+                return
+            if _ends_head(scan, keyword, index, end):
+                return
+        else:
+            end = index
+        index = index + 1 if end is None else end + 1
+
+
+def _ends_head(scan: _Scan, keyword: int, opening: int, end: int) -> bool:
+    """Whether the parentheses at `opening` are the parameter list; if so, note what was found."""
+    code = scan.code
+    after = end + 1
+    while after < len(code) and code[after].text in ("noexcept", "const"):
+        after += 1
+    follows = code[after].text if after < len(code) else ""
+    named, specialised = name_before(code, opening)
+    if named is None or code[named].text in _NOT_NAMES or follows not in ("{", ";"):
+        return False
+    first = named
+    while first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "word":
+        first -= 2
+    name = "".join(token.text for token in code[first : named + 1])
+    namespaces = "::".join(scope.namespace for scope in scan.stack if scope.namespace)
+    qualified = f"{namespaces}::{name}" if namespaces else name
+    head = _head_start(scan, keyword)
+    if follows == ";":
+        if specialised and code[head].text == "template":
+            scan.instantiations.append((qualified, spell(code[named:opening])))
+        return True
+    extern_c = _has_extern_c(code[head:keyword]) or any(scope.extern_c for scope in scan.stack)
+    found = Definition(qualified, named, head, keyword, (opening, end), after, extern_c, specialised)
+    scan.definitions.append(found)
+    scan.bodies[after] = found
+    return True
+
+
+def _has_extern_c(tokens: Sequence[Token]) -> bool:
+    texts = [token.text for token in tokens]
+    return any(pair == ("extern", '"C"') for pair in pairwise(texts))
+
+
+def _head_start(scan: _Scan, keyword: int) -> int:
+    """Index of the definition's first token: its template line or first specifier."""
+    code = scan.code
+    for index in range(scan.boundary, keyword):
+        if code[index].text in _HEAD_WORDS or (code[index].text == "[" and code[index + 1].text == "["):
+            return index
+    start = keyword
+    line = scan.lexed.line_start(code[keyword].start)
+    while start > scan.boundary and code[start - 1].start >= line:
+        start -= 1
+    return start
+
+
+def _aliases(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
+    """Type names that the text defines by `using`, `typedef` or `#define`, and what they stand for."""
+    found: dict[str, str] = {}
+    for index, token in enumerate(code):
+        if token.text == "using" and index + 2 < len(code) and code[index + 2].text == "=":
+            end = _statement_end(code, index)
+            found[code[index + 1].text] = spell(code[index + 3 : end])
+        elif token.text == "typedef":
+            end = _statement_end(code, index)
+            if end - index > 2 and code[end - 1].kind == "word":
+                found[code[end - 1].text] = spell(code[index + 1 : end - 1])
+    for line in directives:
+        words = [token.text for token in line]
+        if len(line) > 3 and words[1] == "define" and words[3] != "(" and all(t.kind == "word" for t in line[2:]):
+            found.setdefault(words[2], " ".join(words[3:]))
+    return found
+
+
+def _statement_end(code: Sequence[Token], index: int) -> int:
+    end = index
+    while end < len(code) and code[end].text not in (";", "{", "}"):
+        end += 1
+    return end
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+@lru_cache(maxsize=64)
+def find_definitions(unit: Unit) -> tuple[Kernel, ...]:
+    """The kernels of a unit in order of position, without contract blocks."""
+    source = read_source(unit.text)
+    lexed = source.lexed
+    kept = [definition for definition in source.definitions if not definition.specialised]
+    launches = launches_by_kernel(unit.text, (definition.name for definition in kept))
+    kernels = []
+    for definition in kept:
+        name_token = source.code[definition.name_index]
+        line, column = lexed.position(name_token.start)
+        sites = [launch_site(lexed, launch, definition.name) for launch in launches.get(definition.name, ())]
+        kernels.append(
+            Kernel(
+                unit=unit,
+                name=definition.name,
+                signature=_signature(source, definition),
+                start=source.code[definition.head].start,
+                end=_end_offset(source, definition),
+                line=line,
+                column=column,
+                launches=tuple(sites),
+            )
+        )
+    return tuple(kernels)
+
+
+def _end_offset(source: Source, definition: Definition) -> int:
+    """Offset past the closing brace; for a body that is never closed, up to the next definition or the end."""
+    if definition.end is not None:
+        return source.code[definition.end].end
+    later = [other.head for other in source.definitions if other.head > definition.body]
+    last = (later[0] if later else len(source.code)) - 1
+    return source.code[max(last, definition.body)].end
+
+
+def _signature(source: Source, definition: Definition) -> Signature:
+    code = source.code
+    opening, end = definition.parameters
+    names: tuple[str, ...] = ()
+    bounds: tuple[int, ...] = ()
+    index = definition.head
+    while index < opening:
+        if code[index].text == "template" and code[index + 1].text == "<":
+            more, index = read_template(code, index + 1)
+            names += more
+            continue
+        if code[index].text == "__launch_bounds__" and code[index + 1].text == "(":
+            close = closing(code, index + 1)
+            if close is not None:
+                bounds = literal_integers(code, index + 2, close)
+        index += 1
+    return Signature(
+        parameters=read_parameters(code, opening + 1, end, source.lexed.position, source.aliases),
+        template_parameters=names,
+        launch_bounds=bounds,
+        extern_c=definition.extern_c,
+    )

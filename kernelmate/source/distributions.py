@@ -1,0 +1,93 @@
+"""What a contract says after `~`: how an array's elements are drawn."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernelmate.source.expressions import ExpressionError, check_names, names_in, nearest_hint
+
+_ARGUMENTS: dict[str, tuple[int, ...]] = {
+    "normal": (0, 2),
+    "uniform": (2,),
+    "integers": (2,),
+    "zeros": (0,),
+    "ones": (0,),
+    "file": (1,),
+}
+_FORMS = "normal, normal(mean, std), uniform(low, high), integers(low, high), zeros, ones, file('x.npz')"
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A distribution: `name` is one of normal, uniform, integers, zeros, ones, file.
+
+    `arguments` are expressions over the sizes, as text; `path` is the file's, as written, for `file`.
+    `integers(low, high)` leaves `high` out, as NumPy does.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    path: str | None = None
+
+
+def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distribution:
+    """Read a distribution such as `uniform(-1, 1)`.
+
+    Args:
+        text: what follows `~`.
+        names: the sizes that its expressions may use; None does not look at names.
+
+    Raises:
+        ContractError: unknown name, wrong number of arguments, or an argument that is no expression.
+    """
+    known = None if names is None else tuple(names)
+    stripped = text.strip()
+    shift = len(text) - len(text.lstrip())
+    name, opening, rest = stripped.partition("(")
+    name = name.strip()
+    if name not in _ARGUMENTS:
+        hint = nearest_hint(name, _ARGUMENTS) if name.isidentifier() else f"Write one of: {_FORMS}."
+        raise ExpressionError(f"{name!r} is not a distribution.", offset=shift, hint=hint)
+    if opening and not rest.endswith(")"):
+        raise ExpressionError("The distribution's parenthesis is not closed.", offset=shift, hint=f"Forms: {_FORMS}.")
+    inner = rest[:-1]
+    if name == "file":
+        return Distribution(name, (), _quoted(inner, shift))
+    parts = split_commas(inner) if inner.strip() else []
+    if len(parts) not in _ARGUMENTS[name]:
+        raise ExpressionError(
+            f"{name} with {len(parts)} arguments is not a form.", offset=shift, hint=f"Forms: {_FORMS}."
+        )
+    for offset, part in parts:
+        start = shift + stripped.index("(") + 1 + offset
+        try:
+            check_names(part, known if known is not None else [name for name, _ in names_in(part)])
+        except ExpressionError as error:
+            raise ExpressionError(error.message, offset=start + error.offset, hint=error.hint) from None
+    return Distribution(name, tuple(part.strip() for _, part in parts))
+
+
+def _quoted(text: str, shift: int) -> str:
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, str) or not value.lower().endswith((".npz", ".npy")):
+        raise ExpressionError(
+            "file takes one quoted path of a .npz or .npy file.", offset=shift, hint="Write file('inputs.npz')."
+        )
+    return value
+
+
+def split_commas(text: str) -> list[tuple[int, str]]:
+    """Parts between the commas outside parentheses, each with its offset in characters."""
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append((start, text[start:index]))
+            start = index + 1
+    parts.append((start, text[start:]))
+    return parts

@@ -1,0 +1,171 @@
+"""A block's TOML with the place of every key and value in the user's file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from kernelmate.errors import ContractError
+from kernelmate.source.blocks import Block
+from kernelmate.source.expressions import ExpressionError, check_names
+from kernelmate.source.launch import SizeError
+from kernelmate.source.toml_positions import Path, Span, toml_spans
+
+KEYS = (
+    "kernel",
+    "sizes",
+    "grid",
+    "block",
+    "shared",
+    "reference",
+    "tolerance",
+    "instances",
+    "options",
+    "require",
+    "inputs",
+    "accumulate",
+    "deterministic",
+    "cooperative",
+    "cluster",
+    "args",
+)
+"""Every key that a contract may have."""
+
+_TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The parsed TOML of a block.
+
+    `inner` holds, for parts of a value that have no key of their own (a dimension of a shape, a scalar's value), the
+    offset in the value's text at which they start.
+    """
+
+    block: Block
+    text: str
+    data: dict[str, Any]
+    spans: dict[Path, Span]
+    inner: dict[Path, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, block: Block) -> Document:
+        """Parse a block.
+
+        Raises:
+            ContractError: its TOML is wrong, at the place where the parser stopped.
+        """
+        text = block.toml
+        try:
+            data = tomllib.loads(text)
+        except RecursionError:
+            line, column = block.place(1, 1)
+            message = "The contract's TOML is nested too deeply."
+            raise ContractError(message, file=block.unit.path, line=line, column=column, hint="Flatten it.") from None
+        except ValueError as error:
+            raise _toml_error(block, text, str(error)) from None
+        return cls(block, text, data, toml_spans(text))
+
+    def required(self, key: str, hint: str) -> Any:
+        """The value of a key that must be there.
+
+        Raises:
+            ContractError: it is not, at the block's first line.
+        """
+        if key in self.data:
+            return self.data[key]
+        line, column = self.block.file_position(self.block.opening.line, self.block.opening.column)
+        raise ContractError(
+            f"The contract has no {key}.", file=self.block.unit.path, line=line, column=column, hint=hint
+        )
+
+    def fail(self, path: Path, message: str, hint: str, *, key: bool = False, offset: int | None = None) -> NoReturn:
+        """Report a mistake at a key's value, at a character of its text, or at the key itself.
+
+        Raises:
+            ContractError: always.
+        """
+        line, column = self.place(path, key=key, offset=offset)
+        raise ContractError(message, file=self.block.unit.path, line=line, column=column, hint=hint)
+
+    def fail_at(self, error: SizeError) -> NoReturn:
+        """Report an expression without a usable value at its place.
+
+        Raises:
+            ContractError: always.
+        """
+        path: Path = error.path
+        offset = error.offset + self.inner.get(path, 0)
+        while path not in self.spans and len(path) > 1:
+            path = path[:-1]
+        self.fail(path, error.message, error.hint or "", offset=offset)
+
+    def expression(self, path: Path, text: str, names: Iterable[str], offset: int = 0) -> None:
+        """Check that a value, or the part of it that starts at `offset`, is an expression over `names`.
+
+        Raises:
+            ContractError: at the place of the mistake.
+        """
+        try:
+            check_names(text, names)
+        except ExpressionError as error:
+            self.fail(path, error.message, error.hint or "", offset=offset + error.offset)
+
+    def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int | None]:
+        """The file's line and column of a key or of a character of its value."""
+        span = self.spans.get(path)
+        if span is None:
+            return self.block.file_position(self.block.opening.line, self.block.opening.column)
+        start = span.key if key else span.value + self._inside(path, span, offset)
+        line = self.text.count("\n", 0, start) + 1
+        return self.block.place(line, start - (self.text.rfind("\n", 0, start) + 1) + 1)
+
+    def _inside(self, path: Path, span: Span, offset: int | None) -> int:
+        """Offset into the written value of a character of a string's text; 0 where escapes make that uncertain."""
+        if offset is None:
+            return 0
+        value: Any = self.data
+        for part in path:
+            value = value[part]
+        written = self.text[span.value : span.end]
+        if not isinstance(value, str) or written[1:-1] != value:
+            return 0
+        return 1 + offset
+
+
+def _toml_error(block: Block, text: str, message: str) -> ContractError:
+    match = _TOML_PLACE.search(message)
+    lines = text.split("\n")
+    if match and match.group(1):
+        row, column = int(match.group(1)), int(match.group(2))
+    else:
+        row, column = len(lines), len(lines[-1]) + 1
+    said = message[: match.start()] if match else message
+    if "'\\n'" in said:
+        said = "a string is not closed"
+    if "overwrite" in said:
+        said, column = "a key is written twice", _first_column(lines[row - 1])
+    line, at = block.place(row, column)
+    return ContractError(
+        f"The contract is not TOML here: {said[:1].lower()}{said[1:]}.",
+        file=block.unit.path,
+        line=line,
+        column=at,
+        hint=_toml_hint(lines[row - 1] if 0 < row <= len(lines) else "", said),
+    )
+
+
+def _first_column(line: str) -> int:
+    return len(line) - len(line.lstrip()) + 1
+
+
+def _toml_hint(line: str, said: str) -> str:
+    bare = re.match(r"\s*([\w-]+)\s*=\s*([A-Za-z_(][^\"'#]*?)\s*(?:#.*)?\Z", line)
+    if bare:
+        return f'Expressions go in quotes: {bare.group(1)} = "{bare.group(2)}".'
+    if "twice" in said:
+        return "Write each key once."
+    return "Strings and expressions go in quotes, lists in [ ], tables in { }."

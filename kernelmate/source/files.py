@@ -1,0 +1,198 @@
+"""Reading the user's files and finding the kernel that a command names."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from pathlib import Path
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel, Unit
+from kernelmate.source.blocks import block_of, find_kernels
+from kernelmate.source.line_ends import normal_text
+from kernelmate.source.python import RefusedString, read_python, refused_strings
+
+LARGEST_FILE = 5_000_000
+"""Bytes of the largest file that is read: generated headers are longer, kernels are not."""
+
+
+def read_units(path: Path) -> tuple[Unit, ...]:
+    """The CUDA text of a file: one unit for .cu and the like, one for each RawKernel or RawModule string of a .py file.
+
+    Raises:
+        SourceError: the file is missing, a directory, empty, over 5 MB, binary, not UTF-8, or not Python.
+    """
+    text = read_text(path)
+    if path.suffix == ".py":
+        return read_python(str(path), text)
+    return (Unit(path=str(path), text=normal_text(text), language="cuda", file_text=text),)
+
+
+def read_text(path: Path) -> str:
+    """A file's text with its own line ends and byte order mark.
+
+    Raises:
+        SourceError: as `read_units`.
+    """
+    name = str(path)
+    if path.suffix == ".ipynb":
+        raise SourceError(
+            "This is a notebook, whose cells are not read from its file.",
+            file=name,
+            hint="Use the %%kernelmate magic in it, or move the kernel to a .cu file.",
+        )
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST_FILE:
+            size = path.stat().st_size / 1e6
+            hint = "Move the kernel to a file of its own."
+            raise SourceError(f"The file has {size:.1f} MB, which is over the limit of 5 MB.", file=name, hint=hint)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SourceError("There is no such file.", file=name, hint=_near_file(path)) from None
+    except IsADirectoryError:
+        raise SourceError("This is a directory.", file=name, hint="Name a .cu, .cuh or .py file in it.") from None
+    except OSError as error:
+        hint = "Check the path and its permissions."
+        raise SourceError(f"The file cannot be read: {error.strerror}.", file=name, hint=hint) from None
+    except ValueError:
+        raise SourceError("This is not a path.", file=name, hint="Name a .cu, .cuh or .py file.") from None
+    return _decoded(name, data)
+
+
+def _near_file(path: Path) -> str:
+    try:
+        names = [other.name for other in path.parent.iterdir() if other.suffix in (".cu", ".cuh", ".py")]
+    except OSError:
+        return f"Check the directory {path.parent}."
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"Did you mean {path.parent / near[0]}?" if near else "Check the path."
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if not data.strip():
+        raise SourceError("The file is empty.", file=name, hint="Write a __global__ function into it.")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise SourceError("The file is UTF-16.", file=name, hint="Save it as UTF-8.")
+    if b"\0" in data:
+        offset = data.index(b"\0")
+        hint = "Name a file of CUDA or Python text."
+        raise SourceError(f"The file is binary: byte {offset} is zero.", file=name, hint=hint)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
+        raise SourceError(
+            f"The file is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.",
+            file=name,
+            line=line,
+            column=column,
+            hint="Save it as UTF-8, for instance with iconv -f latin1 -t utf-8.",
+        ) from None
+    if not text.strip("\ufeff \t\r\n"):
+        raise SourceError("The file is empty.", file=name, hint="Write a __global__ function into it.")
+    return text
+
+
+def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
+    """Every kernel of a file in order of position.
+
+    Raises:
+        SourceError: the file cannot be used, has no kernel, or has two of one name.
+    """
+    path = Path(path)
+    kernels = tuple(kernel for unit in read_units(path) for kernel in find_kernels(unit))
+    if not kernels:
+        _fail_without_kernel(path)
+    counts = Counter(kernel.name for kernel in kernels)
+    for name, count in counts.items():
+        if count > 1:
+            _fail_twice([kernel for kernel in kernels if kernel.name == name])
+    return kernels
+
+
+def load_kernel(spec: str) -> Kernel:
+    """The kernel that `FILE` or `FILE::KERNEL` names.
+
+    `FILE` alone means its only kernel, or the only one that has a contract. `KERNEL` may leave namespaces out.
+
+    Raises:
+        SourceError: the file cannot be used, has no such kernel, or has several that fit; the hint lists them.
+    """
+    path, name = _split(spec)
+    if name is None:
+        return _only(path, load_kernels(path))
+    refused = _refused(path)
+    try:
+        kernels = load_kernels(path)
+    except SourceError:
+        _fail_if_refused(path, name, refused)
+        raise
+    found = [kernel for kernel in kernels if kernel.name == name]
+    found = found or [kernel for kernel in kernels if kernel.name.endswith(f"::{name}")]
+    if len(found) == 1:
+        return found[0]
+    _fail_if_refused(path, name, refused)
+    names = [kernel.name for kernel in kernels]
+    if found:
+        hint = f"Write one of {', '.join(kernel.name for kernel in found)}."
+        raise SourceError(f"Several kernels are called {name}.", file=str(path), hint=hint)
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    raise SourceError(f"There is no kernel {name} here.", file=str(path), hint=f"{meant}There is {', '.join(names)}.")
+
+
+def _split(spec: str) -> tuple[Path, str | None]:
+    if Path(spec).is_file() or "::" not in spec:
+        return Path(spec), None
+    path, _, name = spec.partition("::")
+    return Path(path), name.strip() or None
+
+
+def _only(path: Path, kernels: tuple[Kernel, ...]) -> Kernel:
+    with_contract = [kernel for kernel in kernels if block_of(kernel) is not None]
+    chosen = kernels if len(kernels) == 1 else tuple(with_contract)
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(kernel.name for kernel in kernels)
+    raise SourceError(
+        f"The file has {len(kernels)} kernels: {names}.", file=str(path), hint=f"Name one: {path}::{kernels[0].name}."
+    )
+
+
+def _fail_twice(kernels: list[Kernel]) -> None:
+    places = [kernel.unit.locate(kernel.line, kernel.column) for kernel in kernels]
+    lines = ", ".join(str(line) for line, _ in places)
+    raise SourceError(
+        f"{len(kernels)} kernels are called {kernels[0].name}, at lines {lines}.",
+        file=kernels[0].unit.path,
+        line=places[1][0],
+        column=places[1][1],
+        hint="Give each a name of its own, or move one to another file.",
+    )
+
+
+def _refused(path: Path) -> tuple[RefusedString, ...]:
+    return refused_strings(str(path), read_text(path)) if path.suffix == ".py" else ()
+
+
+def _fail_if_refused(path: Path, name: str | None, refused: tuple[RefusedString, ...]) -> None:
+    for string in refused:
+        if name is None or string.kernel == name:
+            raise SourceError(
+                f"The code of {string.kernel or 'this kernel'} is not a plain string: {string.what}.",
+                file=str(path),
+                line=string.line,
+                column=string.column,
+                hint="Give RawKernel a string literal, and pass what varies by options=('-DNAME=value',).",
+            )
+
+
+def _fail_without_kernel(path: Path) -> None:
+    if path.suffix == ".py":
+        _fail_if_refused(path, None, _refused(path))
+        hint = "Kernels are read from string literals given to cupy.RawKernel or cupy.RawModule."
+        raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
+    hint = "A kernel is a __global__ function with a body."
+    raise SourceError("There is no kernel in this file.", file=str(path), hint=hint)

@@ -1,0 +1,79 @@
+"""Expressions of contracts as launch expressions of C++ host code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+from kernelmate.source.expressions import ExpressionError, parse_expression
+
+
+class Untranslatable(Exception):
+    """The expression has no counterpart on the other side."""
+
+
+def to_host(expression: str, names: Mapping[str, str]) -> str:
+    """A contract's expression as C++ over the host's own expressions for the names.
+
+    Args:
+        expression: over sizes and block names.
+        names: for each name that may be used, what the host code writes for it.
+
+    Raises:
+        Untranslatable: a name has no host counterpart, or an operation has none in whole numbers of C++.
+    """
+    try:
+        tree = parse_expression(expression)
+    except ExpressionError as error:
+        raise Untranslatable(error.message) from None
+    return _bare(_host(tree, names))
+
+
+def _host(node: ast.expr, names: Mapping[str, str]) -> str:
+    match node:
+        case ast.Constant(value=int() as number):
+            return str(number)
+        case ast.Name(id=name):
+            if name not in names:
+                raise Untranslatable(f"the host code does not say what {name} is")
+            return _grouped(names[name])
+        case ast.BinOp(
+            left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=second
+        ):
+            symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
+            return f"({_host(left, names)} {symbol} {_host(second, names)})"
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return f"(-{_host(operand, names)})"
+        case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
+            by = _host(divisor, names)
+            if by.isdigit():
+                return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
+            return f"(({_bare(_host(numerator, names))} + {by} - 1) / {by})"
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
+            text = _host(first, names)
+            for other in rest:
+                right = _host(other, names)
+                text = f"({text} {'<' if name == 'min' else '>'} {right} ? {text} : {right})"
+            return text
+    raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _grouped(text: str) -> str:
+    return text if re.fullmatch(r"\w+(?:(?:\.|->|::)\w+)*", text) else f"({text})"
+
+
+def _bare(text: str) -> str:
+    """Take away the parentheses around a sum, product or name: nothing in it binds weaker than what is put beside it."""
+    inner = strip_parentheses(text)
+    return inner if re.fullmatch(r"(?:[\w\s.()+*/%-]|::)*", inner) else text
+
+
+def strip_parentheses(text: str) -> str:
+    """Take away one pair of parentheses around the whole; `//` may stand inside, so this is not for the lexer."""
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if index and index == len(text) - 1 else text
+    return text

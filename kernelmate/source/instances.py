@@ -1,0 +1,116 @@
+"""Template instances: what a contract names, and what a file's launches and instantiations use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source.cuda import read_source
+from kernelmate.source.document import Document
+from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.launches import find_launches
+from kernelmate.source.signature import spell
+from kernelmate.source.tokens import closing_angle, lex, split_list
+
+
+def template_arguments(instance: str) -> tuple[str, tuple[str, ...]] | None:
+    """The name and the template arguments of `name<float, 256>`; None where the text is no such thing."""
+    tokens = lex(instance).tokens
+    opening = next((index for index, token in enumerate(tokens) if token.text == "<"), None)
+    if opening is None or opening == 0:
+        return None
+    end = closing_angle(tokens, opening)
+    if end is None or end != len(tokens) - 1:
+        return None
+    parts = split_list(tokens, opening + 1, end)
+    name = "".join(token.text for token in tokens[:opening])
+    return name, tuple(spell(tokens[first:last]) for first, last in parts)
+
+
+def check_instances(document: Document, kernel: Kernel, contract: Contract) -> None:
+    """Hold a contract's instances against the kernel's template.
+
+    Raises:
+        ContractError: instances on a kernel that is no template, a template without, a wrong name, too many template
+            arguments, a dtype that an instance contradicts.
+    """
+    parameters = kernel.signature.template_parameters
+    if not parameters:
+        if contract.instances:
+            message = f"{kernel.name} is no template, so it has no instances."
+            document.fail(("instances",), message, "Remove instances.", key=True)
+        return
+    if not contract.instances:
+        used = used_instances(kernel) or (_example(kernel),)
+        written = ", ".join(f'"{instance}"' for instance in used)
+        document.required("instances", f"{kernel.name} is a template: add instances = [{written}].")
+        document.fail(("instances",), "instances is empty.", f"Write instances = [{written}].")
+    for index, instance in enumerate(contract.instances):
+        path = ("instances", index)
+        parsed = template_arguments(instance)
+        if parsed is None:
+            document.fail(path, f"{instance!r} is no instance of {kernel.name}.", f"Write {_example(kernel)}.")
+        name, arguments = parsed
+        if name not in (kernel.name, kernel.name.rpartition("::")[2]):
+            document.fail(path, f"{name} is not {kernel.name}.", f"Write {_example(kernel)}.")
+        if instance in contract.instances[:index]:
+            document.fail(path, f"{instance} stands here twice.", "Remove one of the two.")
+        if len(arguments) > len(parameters) and not _has_pack(kernel):
+            message = f"{instance} gives {len(arguments)} template arguments, {kernel.name} takes {len(parameters)}."
+            document.fail(path, message, f"Write {_example(kernel)}.")
+        _check_dtypes(document, kernel, contract, index, dict(zip(parameters, arguments, strict=False)))
+
+
+def _check_dtypes(document: Document, kernel: Kernel, contract: Contract, index: int, bound: Mapping[str, str]) -> None:
+    for parameter, argument in zip(kernel.signature.parameters, contract.args, strict=True):
+        dtype, vector = c_type_dtype(bound.get(parameter.base, ""))
+        width_differs = dtype is not None and ITEM_BYTES[dtype] != ITEM_BYTES[argument.dtype]
+        if dtype is not None and vector == 1 and dtype != argument.dtype and (width_differs or not parameter.pointer):
+            message = (
+                f"{contract.instances[index]} makes {parameter.name} hold {dtype}, and [args] says {argument.dtype}."
+            )
+            document.fail(
+                ("instances", index), message, "Change one of the two; a contract has one dtype per argument."
+            )
+
+
+def _has_pack(kernel: Kernel) -> bool:
+    return "..." in "".join(kernel.source.split("__global__")[0].split())
+
+
+def _example(kernel: Kernel) -> str:
+    return f"{kernel.name}<{', '.join('float' if i == 0 else '256' for i, _ in enumerate(kernel.signature.template_parameters))}>"
+
+
+def used_instances(kernel: Kernel) -> tuple[str, ...]:
+    """The instances that the file itself names, in its launches and explicit instantiations, without repeats.
+
+    Those whose arguments are themselves template parameters or variables of the host code are left out.
+    """
+    simple = kernel.name.rpartition("::")[2]
+    found = []
+    starts = {launch.start for launch in kernel.launches}
+    for launch in find_launches(kernel.unit.text):
+        if launch.start in starts and launch.template_arguments:
+            found.append(f"{simple}{launch.template_arguments}")
+    for name, spelled in read_source(kernel.unit.text).instantiations:
+        if name == kernel.name or name.rpartition("::")[2] == simple:
+            found.append(f"{simple}{spelled.removeprefix(simple)}")
+    kept = []
+    for instance in found:
+        parsed = template_arguments(instance)
+        if parsed is not None and all(_is_concrete(argument) for argument in parsed[1]):
+            text = f"{kernel.name}<{', '.join(parsed[1])}>"
+            if text not in kept:
+                kept.append(text)
+    return tuple(kept)
+
+
+def _is_concrete(argument: str) -> bool:
+    if c_type_dtype(argument)[0] is not None or argument in ("true", "false"):
+        return True
+    try:
+        int(argument.rstrip("uUlL"), 0)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""A contract at one size: numbers for its expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Argument, Contract, LaunchShape, Size
+from kernelmate.source.dtypes import ITEM_BYTES
+from kernelmate.source.expressions import ExpressionError, evaluate, evaluate_integer
+from kernelmate.source.toml_positions import Path
+
+MAX_THREADS = 1024
+"""Threads in a block, of every architecture (CUDA C++ Programming Guide, technical specifications)."""
+
+BLOCK_LIMITS = (1024, 1024, 64)
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+CLUSTER_LIMIT = 16
+
+AXES = "xyz"
+
+
+class SizeError(ContractError):
+    """A contract's expression has no usable value at a size.
+
+    `path` says which key it is, `offset` where in its text; who knows the block's text adds the place in the file.
+    """
+
+    def __init__(self, error: ContractError, path: Path, size: Size, line: int | None = None) -> None:
+        at = ", ".join(f"{name} = {value}" for name, value in size.items())
+        message = error.message
+        if at and f"at {at}" not in message:
+            message = f"{message.rstrip('.')} (size {at})."
+        super().__init__(message, line=line, hint=error.hint)
+        self.path = path
+        self.offset = error.offset if isinstance(error, ExpressionError) else 0
+
+
+NOT_FINITE: dict[str, float] = {
+    "inf": float("inf"),
+    "+inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+}
+"""Values that a floating-point scalar may be given by name."""
+
+
+@contextmanager
+def _located(path: Path, size: Size, line: int | None) -> Iterator[None]:
+    """Says of an expression that has no usable value which key it is of, and at which size."""
+    try:
+        yield
+    except ExpressionError as error:
+        raise SizeError(error, path, size, line) from None
+
+
+def launch_shape(contract: Contract, size: Size) -> LaunchShape:
+    """The launch at one size.
+
+    Raises:
+        ContractError: a side is not a whole number of at least 1, or over what every GPU allows.
+    """
+    block = _sides(contract, "block", contract.block, size, size)
+    threads = block[0] * block[1] * block[2]
+    with _located(("block",), size, contract.line):
+        if threads > MAX_THREADS:
+            raise ExpressionError(
+                f"block has {threads} threads, which is over the {MAX_THREADS} that a block may have.",
+                hint=f"Set block to {MAX_THREADS} or less in the contract.",
+            )
+    names = {**size, "block": threads, "block_x": block[0], "block_y": block[1], "block_z": block[2]}
+    grid = _sides(contract, "grid", contract.grid, size, names)
+    shared = _shared(contract, size, names)
+    _check_cluster(contract, size, grid)
+    return LaunchShape(grid, block, shared, contract.cooperative, contract.cluster)
+
+
+def _sides(
+    contract: Contract, key: str, texts: tuple[str, ...], size: Size, names: Mapping[str, int]
+) -> tuple[int, int, int]:
+    sides = [1, 1, 1]
+    for axis, text in enumerate(texts):
+        name = key if len(texts) == 1 else f"{key}.{AXES[axis]}"
+        with _located((key, axis), size, contract.line):
+            sides[axis] = evaluate_integer(text, names, name)
+            _check_side(key, axis, name, sides[axis])
+    return sides[0], sides[1], sides[2]
+
+
+def _check_side(key: str, axis: int, name: str, side: int) -> None:
+    if side < 1:
+        hint = "Change the expression so that at least one is launched, or leave this size out."
+        raise ExpressionError(f"{name} is {side}: at least 1 is needed.", hint=hint)
+    limit = BLOCK_LIMITS[axis] if key == "block" else GRID_LIMITS[axis]
+    if side > limit and key == "grid":
+        hint = "Use another axis, or let each thread do more."
+        raise ExpressionError(f"{name} is {side}, which is over the limit of {limit}.", hint=hint)
+    if side > limit:
+        hint = f"Set {name} to {limit} or less in the contract."
+        raise ExpressionError(f"{name} is {side}, which is over the {limit} threads that a block may have.", hint=hint)
+
+
+def _shared(contract: Contract, size: Size, names: Mapping[str, int]) -> int:
+    with _located(("shared",), size, contract.line):
+        shared = evaluate_integer(contract.shared, names, "shared")
+        if shared < 0:
+            raise ExpressionError(f"shared is {shared} bytes: it cannot be negative.", hint="Change the expression.")
+    return shared
+
+
+def _check_cluster(contract: Contract, size: Size, grid: tuple[int, int, int]) -> None:
+    for axis, side in enumerate(contract.cluster or ()):
+        with _located(("cluster",), size, contract.line):
+            if grid[axis] % side:
+                raise ExpressionError(
+                    f"grid.{AXES[axis]} is {grid[axis]}, which is no multiple of the cluster's {side}.",
+                    hint="Round the grid up to a multiple of the cluster.",
+                )
+
+
+def argument_shapes(contract: Contract, size: Size) -> dict[str, tuple[int, ...]]:
+    """Elements along each dimension of every array, by argument, in parameter order.
+
+    Raises:
+        ContractError: a dimension is not a whole number of at least 0.
+    """
+    return {a.name: argument_shape(a, size, contract.line) for a in contract.args if a.shape is not None}
+
+
+def argument_shape(argument: Argument, size: Size, line: int | None = None) -> tuple[int, ...]:
+    """Elements along each dimension of one array.
+
+    Raises:
+        ContractError: a dimension is not a whole number of at least 0.
+    """
+    shape = []
+    for axis, text in enumerate(argument.shape or ()):
+        what = f"dimension {axis} of {argument.name}"
+        with _located(("args", argument.name, "shape", axis), size, line):
+            extent = evaluate_integer(text, size, what)
+            if extent < 0:
+                raise ExpressionError(
+                    f"{what} is {extent}: it cannot be negative.", hint="Change the shape or the size."
+                )
+        shape.append(extent)
+    return tuple(shape)
+
+
+def scalar_values(contract: Contract, size: Size) -> dict[str, int | float]:
+    """The value of every scalar argument, by name, in parameter order: whole numbers for integer dtypes.
+
+    Raises:
+        ContractError: an expression has no value, or the value does not fit the dtype.
+    """
+    return {a.name: scalar_value(a, size, contract.line) for a in contract.args if a.shape is None}
+
+
+def scalar_value(argument: Argument, size: Size, line: int | None = None) -> int | float:
+    """The value of one scalar argument.
+
+    Raises:
+        ContractError: its expression has no value, or the value does not fit its dtype.
+    """
+    text = argument.name if argument.value is None else argument.value
+    with _located(("args", argument.name, "value"), size, line):
+        if argument.dtype == "bool" or "int" in argument.dtype:
+            return _whole_value(argument, text, size)
+        if text in NOT_FINITE:
+            return NOT_FINITE[text]
+        return float(evaluate(text, size))
+
+
+def _whole_value(argument: Argument, text: str, size: Size) -> int:
+    whole = evaluate_integer(text, size, argument.name)
+    low, high = _range(argument.dtype)
+    if not low <= whole <= high:
+        raise ExpressionError(
+            f"{argument.name} is {whole}, which does not fit {argument.dtype} ({low} to {high}).",
+            hint="Change the value or the size.",
+        )
+    return whole
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    if dtype == "bool":
+        return 0, 1
+    bits = 8 * ITEM_BYTES[dtype]
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def size_allowed(contract: Contract, size: Size) -> bool:
+    """Whether a size meets everything the contract's `require` asks for.
+
+    Raises:
+        ContractError: a requirement has no value at this size.
+    """
+    for index, text in enumerate(contract.require):
+        with _located(("require", index), size, contract.line):
+            if not evaluate(text, size):
+                return False
+    return True

@@ -1,0 +1,210 @@
+"""Changing how a kernel is launched: in its contract, in every `<<<>>>`, and in calls of a RawKernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Contract, Kernel, LaunchSite
+from kernelmate.source.blocks import block_of
+from kernelmate.source.contract import parse_contract
+from kernelmate.source.contract_edits import write_contract
+from kernelmate.source.expressions import names_in
+from kernelmate.source.host_code import Untranslatable, to_host
+from kernelmate.source.launches import find_launches
+from kernelmate.source.python import with_python_file
+from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
+from kernelmate.source.python_syntax import PythonFile
+from kernelmate.source.rewrite import Edit, apply_edits, same_kernel
+
+
+def change_launch(
+    kernel: Kernel,
+    *,
+    grid: Sequence[str] | str | None = None,
+    block: Sequence[str] | str | None = None,
+    shared: str | None = None,
+    contract: Contract | None = None,
+) -> Kernel:
+    """The kernel with another launch: in its contract block, and in every `<<<>>>` of it in the unit.
+
+    Args:
+        kernel: whose launch changes.
+        grid: one to three expressions of the contract's language; None leaves it.
+        block: likewise, in threads.
+        shared: dynamic shared bytes, an expression likewise.
+        contract: the contract in force, for a kernel without a block; by default the one that is written.
+
+    Raises:
+        ContractError: the block cannot be read, or the new launch is illegal at a listed size.
+        SourceError: a launch in the file passes nothing from which its new configuration can be written; `line` is
+            that launch's.
+    """
+    current = contract or parse_contract(kernel)
+    if current is None:
+        line, column = kernel.unit.locate(kernel.line, kernel.column)
+        raise SourceError(
+            f"{kernel.name} has no contract to change the launch of.",
+            file=kernel.unit.path,
+            line=line,
+            column=column,
+            hint="Write its contract first.",
+        )
+    changed = replace(
+        current,
+        grid=_texts(grid, current.grid),
+        block=_texts(block, current.block),
+        shared=current.shared if shared is None else str(shared),
+    )
+    edits = [edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)]
+    result = apply_edits(kernel, edits) if edits else kernel
+    if block_of(result) is not None:
+        result = write_contract(result, changed)
+        parse_contract(result)
+    return _change_calls(result, current, changed) if kernel.unit.language == "python" else result
+
+
+def _texts(new: Sequence[str] | str | None, old: tuple[str, ...]) -> tuple[str, ...]:
+    if new is None:
+        return old
+    return (str(new),) if isinstance(new, str | int) else tuple(str(side) for side in new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Which parts of a launch the new contract changes, where it is written with numbers of the old block too."""
+
+    grid: bool
+    block: bool
+    shared: bool
+
+    @classmethod
+    def of(cls, old: Contract, new: Contract) -> _Parts:
+        block = old.block != new.block
+        return cls(
+            grid=old.grid != new.grid or (block and _uses_block(new.grid)),
+            block=block,
+            shared=old.shared != new.shared or (block and _uses_block((new.shared,))),
+        )
+
+
+def _change_calls(kernel: Kernel, old: Contract, new: Contract) -> Kernel:
+    """Let the calls of the RawKernel in the same Python file follow the new contract."""
+    parts = _Parts.of(old, new)
+    file, launches = find_python_launches(kernel.unit, kernel.name)
+    edits: list[Edit] = []
+    for launch in launches:
+        try:
+            edits += _call_edits(file, launch, parts, new)
+        except Untranslatable as error:
+            raise _cannot_follow(kernel, launch.line, launch.column, error) from None
+    if not edits:
+        return kernel
+    text = file.text
+    for start, end, written in sorted(edits, reverse=True):
+        text = text[:start] + written + text[end:]
+    return same_kernel(kernel, with_python_file(kernel.unit, text))
+
+
+def _call_edits(file: PythonFile, launch: PythonLaunch, parts: _Parts, new: Contract) -> list[Edit]:
+    if not (parts.grid or parts.block or parts.shared):
+        return []
+    if launch.arguments is None or launch.grid is None or launch.block is None:
+        raise Untranslatable("it does not give grid, block and arguments plainly")
+    names = {a.name: w for a, w in zip(new.args, launch.arguments, strict=False) if a.shape is None and a.value is None}
+    sides = [to_python(side, names) for side in new.block]
+    names |= _block_names(sides)
+    edits: list[Edit] = []
+    if parts.block:
+        edits.append((*file.span(launch.block), _tuple(sides)))
+    if parts.grid:
+        edits.append((*file.span(launch.grid), _tuple([to_python(side, names) for side in new.grid])))
+    if parts.shared:
+        shared = to_python(new.shared, names)
+        if launch.shared is not None:
+            edits.append((*file.span(launch.shared), shared))
+        elif new.shared != "0":
+            comma = "" if file.text[: launch.end].rstrip().endswith(",") else ", "
+            edits.append((launch.end, launch.end, f"{comma}shared_mem={shared}"))
+    return edits
+
+
+def _tuple(sides: Sequence[str]) -> str:
+    return f"({sides[0]},)" if len(sides) == 1 else f"({', '.join(sides)})"
+
+
+def _cannot_follow(kernel: Kernel, line: int, column: int | None, error: Untranslatable) -> SourceError:
+    return SourceError(
+        f"This launch of {kernel.name} cannot follow the changed contract: {error}.",
+        file=kernel.unit.path,
+        line=line,
+        column=column,
+        hint="Change the launch by hand, or pass the size as an argument of the kernel.",
+    )
+
+
+def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit]:
+    """What to replace in one launch so that it starts the kernel as the new contract says."""
+    parts = _Parts.of(old, new)
+    edits: list[Edit] = []
+    try:
+        names = _host_names(kernel, site, new)
+        if parts.block:
+            edits.append((*site.block_span, _host_sides(new.block, names)))
+        if parts.grid:
+            edits.append((*site.grid_span, _host_sides(new.grid, names)))
+        if parts.shared:
+            text = to_host(new.shared, names)
+            if site.shared_span is not None:
+                edits.append((*site.shared_span, text))
+            elif new.shared != "0":
+                edits.append((site.block_span[1], site.block_span[1], f", {text}"))
+    except Untranslatable as error:
+        raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
+    return _merged(edits)
+
+
+def _merged(edits: Sequence[Edit]) -> list[Edit]:
+    """Join an insertion with the replacement that ends where it stands."""
+    merged: list[Edit] = []
+    for start, end, new in sorted(edits):
+        if merged and start == end == merged[-1][1]:
+            merged[-1] = (merged[-1][0], end, merged[-1][2] + new)
+        else:
+            merged.append((start, end, new))
+    return merged
+
+
+def _uses_block(texts: Sequence[str]) -> bool:
+    return any(name.startswith("block") for text in texts for name, _ in names_in(text))
+
+
+def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping[str, str]:
+    """What the host code writes for each size (the launch's own argument) and for the new block."""
+    launch = next(launch for launch in find_launches(kernel.unit.text) if launch.start == site.start)
+    names: dict[str, str] = {}
+    for argument, (start, end) in zip(contract.args, launch.arguments, strict=False):
+        if argument.shape is None and argument.value is None:
+            names[argument.name] = kernel.unit.text[start:end]
+    return names | _block_names([to_host(side, names) for side in contract.block])
+
+
+def _block_names(sides: Sequence[str]) -> dict[str, str]:
+    """What `block` and its sides are written as, from the texts of the sides."""
+    each = {f"block_{axis}": side for axis, side in zip("xyz", [*sides, "1", "1"], strict=False)}
+    return {**each, "block": _product(sides)}
+
+
+def _product(sides: Sequence[str]) -> str:
+    if all(side.isdigit() for side in sides):
+        result = 1
+        for side in sides:
+            result *= int(side)
+        return str(result)
+    return sides[0] if len(sides) == 1 else " * ".join(f"({side})" for side in sides)
+
+
+def _host_sides(texts: Sequence[str], names: Mapping[str, str]) -> str:
+    sides = [to_host(text, names) for text in texts]
+    return sides[0] if len(sides) == 1 else f"dim3({', '.join(sides)})"

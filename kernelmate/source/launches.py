@@ -1,0 +1,120 @@
+"""Kernel launches of CUDA text: every `<<<...>>>`, in macros too, with the places of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernelmate.records import LaunchSite
+from kernelmate.source.tokens import Lexed, Token, closing, lex, name_before, split_list
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One `<<<...>>>`: the name it is written with, its template arguments, spans of its parts."""
+
+    name: str
+    template_arguments: str
+    start: int
+    end: int
+    configuration: tuple[tuple[int, int], ...]
+    arguments: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=32)
+def find_launches(text: str) -> tuple[Launch, ...]:
+    """Every `name<<<grid, block, ...>>>(...)` of the text, inside macros too; spans are offsets."""
+    tokens = lex(text).tokens
+    found = []
+    for index, token in enumerate(tokens):
+        if token.text == "<<<":
+            launch = _read_launch(text, tokens, index)
+            if launch is not None:
+                found.append(launch)
+    return tuple(found)
+
+
+def _read_launch(text: str, tokens: Sequence[Token], index: int) -> Launch | None:
+    named, with_arguments = name_before(tokens, index)
+    end = _configuration_end(tokens, index + 1)
+    if named is None or end is None or end + 3 >= len(tokens) or tokens[end + 3].text != "(":
+        return None
+    last = closing(tokens, end + 3)
+    if last is None:
+        return None
+    first = named
+    while first >= 1 and tokens[first - 1].text == "::":
+        first -= 2 if first >= 2 and tokens[first - 2].kind == "word" else 1
+    name = "".join(token.text for token in tokens[first : named + 1])
+    return Launch(
+        name=name.removeprefix("::"),
+        template_arguments=text[tokens[named].end : tokens[index - 1].end].strip() if with_arguments else "",
+        start=tokens[first].start,
+        end=tokens[last].end,
+        configuration=_spans(tokens, index + 1, end),
+        arguments=_spans(tokens, end + 4, last),
+    )
+
+
+def _configuration_end(tokens: Sequence[Token], start: int) -> int | None:
+    """Index of the first `>` of the `>>>` that closes a launch configuration."""
+    index = start
+    while index + 2 < len(tokens):
+        token = tokens[index]
+        if token.text in "([{" and token.kind == "symbol":
+            end = closing(tokens, index)
+            if end is None:
+                return None
+            index = end
+        elif token.text in (";", "}", "<<<"):
+            return None
+        elif (
+            token.text == ">"
+            and tokens[index + 1].start == token.end
+            and tokens[index + 1].text == ">"
+            and tokens[index + 2].start == tokens[index + 1].end
+            and tokens[index + 2].text == ">"
+        ):
+            return index
+        index += 1
+    return None
+
+
+def _spans(tokens: Sequence[Token], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    parts = split_list(tokens, start, end)
+    return tuple((tokens[first].start, tokens[last - 1].end) for first, last in parts if last > first)
+
+
+def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[Launch]]:
+    """The launches that mean each of the kernels `names`: by the whole name, else by the end of it."""
+    by_last: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        by_last.setdefault(name.rpartition("::")[2], []).append(name)
+    found: dict[str, list[Launch]] = {}
+    for launch in find_launches(text):
+        others = by_last.get(launch.name.rpartition("::")[2], [])
+        exact = [name for name in others if name == launch.name]
+        for name in exact or [name for name in others if name.endswith(f"::{launch.name}")]:
+            if len(launch.configuration) >= 2:
+                found.setdefault(name, []).append(launch)
+    return found
+
+
+def launch_site(lexed: Lexed, launch: Launch, name: str) -> LaunchSite:
+    """A launch as the record that crosses seams; `name` is its kernel's."""
+    spans = launch.configuration
+    line, column = lexed.position(launch.start)
+    return LaunchSite(
+        kernel=name,
+        start=launch.start,
+        end=launch.end,
+        grid=lexed.text[slice(*spans[0])],
+        block=lexed.text[slice(*spans[1])],
+        shared=lexed.text[slice(*spans[2])] if len(spans) > 2 else None,
+        grid_span=spans[0],
+        block_span=spans[1],
+        shared_span=spans[2] if len(spans) > 2 else None,
+        line=line,
+        column=column,
+    )

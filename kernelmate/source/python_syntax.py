@@ -1,0 +1,174 @@
+"""A Python file as its syntax tree, read for what it gives to `cupy.RawKernel` and `cupy.RawModule`."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+
+from kernelmate.errors import SourceError
+
+_CLASSES = ("RawKernel", "RawModule")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class PythonFile:
+    r"""The tree of a file with places in characters, names followed to what was assigned to them.
+
+    Args:
+        path: for messages.
+        text: with `\n` line ends.
+
+    Raises:
+        SourceError: it is not Python.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.tree = _parse(path, text)
+        self.lines = text.split("\n")
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.nodes = list(ast.walk(self.tree))
+        self.parents = {child: parent for parent in self.nodes for child in ast.iter_child_nodes(parent)}
+        self._modules = {"cupy", "cp"}
+        self._classes: dict[str, str] = {}
+        self._read_imports()
+
+    def _read_imports(self) -> None:
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                self._modules |= {alias.asname or alias.name for alias in node.names if alias.name == "cupy"}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cupy":
+                named = {alias.asname or alias.name: alias.name for alias in node.names if alias.name in _CLASSES}
+                self._classes.update(named)
+
+    # ---------------------------------------------------------------------------------------------- places
+
+    def offset(self, line: int, byte_column: int) -> int:
+        """Offset in characters of a line and a column as `ast` counts them (UTF-8 bytes from 0)."""
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """Offsets of an expression."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def written(self, node: ast.expr) -> str:
+        """An expression as it stands in the file."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def position(self, node: ast.expr) -> tuple[int, int]:
+        """Line and column, from 1, of an expression."""
+        return node.lineno, self.offset(node.lineno, node.col_offset) - self.starts[node.lineno - 1] + 1
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The statement that an expression stands in."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    # ----------------------------------------------------------------------------------------------- names
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Every call of RawKernel or RawModule, with which of the two it is, in order of position."""
+        found = [(node, self.raw_class(node.func)) for node in self.nodes if isinstance(node, ast.Call)]
+        for node, name in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset)):
+            if name is not None:
+                yield node, name
+
+    def raw_class(self, function: ast.expr) -> str | None:
+        """`RawKernel` or `RawModule` where an expression is one of the two, else None."""
+        if isinstance(function, ast.Name):
+            return self._classes.get(function.id)
+        is_module = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+        if is_module and function.value.id in self._modules and function.attr in _CLASSES:  # type: ignore[attr-defined]
+            return function.attr  # type: ignore[attr-defined, no-any-return]
+        return None
+
+    def values(self, node: ast.expr) -> list[ast.expr]:
+        """What an expression may stand for: itself, or for a name what is assigned to it above.
+
+        The last assignment in the innermost scope that has one counts; where that stands in a branch or a loop, those
+        above it do too. A name that gets its value otherwise (a parameter, an unpacking, `+=`) gives a node that is no
+        literal; one that is assigned nowhere gives nothing.
+        """
+        if not isinstance(node, ast.Name):
+            return [node]
+        for scope in self._scopes(node):
+            assigned = self._assigned(scope, node.id)
+            above = [pair for pair in assigned if pair[0].lineno <= node.lineno]
+            if assigned:
+                return self._reaching(scope, above or assigned[-1:])
+        return []
+
+    def _scopes(self, node: ast.AST) -> Iterator[ast.AST]:
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, _FUNCTIONS):
+                yield node
+        yield self.tree
+
+    def _assigned(self, scope: ast.AST, name: str) -> list[tuple[ast.arg | ast.Name, ast.expr]]:
+        """Where a name gets a value directly in a scope, and the value, in order of position."""
+        found: list[tuple[ast.arg | ast.Name, ast.expr]] = []
+        pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
+        while pending:
+            node = pending.pop()
+            if isinstance(node, ast.arg) and node.arg == name:
+                found.append((node, ast.Name(name, ast.Store(), lineno=node.lineno, col_offset=node.col_offset)))
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+                found.append((node, self._value_of(node)))
+            if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+                pending.extend(ast.iter_child_nodes(node))
+        return sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset))
+
+    def _value_of(self, target: ast.Name) -> ast.expr:
+        parent = self.parents[target]
+        plain = isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+        value = parent.value if plain else None  # type: ignore[attr-defined]
+        return value if value is not None else target
+
+    def _reaching(self, scope: ast.AST, assigned: list[tuple[ast.arg | ast.Name, ast.expr]]) -> list[ast.expr]:
+        values = []
+        for target, value in reversed(assigned):
+            values.append(value)
+            if isinstance(target, ast.arg) or self.parents[self.statement(target)] is scope:
+                break
+        return values
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """An argument of a call, given by position or by name; None where it is not given plainly."""
+    for word in call.keywords:
+        if word.arg == name:
+            return word.value
+    if len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return call.args[position]
+    return None
+
+
+def literal_text(node: ast.expr | None) -> str | None:
+    """The value of a string literal, else None."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _parse(path: str, text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise SourceError(
+            f"This is not Python: {error.msg}.",
+            file=path,
+            line=error.lineno,
+            column=error.offset,
+            hint="Correct the file first.",
+        ) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise SourceError("This file is nested too deeply to be read.", file=path, hint="Split it.") from None

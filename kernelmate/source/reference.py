@@ -1,0 +1,85 @@
+"""What a contract names to compare with and to draw inputs from; nothing of it is run here."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+from kernelmate.records import Argument, Kernel
+from kernelmate.source.blocks import find_kernels
+from kernelmate.source.document import Document
+from kernelmate.source.expressions import nearest_hint
+
+_FUNCTION = re.compile(r"(?P<path>[^\n]*\.py):(?P<function>[^\W\d]\w*)\Z")
+
+
+def read_reference(
+    document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str]
+) -> tuple[str | None, Literal["function", "kernel", "expression"] | None]:
+    """What the key `reference` says and how it is to be read; a pair of None where it is absent.
+
+    Raises:
+        ContractError: it is neither path:function, nor another kernel, nor an expression over arguments and sizes.
+    """
+    value = document.data.get("reference")
+    if value is None:
+        return None, None
+    if not isinstance(value, str) or not value.strip():
+        hint = 'Write reference = "reference.py:function".'
+        document.fail(("reference",), "reference must be a string that is not empty.", hint)
+    text = value.strip()
+    if _FUNCTION.match(text):
+        return text, "function"
+    others = [other.name for other in find_kernels(kernel.unit) if other.start != kernel.start]
+    if text in others or any(other.endswith(f"::{text}") for other in others):
+        return text, "kernel"
+    if text == kernel.name:
+        document.fail(
+            ("reference",), f"{text} cannot be its own reference.", "Name another kernel or a Python function."
+        )
+    if ".py" in text:
+        document.fail(("reference",), f"{text!r} is not path:function.", 'Write "reference.py:function".')
+    _check_reference_expression(document, text, args, names, others)
+    return text, "expression"
+
+
+def _check_reference_expression(
+    document: Document, text: str, args: Sequence[Argument], names: Sequence[str], kernels: Sequence[str]
+) -> None:
+    spelled = {f"{a.name}_" if keyword.iskeyword(a.name) else a.name for a in args}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        keywords = [a.name for a in args if keyword.iskeyword(a.name)]
+        hint = 'Write "reference.py:function", the name of a kernel in this file, or a NumPy expression.'
+        if keywords:
+            hint = f"{keywords[0]} is a word of Python: write {keywords[0]}_ for the argument."
+        document.fail(("reference",), f"{text!r} is neither path:function, nor a kernel, nor an expression.", hint)
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    known = spelled | set(names) | {"np"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in known | bound:
+            hint = nearest_hint(node.id, known | set(kernels))
+            message = f"{node.id!r} is neither an argument, nor a size, nor np."
+            document.fail(("reference",), message, hint, offset=node.col_offset)
+
+
+def read_inputs(document: Document) -> str | None:
+    """What the key `inputs` says, None where it is absent.
+
+    Raises:
+        ContractError: it is not path:function.
+    """
+    value = document.data.get("inputs")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _FUNCTION.match(value.strip()):
+        document.fail(("inputs",), f"{value!r} is not path:function.", 'Write inputs = "reference.py:make".')
+    return value.strip()

@@ -1,0 +1,98 @@
+"""A contract as the text of its block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from kernelmate.records import Argument, Contract
+
+_WIDTH = 110
+_MARKERS = {"cuda": "//", "python": "#"}
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def render_contract(
+    contract: Contract, language: Literal["cuda", "python"] = "cuda", *, named: bool = False, indent: str = ""
+) -> str:
+    """The block's text, each line ended; parsing it gives the contract again.
+
+    Args:
+        contract: what to write.
+        language: `cuda` gives `//` comments, `python` `#`.
+        named: write the key `kernel` too, for a block that does not stand above its kernel.
+        indent: blanks before every line.
+    """
+    marker = _MARKERS[language]
+    lines = ["/// kernelmate", *toml_lines(contract, named=named), "///"]
+    return "".join(f"{indent}{marker} {line}".rstrip() + "\n" for line in lines)
+
+
+def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
+    """The TOML of a contract, defaults left out."""
+    lines = [f"kernel = {quoted(contract.kernel)}"] if named else []
+    lines += _sizes(contract.sizes)
+    lines.append(f"grid = {side_list(contract.grid)}")
+    lines.append(f"block = {side_list(contract.block)}")
+    if contract.shared != "0":
+        lines.append(f"shared = {number_or_text(contract.shared)}")
+    for key in ("reference", "inputs", "accumulate"):
+        value = getattr(contract, key)
+        if value is not None:
+            lines.append(f"{key} = {quoted(value)}")
+    if contract.tolerance is not None:
+        lines.append(f"tolerance = {{ rtol = {contract.tolerance.rtol!r}, atol = {contract.tolerance.atol!r} }}")
+    for key in ("instances", "options", "require"):
+        if getattr(contract, key):
+            lines.append(f"{key} = {string_list(getattr(contract, key))}")
+    lines += [f"{key} = true" for key in ("deterministic", "cooperative") if getattr(contract, key)]
+    if contract.cluster is not None:
+        lines.append(f"cluster = [{', '.join(map(str, contract.cluster))}]")
+    if contract.args:
+        lines.append("[args]")
+        lines += [f"{_key(argument.name)} = {quoted(argument_text(argument))}" for argument in contract.args]
+    return lines
+
+
+def _sizes(sizes: Iterable[Mapping[str, int]]) -> list[str]:
+    tables = ["{ " + ", ".join(f"{_key(n)} = {v}" for n, v in size.items()) + " }" if size else "{}" for size in sizes]
+    line = f"sizes = [{', '.join(tables)}]"
+    if len(line) <= _WIDTH:
+        return [line]
+    return ["sizes = [", *(f"  {table}," for table in tables), "]"]
+
+
+def argument_text(argument: Argument) -> str:
+    """One entry of `[args]`: `in float32[rows, cols] ~ normal`."""
+    if argument.shape is None:
+        return argument.dtype if argument.value is None else f"{argument.dtype} = {argument.value}"
+    text = f"{argument.direction} {argument.dtype}[{', '.join(argument.shape)}]"
+    return text if argument.distribution is None else f"{text} ~ {argument.distribution}"
+
+
+def side_list(sides: tuple[str, ...]) -> str:
+    """Grid or block as TOML: a number, a string, or a list of them."""
+    if len(sides) == 1:
+        return number_or_text(sides[0])
+    return f"[{', '.join(number_or_text(side) for side in sides)}]"
+
+
+def string_list(texts: tuple[str, ...]) -> str:
+    """Strings as a TOML list."""
+    return f"[{', '.join(quoted(text) for text in texts)}]"
+
+
+def number_or_text(text: str) -> str:
+    """A whole number as it is, any other expression in quotes."""
+    return text if re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """A TOML basic string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f\x80-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", escaped) + '"'
+
+
+def _key(name: str) -> str:
+    return name if _BARE.match(name) else quoted(name)

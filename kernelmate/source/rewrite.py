@@ -1,0 +1,82 @@
+"""Changing a kernel within its unit, and its unit within the user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel, Unit
+from kernelmate.source.blocks import find_kernels
+from kernelmate.source.line_ends import normal_text, restored
+from kernelmate.source.python import with_python_text
+
+Edit = tuple[int, int, str]
+"""Start and end offset of what is replaced, and the text that replaces it."""
+
+
+def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
+    """The same kernel after replacing parts of its unit's text.
+
+    Args:
+        kernel: the kernel to find again.
+        edits: offsets into `kernel.unit.text`, in any order, not overlapping.
+
+    Raises:
+        SourceError: edits overlap or leave the text, the kernel is gone afterwards, or its Python string cannot hold
+            the new text.
+    """
+    text = kernel.unit.text
+    position = len(text)
+    for start, end, new in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
+        if not 0 <= start <= end <= position:
+            raise SourceError(
+                f"An edit of {kernel.name} at offset {start} overlaps another or leaves the text.",
+                file=kernel.unit.path,
+                hint="Make edits of separate parts of the unit's text.",
+            )
+        text = text[:start] + new + text[end:]
+        position = start
+    return same_kernel(kernel, with_text(kernel.unit, text))
+
+
+def with_text(unit: Unit, text: str) -> Unit:
+    """The unit with another text, its whole file changed with it.
+
+    Raises:
+        SourceError: the unit is a Python string that cannot hold the text.
+    """
+    if unit.language == "python":
+        return with_python_text(unit, text)
+    file_text = restored(unit.file_text if unit.file_text is not None else unit.text, text)
+    return replace(unit, text=text, file_text=file_text)
+
+
+def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
+    """The kernel of a changed unit that has this kernel's name.
+
+    Raises:
+        SourceError: there is none.
+    """
+    for other in find_kernels(unit):
+        if other.name == kernel.name:
+            return other
+    raise SourceError(
+        f"{kernel.name} is gone after the change.",
+        file=unit.path,
+        hint="Keep the kernel's name, and its braces balanced.",
+    )
+
+
+def file_text(kernel: Kernel) -> str:
+    """The user's whole file with the unit's text in it, line ends and byte order mark kept.
+
+    Raises:
+        SourceError: the unit is a Python string that cannot hold its text.
+    """
+    unit = kernel.unit
+    if unit.file_text is None:
+        return unit.text
+    if unit.language != "python":
+        return unit.file_text if normal_text(unit.file_text) == unit.text else restored(unit.file_text, unit.text)
+    return with_python_text(unit, unit.text).file_text or unit.text

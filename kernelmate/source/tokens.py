@@ -1,0 +1,187 @@
+"""CUDA text as tokens: enough C++ to know code from comments, strings and preprocessor lines.
+
+Kernels, launches and contract blocks are found on these tokens and not on a syntax tree: a tree built over unexpanded
+macros loses or merges definitions (`__global__ void BOUNDS(256) k(...)`), while a kernel's head is recognisable from
+its tokens whatever the macros around it mean. Offsets are in characters of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+TokenKind = Literal["word", "number", "string", "char", "symbol"]
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[^\S\n]+)
+    | (?P<continued>\\\r?\n)
+    | (?P<newline>\n)
+    | (?P<line_comment>//(?:[^\\\n]|\\\n|\\(?!\n))*)
+    | (?P<block_comment>/\*[\s\S]*?(?:\*/|\Z))
+    | (?P<string>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\([\s\S]*?(?:\)(?P=delimiter)"|\Z)
+               | (?:u8|[uUL])?"(?:[^"\\\n]|\\[\s\S])*"?)
+    | (?P<char>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)*'?)
+    | (?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol><<<|<<|::|->|<=|>=|==|.)
+    """,
+    re.VERBOSE,
+)
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+class Token(NamedTuple):
+    """One token; `directive` counts the preprocessor line it stands in (0 for code), `text` is as written."""
+
+    kind: TokenKind
+    text: str
+    start: int
+    end: int
+    directive: int
+
+
+class Comment(NamedTuple):
+    """One `//` comment: offsets of it, and whether only blanks stand before it on its line."""
+
+    start: int
+    end: int
+    first_on_line: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lexed:
+    """The tokens of a text and its `//` comments, both in order of position."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    comments: tuple[Comment, ...]
+    line_starts: tuple[int, ...]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column, from 1, of an offset."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line_start(self, offset: int) -> int:
+        """Offset of the first character of the line that holds `offset`."""
+        return self.line_starts[bisect_right(self.line_starts, offset) - 1]
+
+
+def line_starts(text: str) -> tuple[int, ...]:
+    r"""Offsets at which the lines of a text with `\n` line ends start."""
+    return (0, *(match.end() for match in re.finditer("\n", text)))
+
+
+@lru_cache(maxsize=32)
+def lex(text: str) -> Lexed:
+    """Take CUDA text apart. Never raises: what is not C++ comes out as one-character symbols."""
+    tokens: list[Token] = []
+    comments: list[Comment] = []
+    directives, directive, fresh_line = 0, 0, True
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup if match.lastgroup != "delimiter" else "string"
+        if kind in ("space", "continued", "block_comment"):
+            continue
+        if kind == "newline":
+            directive, fresh_line = 0, True
+        elif kind == "line_comment":
+            comments.append(Comment(match.start(), match.end(), fresh_line))
+        else:
+            if fresh_line and match.group() == "#":
+                directives += 1
+                directive = directives
+            fresh_line = False
+            tokens.append(Token(kind, match.group(), match.start(), match.end(), directive))  # type: ignore[arg-type]
+    return Lexed(text, tuple(tokens), tuple(comments), line_starts(text))
+
+
+def closing(tokens: Sequence[Token], opening: int) -> int | None:
+    """Index of the bracket that closes the one at `opening`, or None where the text ends before it."""
+    stack: list[str] = []
+    for index in range(opening, len(tokens)):
+        text = tokens[index].text
+        if tokens[index].kind != "symbol":
+            continue
+        if text in _CLOSING:
+            stack.append(_CLOSING[text])
+        elif text in ")]}":
+            if not stack or stack.pop() != text:
+                return None
+            if not stack:
+                return index
+    return None
+
+
+def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
+    """Index of the `>` that closes the template argument list opened at `opening`, or None where it is a comparison."""
+    depth, index = 0, opening
+    while index < len(tokens):
+        text = tokens[index].text
+        if text == "<":
+            depth += 1
+        elif text == ">":
+            depth -= 1
+            if depth == 0:
+                return index
+        elif text in ("(", "["):
+            end = closing(tokens, index)
+            if end is None:
+                return None
+            index = end
+        elif text in (";", "{", "}", ")", "]", "<<<"):
+            return None
+        index += 1
+    return None
+
+
+def opening_angle(tokens: Sequence[Token], end: int) -> int | None:
+    """Index of the `<` that opens the template argument list closed at `end`; parentheses inside are skipped."""
+    angles = brackets = 0
+    for index in range(end, -1, -1):
+        text = tokens[index].text
+        if text in (")", "]"):
+            brackets += 1
+        elif text in ("(", "["):
+            brackets -= 1
+        elif text in (";", "{", "}") or brackets < 0:
+            return None
+        elif brackets == 0 and text in ("<", ">"):
+            angles += 1 if text == ">" else -1
+            if angles == 0:
+                return index
+    return None
+
+
+def name_before(tokens: Sequence[Token], opening: int) -> tuple[int | None, bool]:
+    """Index of the name that a parenthesis follows, and whether template arguments stand between them."""
+    index = opening - 1
+    if index >= 0 and tokens[index].text == ">":
+        start = opening_angle(tokens, index)
+        return (start - 1, True) if start and tokens[start - 1].kind == "word" else (None, True)
+    return (index, False) if index >= 0 and tokens[index].kind == "word" else (None, False)
+
+
+def split_list(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
+    """Index ranges between the commas of `tokens[start:end]`, brackets and template arguments kept together."""
+    parts: list[tuple[int, int]] = []
+    begin = index = start
+    while index < end:
+        text = tokens[index].text
+        skip = None
+        if text in _CLOSING and tokens[index].kind == "symbol":
+            skip = closing(tokens, index)
+        elif text == "<" and index > start and tokens[index - 1].kind == "word":
+            skip = closing_angle(tokens, index)
+        elif text == ",":
+            parts.append((begin, index))
+            begin = index + 1
+        index = skip + 1 if skip is not None and skip < end else index + 1
+    if begin < end or parts:
+        parts.append((begin, end))
+    return parts

@@ -1,0 +1,95 @@
+"""What an objective is measured by: one number of a verdict for each metric."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernelmate.records import Counters, MetricName, Objective, Verdict
+
+SECTOR_BYTES = 32
+"""Bytes of one sector, the unit in which global memory is moved on every architecture from sm_75 on."""
+
+METRICS: tuple[MetricName, ...] = (
+    "time",
+    "shared_bytes",
+    "registers",
+    "local_bytes",
+    "global_bytes",
+    "occupancy",
+    "accuracy",
+)
+
+WORDS: dict[MetricName, str] = {
+    "time": "time",
+    "shared_bytes": "shared memory per block",
+    "registers": "registers per thread",
+    "local_bytes": "local memory per thread",
+    "global_bytes": "global bytes moved",
+    "occupancy": "theoretical occupancy",
+    "accuracy": "largest error (in tolerances)",
+}
+"""How each metric's number is called when people read it."""
+
+UNITS: dict[MetricName, str] = {
+    "time": "us",
+    "shared_bytes": "bytes",
+    "registers": "",
+    "local_bytes": "bytes",
+    "global_bytes": "bytes",
+    "occupancy": "",
+    "accuracy": "",
+}
+
+
+def better(metric: MetricName) -> Literal["lower", "higher"]:
+    """Which way the metric's number improves. Accuracy's number is an error, so it improves downwards."""
+    return "higher" if metric == "occupancy" else "lower"
+
+
+def global_bytes(counters: Counters | None) -> float | None:
+    """Bytes that loads and stores of global memory move, in whole sectors; None where they were not counted."""
+    if counters is None or counters.global_load_sectors is None or counters.global_store_sectors is None:
+        return None
+    return float(SECTOR_BYTES * (counters.global_load_sectors + counters.global_store_sectors))
+
+
+def metric_value(name: MetricName, verdict: Verdict) -> float | None:
+    """The number that stands for a metric in a verdict, at the headline size.
+
+    Microseconds for `time`; bytes per block for `shared_bytes` (static and dynamic together); bytes per thread for
+    `local_bytes`; bytes of the whole launch for `global_bytes`; 0 to 1 for `occupancy`; for `accuracy` the largest
+    error over its tolerance among all cases (lower is better). None where the verdict does not know it.
+    """
+    if name == "time":
+        return None if verdict.timing is None else verdict.timing.median_us
+    if name == "occupancy":
+        return None if verdict.occupancy is None else verdict.occupancy.theoretical
+    if name == "global_bytes":
+        return global_bytes(verdict.counters)
+    if name == "accuracy":
+        errors = [case.max_error for case in verdict.cases if case.max_error is not None]
+        return max(errors, default=None)
+    resources = verdict.resources
+    if resources is None:
+        return None
+    if name == "shared_bytes":
+        return float(resources.shared_bytes + resources.dynamic_shared_bytes)
+    if name == "registers":
+        return float(resources.registers)
+    return float(max(resources.local_bytes, resources.spill_bytes or 0))
+
+
+def measure(objective: Objective, verdict: Verdict) -> float | None:
+    """The number of a verdict that an objective is about."""
+    return metric_value(objective.metric, verdict)
+
+
+def format_value(metric: MetricName, value: float | None) -> str:
+    """A metric's number as people read it: `16384 bytes`, `75%`, `12.1 us`."""
+    if value is None:
+        return "unknown"
+    if metric == "occupancy":
+        return f"{value:.0%}"
+    if metric in {"time", "accuracy"}:
+        return f"{value:.3g} {UNITS[metric]}".strip()
+    return f"{value:.0f} {UNITS[metric]}".strip()

@@ -1,0 +1,289 @@
+"""From the user's words to a metric: what a prompt asks for, said back in one sentence."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Literal
+
+from kernelmate.errors import UsageError
+from kernelmate.records import MetricName, Objective, Verdict
+from kernelmate.suggest.acceptance import DEFAULT_LIMITS, Decision, Limit, decide
+from kernelmate.suggest.metrics import METRICS, WORDS, better, measure, metric_value
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "METRICS",
+    "WORDS",
+    "Decision",
+    "Limit",
+    "better",
+    "decide",
+    "measure",
+    "metric_value",
+    "read_objective",
+]
+
+Asked = MetricName | Literal["memory"]
+
+PHRASES: tuple[tuple[Asked, str], ...] = (
+    ("time", r"bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
+    ("time", r"(?:increase|improve|raise|higher|better|more|max\w*|full|use|saturate) (?:the )?(?:\w+ )?bandwidth"),
+    (
+        "local_bytes",
+        r"(?:register )?spill(?:s|ed|ing|age)?(?: registers?)?|local memory|stack(?: frame)?|local (?:loads?|stores?)",
+    ),
+    ("shared_bytes", r"shared(?: memory| mem)?|smem|scratch ?pad|lds|shmem|static shared|dynamic shared"),
+    ("occupancy", r"occupancy|(?:active|resident|more) (?:warps?|blocks?)"),
+    ("registers", r"registers?|regs?\b"),
+    (
+        "global_bytes",
+        r"(?:memory |dram |global |hbm )?(?:bandwidth|traffic)(?: bound| limited)?|global (?:memory|mem|loads?|stores?|accesse?s?|bytes?)"
+        r"|(?:memory )?transactions?|sectors?|coalesc\w*|uncoalesced|dram|hbm|memory (?:accesse?s?|bound|limited|loads?|reads?)"
+        r"|(?:bytes|data) (?:moved|movement|read)",
+    ),
+    ("accuracy", r"accura\w+|precis\w+|(?:numerical(?:ly)? )?(?:stable|stability)|rounding|(?:numerical )?errors?\b"),
+    (
+        "time",
+        r"fast(?:er|est)?|speed\w*|slow(?:er)?|time|runtime|latenc\w+|throughput|quick\w*|flops|accelerat\w*",
+    ),
+    ("memory", r"memory(?: usage| use| footprint| consumption)?|\bmem\b|vram|\bram\b"),
+)
+"""English phrases, the most specific first: a stretch of the prompt that one of them has taken is not read again."""
+
+FOREIGN: tuple[tuple[Asked, str], ...] = (
+    ("shared_bytes", r"gemeinsam\w* speicher\w*|memoire partagee|memoria compartida"),
+    ("local_bytes", r"lokal\w* speicher\w*|memoire locale|memoria local"),
+    ("registers", r"registre\w*|registro\w*|registern"),
+    (
+        "global_bytes",
+        r"bandbreite\w*|global\w* speicher\w*|bande passante|memoire globale|ancho de banda|memoria global",
+    ),
+    ("occupancy", r"auslastung|belegung|taux d.occupation|occupation|ocupacion"),
+    ("accuracy", r"genau\w*|prazis\w*|exactitud\w*"),
+    (
+        "time",
+        r"schnell\w*|beschleunig\w*|geschwindigkeit|laufzeit|langsam\w*|rapid\w*|acceler\w*|vitesse|lente?|aceler\w*|velocidad",
+    ),
+    ("memory", r"speicher\w*|memoire|memoria"),
+)
+"""The commonest words in German, French and Spanish, accents taken off."""
+
+UNSPACED: tuple[tuple[Asked, str], ...] = (
+    ("shared_bytes", "共享内存|共享記憶體|共有メモリ"),
+    ("local_bytes", "寄存器溢出|溢出|スピル|本地内存"),
+    ("registers", "寄存器|レジスタ"),
+    ("global_bytes", "带宽|帶寬|访存|全局内存|帯域"),
+    ("occupancy", "占用率|占有率"),
+    ("accuracy", "精度|准确|精確"),
+    ("time", "快|速|性能|优化"),
+    ("memory", "内存|显存|記憶體|メモリ"),
+)
+"""The commonest words in Chinese and Japanese, which put no spaces between words."""
+
+WEAK = r"\b(?:optimi[sz]\w*|efficien\w+|improv\w*|perform\w*|better)\b"
+"""Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
+
+_VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
+    *((metric, re.compile(pattern)) for metric, pattern in UNSPACED),
+    *((metric, re.compile(rf"\b(?:{pattern})\b")) for metric, pattern in (*FOREIGN[:-1], *PHRASES, *FOREIGN[-1:])),
+)
+
+GUARD_WORDS = (
+    r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
+)
+"""What follows one of these is not asked for: it must not get worse."""
+
+LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|减少|降低)\b"
+RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|增加|提高)\b"
+
+SPELLED = [
+    "shared",
+    "memory",
+    "register",
+    "registers",
+    "faster",
+    "speed",
+    "bandwidth",
+    "traffic",
+    "occupancy",
+    "accurate",
+    "accuracy",
+    "precision",
+    "performance",
+    "spill",
+    "spills",
+    "spilled",
+    "latency",
+    "throughput",
+    "optimize",
+    "reduce",
+    "increase",
+    "decrease",
+    "global",
+    "local",
+    "without",
+    "usage",
+    "runtime",
+    "coalescing",
+    "transactions",
+]
+"""Words that a mistyped one is taken for."""
+
+UNDERSTOOD: dict[Asked, str] = {
+    "time": "less time per launch",
+    "shared_bytes": "less shared memory per block",
+    "registers": "fewer registers per thread",
+    "local_bytes": "less local memory per thread (spills)",
+    "global_bytes": "fewer bytes moved through global memory",
+    "occupancy": "higher theoretical occupancy",
+    "accuracy": "a smaller error against the reference",
+}
+
+
+def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | None = None) -> Objective:
+    """What a prompt asks for.
+
+    Args:
+        prompt: the user's words.
+        baseline: the kernel's verdict; decides which memory "memory usage" means (shared, else local, else global).
+        name: the metric, where the user gave it by name; then the prompt is only kept.
+
+    Raises:
+        UsageError: the prompt is empty, or `name` is no metric.
+    """
+    if name is not None:
+        return _named(prompt, name)
+    if not prompt.strip():
+        raise UsageError(
+            "The prompt is empty.", hint='Say what you want, for example "reduce memory usage" or "make it faster".'
+        )
+    text = _fold(prompt)
+    wish, *kept = re.split(GUARD_WORDS, text)
+    asked = list(dict.fromkeys(_asked(wish)))
+    limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
+    metric, reading = _settle(asked, wish, baseline)
+    if len(asked) > 1 and metric == "time":
+        others = [_single(other, baseline) for other in asked if other != "time"]
+        if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", wish):
+            limits |= dict.fromkeys(others, 0.0)
+    limits.pop(metric, None)
+    if limits:
+        reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
+    reading += _other_target(prompt, baseline)
+    return Objective(metric, _direction(metric), prompt, reading, limits)
+
+
+def _named(prompt: str, name: str) -> Objective:
+    for metric in METRICS:
+        if metric == name:
+            return Objective(metric, _direction(metric), prompt, f"Objective {metric}, as named: {UNDERSTOOD[metric]}.")
+    raise UsageError(f"There is no objective {name!r}.", hint=f"Choose one of {', '.join(METRICS)}.")
+
+
+def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
+    return "increase" if metric in {"occupancy", "accuracy"} else "decrease"
+
+
+def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[MetricName, str]:
+    """The one metric, and the sentence that says how the prompt was read."""
+    if not asked:
+        return (
+            "time",
+            "Nothing in the prompt names something that can be measured, so it is read as: less time per launch.",
+        )
+    if len(asked) > 1:
+        names = " and ".join("memory" if metric == "memory" else WORDS[metric] for metric in asked)
+        return "time", f"The prompt names {names}; one run has one objective, so it is read as: less time per launch."
+    only = asked[0]
+    if only == "memory":
+        metric, why = _memory(baseline)
+        return metric, f"Memory is read as {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
+    means = "a means rather than an end, so the prompt is read as: less time per launch."
+    raised = re.search(RAISE, wish) is not None and re.search(LOWER, wish) is None
+    lowered = re.search(LOWER, wish) is not None and re.search(RAISE, wish) is None
+    if only in {"shared_bytes", "registers"} and raised:
+        return "time", f"More {WORDS[only].split(' per ')[0]} is {means}"
+    if only == "occupancy" and lowered:
+        return "time", f"Lower occupancy is {means}"
+    if only == "accuracy" and lowered and not re.search(r"error|fehler|rounding", wish):
+        return "time", f"Lower precision is {means}"
+    return only, f"Read as: {UNDERSTOOD[only]}."
+
+
+def _single(asked: Asked, baseline: Verdict | None) -> MetricName:
+    return _memory(baseline)[0] if asked == "memory" else asked
+
+
+def _memory(baseline: Verdict | None) -> tuple[MetricName, str]:
+    """Which memory "memory usage" means: shared, else local, else global."""
+    if baseline is None:
+        return "shared_bytes", "since nothing is known of the kernel yet"
+    shared = metric_value("shared_bytes", baseline)
+    if shared:
+        return "shared_bytes", f"of which this kernel uses {shared:.0f} bytes"
+    local = metric_value("local_bytes", baseline)
+    if local:
+        return "local_bytes", f"of which each thread uses {local:.0f} bytes, and no shared memory"
+    return "global_bytes", "since the kernel uses neither shared nor local memory"
+
+
+def _asked(text: str) -> list[Asked]:
+    """Every metric that a text names, in the order of the tables; each stretch of text is read once."""
+    named: list[Asked] = []
+    for metric, pattern in _VOCABULARY:
+        shorter = pattern.sub(" \0 ", text)
+        if shorter != text:
+            named.append(metric)
+            text = shorter
+    return named or (["time"] if re.search(WEAK, text) else [])
+
+
+def _fold(prompt: str) -> str:
+    """Lower case, accents off, and each mistyped key word put right."""
+    decomposed = unicodedata.normalize("NFKD", prompt.casefold().replace("ß", "ss"))
+    plain = re.sub("[\u0300-\u036f]", "", decomposed)
+    plain = unicodedata.normalize("NFKC", plain)
+    return re.sub(r"[a-z]{5,}", lambda word: _spell(word.group()), re.sub(r"\s+", " ", plain))
+
+
+def _spell(word: str) -> str:
+    if word in SPELLED:
+        return word
+    near = [known for known in SPELLED if _one_slip(word, known)]
+    return near[0] if near else word
+
+
+def _one_slip(word: str, known: str) -> bool:
+    """One letter changed, missing, doubled or too many, or two neighbours swapped (two such slips from 9 letters on)."""
+    allowed = 2 if len(known) >= 9 else 1
+    if word[0] != known[0] or abs(len(word) - len(known)) > allowed:
+        return False
+    return _slips(word, known) <= allowed
+
+
+def _slips(left: str, right: str) -> int:
+    """Damerau's distance with neighbouring swaps counted once (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        last, before_last = row, before
+        row = [i]
+        for j, b in enumerate(right, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                cost = min(cost, before_last[j - 2] + 1)
+            row.append(cost)
+        before = last
+    return row[-1]
+
+
+def _other_target(prompt: str, baseline: Verdict | None) -> str:
+    """A remark where the prompt names another GPU than the one that figures are for."""
+    named = re.search(r"\b([ahbl]\d{2,3}s?|rtx ?\d{4}|t4|v100|gh200|gb200)\b", prompt, re.IGNORECASE)
+    if named is None or baseline is None:
+        return ""
+    squeezed = named.group().replace(" ", "").lower()
+    if squeezed in baseline.target.replace(" ", "").lower():
+        return ""
+    return f' Figures are for {baseline.target}; for another GPU give --target "{named.group().upper()}".'

@@ -1,0 +1,296 @@
+"""Other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other lanes side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log2
+
+from kernelmate.compiler import occupancy
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Contract, Kernel, LaunchShape, Occupancy
+from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels, launch_shape
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
+
+WARP = 32
+MAX_THREADS = 1024
+AXES = ("x", "y", "z")
+
+LINES: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+"""Block sizes tried for a kernel with one-dimensional blocks."""
+
+SHAPES: tuple[tuple[int, int], ...] = (
+    (32, 8), (64, 4), (8, 32), (32, 16), (16, 16), (128, 2), (32, 4), (4, 64), (32, 32), (16, 8), (8, 8), (256, 1), (1, 256), (64, 1),
+)  # fmt: skip
+"""Block shapes tried for a kernel with two-dimensional blocks, wide and tall, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """What in the text holds one side of the block.
+
+    `constants` are changed along with that side; a `locked` side keeps its length.
+    """
+
+    constants: tuple[IntegerConstant, ...]
+    locked: bool
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Each other block with everything that depends on it changed along."""
+    tree = read_tree(request.kernel)
+    sides = _sides(request.contract)
+    if tree is None or sides is None or _names_size(request.contract.instances, sides):
+        return
+    ties = tuple(_tie(tree, request.kernel, sides, axis) for axis in range(len(sides)))
+    contract = _follow_block(request.contract, sides)
+    if contract is None:
+        return
+    for shape in _shapes(request, sides, ties):
+        rewrite = _rewrite(request, contract, sides, shape, ties)
+        if rewrite is not None:
+            yield rewrite
+
+
+RECIPE = Recipe("block-size", ("time", "occupancy", "shared_bytes", "global_bytes"), ("registers",), rewrites)
+
+
+def _sides(contract: Contract) -> tuple[int, ...] | None:
+    """The block's sides where they are plain integers."""
+    if not all(re.fullmatch(r"\s*\d+\s*", side) for side in contract.block):
+        return None
+    return tuple(int(side) for side in contract.block)
+
+
+def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
+    """A template argument of an instance is one of the block's sides: the two are likely one number."""
+    return any(
+        int(number) in sides for instance in instances for number in re.findall(r"(?<![\w.])\d+(?![\w.])", instance)
+    )
+
+
+def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
+    """What holds the length of one side: constants of the unit that the kernel uses, or literals in it."""
+    side = sides[axis]
+    if side == 1:
+        return Tie((), False)
+    literals = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
+    threads = 1
+    for length in sides:
+        threads *= length
+    tied = {side, side - 1, threads, threads - 1} | {half for half in (side // 2, threads // 2) if half > WARP}
+    if literals & tied:
+        return Tie((), True)
+    named = [
+        constant
+        for constant in integer_constants(kernel.unit.text).values()
+        if constant.value == side and re.search(rf"\b{constant.name}\b", kernel.source)
+    ]
+    if len(named) > 1 or any(_used_elsewhere(kernel, constant) for constant in named):
+        return Tie((), True)
+    return Tie(tuple(named), False)
+
+
+def _integer(literal: str) -> int | None:
+    digits = literal.rstrip("uUlL").replace("'", "")
+    try:
+        return int(digits, 0)
+    except ValueError:
+        return None
+
+
+def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
+    """Another kernel of the unit uses the constant too, so that it cannot change for this one alone."""
+    return any(
+        other.start != kernel.start and re.search(rf"\b{constant.name}\b", other.source)
+        for other in find_kernels(kernel.unit)
+    )
+
+
+# ------------------------------------------------------------------------------------------- the contract
+
+
+def _follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
+    """The same contract with grid and shared written as functions of the block; None where that is unsure."""
+    grid = tuple(_follow_grid(text, axis, sides) for axis, text in enumerate(contract.grid))
+    shared = _follow_shared(contract, sides)
+    if shared is None or any(text is None for text in grid):
+        return None
+    followed = replace(contract, grid=tuple(text for text in grid if text is not None), shared=shared)
+    for size in contract.sizes:
+        if launch_shape(contract, size) != launch_shape(followed, size):
+            return None
+    return followed
+
+
+def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
+    """A grid expression in which divisors that equal a side of the block are that side."""
+    text = re.sub(
+        r"\(\s*([\w\s*+]+?)\s*\+\s*(\d+)\s*\)\s*//\s*(\d+)",
+        lambda m: f"cdiv({m[1]}, {m[3]})" if int(m[2]) == int(m[3]) - 1 else m[0],
+        text,
+    )
+    followed = re.sub(
+        r"(?P<head>,|//)\s*(?P<divisor>\d+)(?=\s*(?:\)|$))",
+        lambda m: f"{m['head']} {_side_name(int(m['divisor']), axis, sides) or m['divisor']}",
+        text,
+    )
+    left = {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", followed)}
+    return None if any(side in left for side in sides if side > 1) else followed
+
+
+def _side_name(length: int, axis: int, sides: Sequence[int]) -> str | None:
+    if len(sides) == 1:
+        return "block" if length == sides[0] else None
+    order = [axis, *(other for other in range(len(sides)) if other != axis)]
+    matching = [other for other in order if other < len(sides) and sides[other] == length]
+    return f"block_{AXES[matching[0]]}" if matching and length > 1 else None
+
+
+def _follow_shared(contract: Contract, sides: Sequence[int]) -> str | None:
+    """Dynamic shared bytes as a multiple of the block where they are one."""
+    if "block" in contract.shared or not re.fullmatch(r"[\d\s*+()]+", contract.shared):
+        return contract.shared
+    threads = 1
+    for side in sides:
+        threads *= side
+    total = int(evaluate(contract.shared, {}))
+    if total == 0 or total % threads:
+        return contract.shared
+    return f"block * {total // threads}"
+
+
+# ------------------------------------------------------------------------------------------- the candidates
+
+
+def _shapes(request: SuggestRequest, sides: tuple[int, ...], ties: Sequence[Tie]) -> Iterator[tuple[int, ...]]:
+    """Blocks to try, the likeliest first."""
+    limit = _thread_limit(request, ties)
+    if len(sides) == 1:
+        wanted: list[tuple[int, ...]] = [(length,) for length in LINES] if not ties[0].locked else []
+    else:
+        wanted = [shape for shape in _flat_shapes(sides, ties) if _fits_ties(shape, sides, ties)]
+    threads = _product(sides)
+    fitting = [
+        (*shape, *sides[len(shape) :])
+        for shape in wanted
+        if shape != sides[: len(shape)] and _product(shape) * _product(sides[len(shape) :]) <= limit
+    ]
+    if request.objective.metric == "shared_bytes":
+        fitting = [shape for shape in fitting if _product(shape) < threads]
+    if len(sides) == 1:
+        fitting.sort(key=lambda shape: abs(log2(shape[0] / threads)))
+    elif request.objective.metric == "shared_bytes":
+        fitting.sort(key=lambda shape: -_product(shape))
+    yield from fitting
+
+
+def _flat_shapes(sides: tuple[int, ...], ties: Sequence[Tie]) -> Sequence[tuple[int, int]]:
+    """Two-dimensional shapes; where one side is locked, those with other lengths of the other side."""
+    if ties[0].locked and ties[1].locked:
+        return []
+    if ties[0].locked:
+        return [(sides[0], other) for other in (4, 8, 16, 2, 1, 32)]
+    if ties[1].locked:
+        return [(other, sides[1]) for other in (32, 64, 16, 128, 8, 256)]
+    if ties[0].constants and ties[1].constants and ties[0].constants != ties[1].constants:
+        return [(sides[0], other) for other in (4, 8, 16, 2, 32)] + [(other, sides[1]) for other in (16, 32, 64)]
+    if ties[1].constants and not ties[0].constants:
+        return [(other, sides[1]) for other in (32, 64, 16, 128)]
+    if ties[0].constants and not ties[1].constants:
+        return [(sides[0], other) for other in (4, 8, 16, 2, 32)]
+    return SHAPES
+
+
+def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[Tie]) -> bool:
+    """One constant that holds two sides keeps them equal; a block is at least half a warp."""
+    if ties[0].constants and ties[0].constants == ties[1].constants and shape[0] != shape[1]:
+        return False
+    return _product(shape) * _product(sides[2:]) >= WARP
+
+
+def _thread_limit(request: SuggestRequest, ties: Sequence[Tie]) -> int:
+    """The most threads of a block: what registers and launch bounds allow, unless the bounds change along."""
+    bounds = re.search(r"__launch_bounds__\s*\(([^)]*)\)", request.kernel.source)
+    names = {constant.name for tie in ties for constant in tie.constants}
+    if bounds and names & set(re.findall(r"\w+", bounds[1])):
+        return MAX_THREADS
+    limit = MAX_THREADS
+    if request.verdict.resources is not None:
+        limit = min(limit, request.verdict.resources.max_threads)
+    if request.kernel.signature.launch_bounds:
+        limit = min(limit, request.kernel.signature.launch_bounds[0])
+    return limit
+
+
+def _rewrite(
+    request: SuggestRequest, contract: Contract, sides: tuple[int, ...], shape: tuple[int, ...], ties: Sequence[Tie]
+) -> Rewrite | None:
+    changed = replace(contract, block=tuple(str(side) for side in shape))
+    edits = {
+        (*constant.span, str(shape[axis]))
+        for axis, tie in enumerate(ties)
+        if shape[axis] != sides[axis]
+        for constant in tie.constants
+    }
+    try:
+        before = launch_shape(request.contract, request.contract.sizes[0])
+        after = launch_shape(changed, changed.sizes[0])
+        kernel = apply_edits(request.kernel, sorted(edits)) if edits else request.kernel
+        kernel = change_launch(
+            kernel, grid=changed.grid, block=changed.block, shared=changed.shared, contract=request.contract
+        )
+    except KernelmateError:
+        return None
+    fewer = after.shared_bytes < before.shared_bytes or any(_sizes_shared(request.kernel, edit) for edit in edits)
+    if request.objective.metric == "shared_bytes" and not fewer:
+        return None
+    return Rewrite(kernel, changed, _why(request, before, after))
+
+
+def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
+    """The constant that an edit changes is in the size of a shared array of the kernel."""
+    tree = read_tree(kernel)
+    name = next(c.name for c in integer_constants(kernel.unit.text).values() if c.span == edit[:2])
+    arrays = [] if tree is None else tree.shared_arrays()
+    return any(name in re.findall(r"\w+", dim) for array in arrays for dim in array.dims)
+
+
+def _why(request: SuggestRequest, before: LaunchShape, after: LaunchShape) -> str:
+    """What changes, with the occupancy that the baseline's registers allow on the target."""
+    text = f"{_words(after)} threads per block instead of {_words(before)}"
+    if after.blocks != before.blocks:
+        text += f", {after.blocks} blocks instead of {before.blocks}"
+    if after.shared_bytes != before.shared_bytes:
+        text += f", {after.shared_bytes} bytes of dynamic shared memory instead of {before.shared_bytes}"
+    now = _occupancy(request, after)
+    was = request.verdict.occupancy
+    if now is not None and was is not None:
+        text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}"
+        if now.waves is not None and was.waves is not None:
+            text += f" in {now.waves:.2g} waves instead of {was.waves:.2g}"
+    return text + "."
+
+
+def _occupancy(request: SuggestRequest, shape: LaunchShape) -> Occupancy | None:
+    resources = request.verdict.resources
+    if resources is None:
+        return None
+    return occupancy(request.target, replace(resources, dynamic_shared_bytes=shape.shared_bytes), shape)
+
+
+def _words(shape: LaunchShape) -> str:
+    sides = list(shape.block)
+    while len(sides) > 1 and sides[-1] == 1:
+        sides.pop()
+    return " x ".join(str(side) for side in sides)
+
+
+def _product(sides: Sequence[int]) -> int:
+    total = 1
+    for side in sides:
+        total *= side
+    return total

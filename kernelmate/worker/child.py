@@ -1,0 +1,219 @@
+"""The worker's own process: `python -m kernelmate.worker.child`, judging tasks until its input ends.
+
+What must happen first happens first: the protocol's streams are moved out of the way of anything that prints, the
+process is tied to its parent's life, and secrets leave the environment. Only then is anything heavy loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import functools
+import io
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO
+
+from kernelmate.errors import BackendUnavailable, KernelmateError
+from kernelmate.worker import protocol
+
+if TYPE_CHECKING:
+    from kernelmate.backends.base import Backend, RunResult
+    from kernelmate.records import Judgement, JudgeTask, LaunchShape, Timing, Version
+
+PROGRESS_INTERVAL_S = 0.05
+"""Least time between two progress messages of one stage; a new stage is always told at once."""
+
+LIBRARY_THREADS = "2"
+"""Threads that NumPy's linear algebra may use here."""
+
+_PR_SET_PDEATHSIG = 1
+"""Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
+
+
+def main() -> None:
+    """Serve one session over the standard streams until it ends, or until a task has made this process unfit."""
+    requests, answers = _take_streams()
+    _die_with_parent()
+    _prepare_environment()
+    send = functools.partial(protocol.write, answers)
+    hello = protocol.read_to_child(requests)
+    if not isinstance(hello, protocol.Hello):
+        return
+    tasks: queue.SimpleQueue[protocol.Judge] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, tasks), daemon=True).start()
+    if hello.version == protocol.VERSION:
+        _load()
+        _limit(hello.memory_limit)
+    send(protocol.Ready(protocol.VERSION))
+    while _serve(tasks.get(), send):
+        pass
+    sys.stdout.flush()
+    # An ordinary exit would wait for locks that the receiving thread holds while it reads.
+    _end_group()
+
+
+def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
+    """The protocol's two streams, kept from everything else in this process.
+
+    Descriptor 0 reads nothing from now on, and 1 is a second way to 2, which the session drains and counts: `print`,
+    `printf` and a careless `os.write(1, ...)` cannot reach the protocol. The new descriptors are not inherited.
+    """
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = io.FileIO(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        # What was printed just before a crash is worth the most.
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    # The thread that crashed is what matters; the others only wait.
+    faulthandler.enable(all_threads=False)
+    return requests, answers
+
+
+def _die_with_parent() -> None:
+    """Ask the system to end this process with its parent, however that ends.
+
+    Only Linux has this; elsewhere, and behind a remote launcher, the end of the input does the same as long as Python
+    code gets to run.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _prepare_environment() -> None:
+    """Take secrets out, and keep linear algebra libraries from taking every core of the user's machine."""
+    for name in [name for name in os.environ if protocol.looks_secret(name)]:
+        del os.environ[name]
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[name] = LIBRARY_THREADS
+
+
+def _load() -> None:
+    """Import what judging needs, so that the first task does not wait for it and the memory limit does not count it."""
+    import kernelmate.backends.emulator
+    import kernelmate.checks.judge
+    import kernelmate.measure.predict  # noqa: F401
+
+
+def _limit(memory: int | None) -> None:
+    """Cap the address space at `memory` bytes beyond what is taken now, and leave no core files.
+
+    A limit that the system does not know, or that is already tighter, is left as it is.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = _address_space() + memory
+        if hard == resource.RLIM_INFINITY or wanted < hard:
+            resource.setrlimit(resource.RLIMIT_AS, (wanted, wanted))
+
+
+def _address_space() -> int:
+    """Bytes of address space this process has now; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge]) -> None:
+    """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
+    try:
+        while isinstance(message := protocol.read_to_child(requests), protocol.Judge):
+            tasks.put(message)
+    finally:
+        _end_group()
+
+
+def _end_group() -> None:
+    """End this process, and those it started where it leads a process group of its own."""
+    if sys.platform != "win32" and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+class _Reporter:
+    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure."""
+
+    def __init__(self, number: int, send: Callable[[protocol.FromChild], None]) -> None:
+        self._number = number
+        self._send = send
+        self._sent = float("-inf")
+        self.stage = "start"
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage == self.stage and now - self._sent < PROGRESS_INTERVAL_S:
+            return
+        self.stage, self._sent = stage, now
+        self._send(protocol.Progress(self._number, stage, done, total))
+
+
+def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) -> bool:
+    """Answer one task; False when this process is not to be trusted with another one."""
+    report = _Reporter(request.number, send)
+    number = request.number
+    try:
+        send(protocol.Result(number, _judge(request.task, report)))
+    except KernelmateError as error:
+        send(protocol.refusal(number, error))
+    except MemoryError as error:
+        send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
+        return False
+    except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
+        traceback.print_exc()
+        send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
+        return False
+    return True
+
+
+def _judge(task: JudgeTask, report: Callable[[str, int, int], None]) -> Judgement:
+    from kernelmate.checks.judge import judge
+    from kernelmate.measure.predict import predict
+
+    def timer(version: Version, shape: LaunchShape, result: RunResult) -> Timing | None:
+        return predict(task.target, version.compiled, shape, result)
+
+    return judge(task, _backend(task), report, timer)
+
+
+def _backend(task: JudgeTask) -> Backend:
+    """The backend that the task names.
+
+    Raises:
+        BackendUnavailable: this version has none of that name.
+    """
+    if task.backend == "emulator":
+        from kernelmate.backends.emulator import EmulatorBackend
+
+        return EmulatorBackend()
+    raise BackendUnavailable(
+        f"The worker has no backend {task.backend!r}.", hint="Use --backend emulator, which needs no GPU."
+    )
+
+
+if __name__ == "__main__":
+    main()

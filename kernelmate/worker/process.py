@@ -1,0 +1,203 @@
+"""One child process of the worker: its streams are read and written by threads, so that nothing it does can block us."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmate.worker import protocol
+
+_TAIL_BYTES = 16 * 1024
+_TAIL_LINES = 6
+_WAITING_EVENTS = 256
+"""Messages that may lie unread; a child that sends more waits, as it would before a full pipe."""
+_FATAL = "Fatal Python error"
+"""How `faulthandler` begins; the lines after it are worth more than the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The child will send no more; `garbage` says what it sent instead of a message, if that is why."""
+
+    garbage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flooded:
+    """The child printed more than the limit since the last task began."""
+
+
+class Process:
+    """A started child, in a session and process group of its own.
+
+    Args:
+        command: what starts it. environment: its variables.
+        output_limit: bytes that it may print in one task.
+
+    Raises:
+        OSError: there is no such command, or no process to be had.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output_limit: int) -> None:
+        self._owner = os.getpid()
+        self._output_limit = output_limit
+        self._printed = 0
+        self._flooded = False
+        self._dead = False
+        self._tail: collections.deque[bytes] = collections.deque()
+        self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
+        self._popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=dict(environment),
+            **_own_group(),
+        )
+        self._threads = [self._thread(self._read_messages), self._thread(self._drain_output)]
+
+    @property
+    def pid(self) -> int:
+        """The child's process id; also its process group's."""
+        return self._popen.pid
+
+    def begin_task(self) -> None:
+        """Count what is printed from zero again."""
+        self._printed = 0
+        self._flooded = False
+        self._tail.clear()
+
+    def send(self, message: protocol.ToChild) -> None:
+        """Send without waiting for the child to read.
+
+        Raises:
+            FrameError: the message cannot be sent.
+        """
+        # Made here, so that what cannot be sent is this caller's error and not a thread's.
+        data = protocol.frame(message)
+        self._threads.append(self._thread(lambda: self._write(data)))
+
+    def receive(self, timeout_s: float) -> protocol.FromChild | Ended | Flooded | None:
+        """What came next; None when nothing did within `timeout_s` seconds."""
+        if timeout_s <= 0:
+            return None
+        try:
+            return self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def stirred(self) -> bool:
+        """The child is gone, or said something, while nothing was asked of it."""
+        return self._dead or not self._events.empty()
+
+    def kill(self, grace_s: float = 0.0) -> str:
+        """Kill the child and its group, wait for it, close its streams; how it ended, as half a sentence.
+
+        Args:
+            grace_s: seconds to wait first for it to end by itself.
+        """
+        if os.getpid() != self._owner:
+            # A fork of the session's process has our handle, but not our child.
+            return "belongs to another process"
+        by_itself = False
+        if grace_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout=grace_s)
+                by_itself = True
+        self._dead = True
+        with contextlib.suppress(OSError):
+            if sys.platform == "win32":
+                self._popen.kill()
+            else:
+                os.killpg(self._popen.pid, signal.SIGKILL)
+        status = self._popen.wait()
+        self._release()
+        return _ending(status) if by_itself else "was killed"
+
+    def output(self) -> str:
+        """The last lines that the child printed, or what it printed when it crashed; printable text only."""
+        text = b"".join(tuple(self._tail)).decode("utf-8", "replace")
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), None)
+        chosen = lines[-_TAIL_LINES:] if fatal is None else lines[fatal : fatal + _TAIL_LINES]
+        return "\n".join("".join(c if c.isprintable() else "?" for c in line)[:400] for line in chosen)
+
+    def _thread(self, work: Any) -> threading.Thread:
+        thread = threading.Thread(target=work, daemon=True, name=f"kernelmate-worker-{self._popen.pid}")
+        thread.start()
+        return thread
+
+    def _read_messages(self) -> None:
+        assert isinstance(self._popen.stdout, io.RawIOBase)
+        stream = io.BufferedReader(self._popen.stdout)
+        end = Ended()
+        try:
+            while (message := protocol.read_from_child(stream)) is not None and not self._dead:
+                self._events.put(message)
+        except protocol.FrameError as error:
+            end = Ended(garbage=str(error))
+        except (OSError, ValueError):
+            pass
+        self._events.put(end)
+
+    def _drain_output(self) -> None:
+        """Read all that is printed, so that printing never blocks the child; keep the end, count the rest."""
+        assert self._popen.stderr is not None
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := self._popen.stderr.read(65536):
+                self._printed += len(chunk)
+                self._tail.append(chunk[-_TAIL_BYTES:])
+                while sum(map(len, tuple(self._tail)[1:])) > _TAIL_BYTES:
+                    self._tail.popleft()
+                if self._printed > self._output_limit and not self._flooded:
+                    self._flooded = True
+                    self._events.put(Flooded())
+
+    def _write(self, data: bytes) -> None:
+        assert self._popen.stdin is not None
+        rest = memoryview(data)
+        # A child that is gone is noticed by the end of its stream.
+        with contextlib.suppress(OSError, ValueError):
+            while rest:
+                rest = rest[self._popen.stdin.write(rest) :]
+
+    def _release(self) -> None:
+        """Let the threads run out, then close the streams. One that an escaped process keeps open is left alone."""
+        until = time.monotonic() + 1.0
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                self._events.get(timeout=0.02)
+        if not any(thread.is_alive() for thread in self._threads):
+            for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+def _own_group() -> dict[str, Any]:
+    """Arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"

@@ -1,0 +1,230 @@
+"""The wire format between a session and its worker: the only module that both sides import.
+
+Why there is a worker: a candidate kernel may loop for ever, crash, poison its GPU context or eat all memory, and a
+reference is a Python function that somebody wrote this morning. None of that may take a notebook's arrays or an editor
+with it, so both run in a child process that the session can kill at any moment and replace at once. Nothing is shared
+in memory and all talk goes over the child's standard streams, so the child may as well sit behind `ssh host`.
+
+What is covered:
+
+- A hang, a crash, running out of memory and endless output end the child, never the session, and become findings.
+- The child is given back to the system when the session closes, is interrupted, or is killed outright.
+- Memory is capped by the system (address space, where there are `setrlimit` limits), core dumps are off.
+- Whatever prints (Python, C libraries, kernels) is kept off the protocol and counted.
+- Environment variables that look like secrets are taken out before any of the user's code is loaded.
+
+What is not covered:
+
+- It is no sandbox against malice. A reference function is Python with the user's own rights: it can read and write the
+  user's files, open sockets, and start processes that leave the process group.
+- Code in the child that looks for the protocol's descriptor can write to it. What does not decode ends the child; a
+  forged message that does decode is believed.
+- A process that a reference started is killed with the worker, except when the session itself was killed outright.
+- Kernels share the GPU with whatever else runs on it, and a kernel can slow the whole machine down.
+
+A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
+(`Hello`), the child answers `Ready` once it can judge, then each `Judge` gets any number of `Progress` and one of
+`Result`, `Refused`, `OutOfMemory` or `Broken`. The end of the child's input ends the child.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from io import RawIOBase
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+
+import msgspec
+
+from kernelmate import errors
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Judgement, JudgeTask
+from kernelmate.version import VERSION as PACKAGE_VERSION
+
+PROTOCOL = 1
+"""Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
+
+VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
+"""What both sides must agree on: the protocol and the package whose records travel in it."""
+
+MAX_FRAME = 64 * 1024 * 1024
+"""Bytes in the largest frame that is written or read. Judgements take kilobytes, tasks a few megabytes of code."""
+
+_Message = TypeVar("_Message")
+_HEADER = 4
+_SECRET = re.compile(
+    r"(^|_)(api_?key|key|tokens?|secrets?|(pg|my)?password|passwd|passphrase|credentials?)(_|$)", re.IGNORECASE
+)
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """First message to the child. `memory_limit` is in bytes beyond what the idle child takes; None for no limit."""
+
+    version: str
+    memory_limit: int | None
+
+
+class Judge(msgspec.Struct, frozen=True, tag=True):
+    """One task; `number` comes back with everything that is said about it."""
+
+    number: int
+    task: JudgeTask
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """First message of the child: it has loaded what it needs and waits for tasks."""
+
+    version: str
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Where the task stands. The stage is `reference` while the user's Python runs."""
+
+    number: int
+    stage: str
+    done: int
+    total: int
+
+
+class Result(msgspec.Struct, frozen=True, tag=True):
+    """The task's answer."""
+
+    number: int
+    judgement: Judgement
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The task ended in a `KernelmateError`: something the user has to change."""
+
+    number: int
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    hint: str | None
+
+
+class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
+    """The task asked for more than the memory limit. The child ends after saying so."""
+
+    number: int
+    detail: str
+
+
+class Broken(msgspec.Struct, frozen=True, tag=True):
+    """Something in the child failed that should not have; `detail` ends in the exception. The child ends after it."""
+
+    number: int
+    detail: str
+
+
+ToChild: TypeAlias = Hello | Judge
+"""What a session sends."""
+
+FromChild: TypeAlias = Ready | Progress | Result | Refused | OutOfMemory | Broken
+"""What a child sends."""
+
+
+class FrameError(Exception):
+    """Bytes that are no frame of this protocol, or a message over `MAX_FRAME`."""
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars as Python numbers: they come out of arithmetic on arrays and say the same."""
+    item = getattr(value, "item", None)
+    if callable(item):
+        return item()
+    raise TypeError(f"{type(value).__name__} does not travel in a message")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
+_from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
+
+
+def frame(message: ToChild | FromChild) -> bytes:
+    """One message as bytes, length included.
+
+    Raises:
+        FrameError: the message is over `MAX_FRAME` or holds what cannot travel.
+    """
+    try:
+        body = _encoder.encode(message)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise FrameError(f"A message cannot be written: {error}") from error
+    if len(body) > MAX_FRAME:
+        raise FrameError(f"A message of {len(body)} bytes is over the {MAX_FRAME} that a frame may hold.")
+    return len(body).to_bytes(_HEADER, "big") + body
+
+
+def write(stream: RawIOBase, message: ToChild | FromChild) -> None:
+    """Write one message to an unbuffered stream, whole.
+
+    Raises:
+        FrameError: as `frame` does, before anything is written.
+        OSError: the other side is gone.
+    """
+    rest = memoryview(frame(message))
+    while rest:
+        rest = rest[stream.write(rest) or 0 :]
+
+
+def read_to_child(stream: BinaryIO) -> ToChild | None:
+    """The next message of the session; None at the end of the stream.
+
+    Raises:
+        FrameError: the bytes are no message to a child.
+    """
+    return _read(stream, _to_child.decode)
+
+
+def read_from_child(stream: BinaryIO) -> FromChild | None:
+    """The next message of the child; None at the end of the stream.
+
+    Raises:
+        FrameError: the bytes are no message from a child.
+    """
+    return _read(stream, _from_child.decode)
+
+
+def _read(stream: BinaryIO, decode: Callable[[bytes], _Message]) -> _Message | None:
+    header = stream.read(_HEADER)
+    if not header:
+        return None
+    if len(header) < _HEADER:
+        raise FrameError("The stream ended inside a frame.")
+    length = int.from_bytes(header, "big")
+    if length > MAX_FRAME:
+        raise FrameError(f"A frame claims {length} bytes; at most {MAX_FRAME} are read.")
+    body = stream.read(length)
+    if len(body) < length:
+        raise FrameError("The stream ended inside a frame.")
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"A frame holds no message of this protocol: {error}") from error
+
+
+def refusal(number: int, error: KernelmateError) -> Refused:
+    """An error as a message."""
+    return Refused(number, error.code, error.message, error.file, error.line, error.column, error.hint)
+
+
+def error_of(refused: Refused) -> KernelmateError:
+    """The same error on the other side, of the class of `kernelmate.errors` that has its code."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KernelmateError)]
+    by_code = {kind.code: kind for kind in kinds}
+    return by_code.get(refused.code, KernelmateError)(
+        refused.message, file=refused.file, line=refused.line, column=refused.column, hint=refused.hint
+    )
+
+
+def looks_secret(name: str) -> bool:
+    """An environment variable of this name holds a key, a token or a password, as far as its name tells."""
+    return _SECRET.search(name) is not None
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without those variables whose names say that they hold secrets."""
+    return {name: value for name, value in environment.items() if not looks_secret(name)}

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmate.measure.statistics import MODEL_CORRELATION, faster, show, slower, speedup, undecided
+from kernelmate.records import Timing
+
+times = st.floats(min_value=0.1, max_value=1e6)
+widths = st.floats(min_value=1.0, max_value=4.0)
+
+
+def make(median: float, width: float, kind: str) -> Timing:
+    return Timing(kind, median, (median / width, median * width), None, None, None, None, None)  # type: ignore[arg-type]
+
+
+@given(times, times, widths, widths, st.sampled_from(["measured", "predicted"]))
+def test_the_interval_holds_the_ratio(before: float, after: float, one: float, other: float, kind: str) -> None:
+    ratio = speedup(make(before, one, kind), make(after, other, kind))
+    assert ratio.median == pytest.approx(before / after)
+    assert ratio.ci95[0] <= ratio.median <= ratio.ci95[1]
+    assert faster(ratio) + undecided(ratio) + slower(ratio) == 1
+
+
+@given(times, widths, st.sampled_from(["measured", "predicted"]))
+def test_a_version_is_never_faster_than_itself(median: float, width: float, kind: str) -> None:
+    assert undecided(speedup(make(median, width, kind), make(median, width, kind)))
+
+
+@given(times, times, widths, widths)
+def test_swapping_the_versions_inverts_the_interval(a: float, b: float, one: float, other: float) -> None:
+    there = speedup(make(a, one, "measured"), make(b, other, "measured"))
+    back = speedup(make(b, other, "measured"), make(a, one, "measured"))
+    assert there.ci95[0] == pytest.approx(1 / back.ci95[1])
+
+
+def test_measured_errors_add_in_quadrature() -> None:
+    ratio = speedup(make(20, math.exp(0.3), "measured"), make(10, math.exp(0.4), "measured"))
+    assert ratio.ci95 == pytest.approx((2 * math.exp(-0.5), 2 * math.exp(0.5)))
+
+
+def test_most_of_the_models_error_cancels_between_two_predictions() -> None:
+    before, after = make(20, 2, "predicted"), make(10, 2, "predicted")
+    low, high = speedup(before, after).ci95
+    assert math.log(high / low) / 2 == pytest.approx(math.log(2) * math.sqrt(2 * (1 - MODEL_CORRELATION)))
+    assert low > 1
+
+
+def test_measured_and_predicted_times_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="predicted"):
+        speedup(make(1, 1, "measured"), make(1, 1, "predicted"))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_a_time_is_a_positive_number(bad: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        speedup(make(1, 1, "measured"), make(bad, 1, "measured"))
+
+
+def test_slower_takes_a_limit() -> None:
+    ratio = speedup(make(10, 1.001, "measured"), make(10.5, 1.001, "measured"))
+    assert slower(ratio, 0.02)
+    assert not slower(ratio, 0.10)
+
+
+def test_a_ratio_is_shown_with_its_interval() -> None:
+    assert show(speedup(make(14.2, 1.01, "measured"), make(10, 1.0, "measured"))) == "1.42x [1.41, 1.43]"

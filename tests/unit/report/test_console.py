@@ -1,0 +1,191 @@
+"""What the terminal shows, at any width, in any encoding, and without colour."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from kernelmate.records import Finding, Kernel, LaunchShape, Optimization, Verdict
+from kernelmate.report.console import Verbatim, make_console, show
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.tables import Checked, check_line, check_view, verdict_line, verdict_view
+from kernelmate.report.versions import best_line, change_words, comparison_view, optimization_view
+
+
+def printed(*parts: Any, width: int = 80, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    show(make_console(stream, width=width), *parts)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.fixture
+def sources(make: SimpleNamespace) -> SourceLines:
+    return SourceLines({"softmax.cu": make.source})
+
+
+def views(
+    verdict: Verdict, wrong: Verdict, broken: Verdict, optimization: Optimization, kernel: Kernel, sources: SourceLines
+) -> list[list[Any]]:
+    return [
+        [check_view([Checked(verdict, ("one register fewer",)), Checked(broken)], sources)],
+        [verdict_view(verdict, sources)],
+        [verdict_view(wrong, sources)],
+        [verdict_view(broken, sources)],
+        [comparison_view([verdict], [wrong], sources)],
+        optimization_view(optimization, kernel, sources),
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_nothing_but_diffs_is_wider_than_the_terminal(
+    width: int,
+    verdict: Verdict,
+    wrong: Verdict,
+    broken: Verdict,
+    optimization: Optimization,
+    kernel: Kernel,
+    sources: SourceLines,
+) -> None:
+    for parts in views(verdict, wrong, broken, optimization, kernel, sources):
+        for line in printed(*parts, width=width).split("\n"):
+            assert cell_len(line) <= width or line[:1] in "+- "
+
+
+def test_an_ascii_terminal_gets_ascii(
+    verdict: Verdict, wrong: Verdict, broken: Verdict, optimization: Optimization, kernel: Kernel, sources: SourceLines
+) -> None:
+    for parts in views(verdict, wrong, broken, optimization, kernel, sources):
+        assert printed(*parts, encoding="ascii").isascii()
+
+
+def test_a_stream_that_is_no_terminal_gets_no_escapes(wrong: Verdict, sources: SourceLines) -> None:
+    assert "\x1b" not in printed(verdict_view(wrong, sources))
+
+
+def test_check_shows_resources_occupancy_and_what_would_lift_it(verdict: Verdict, sources: SourceLines) -> None:
+    checked = Checked(verdict, ("38 registers: 88%",), LaunchShape((4096, 1, 1), (256, 1, 1)), True)
+    text = printed(check_view([checked], sources))
+    for part in (
+        "16,384 B",
+        "75%",
+        "registers",
+        "15.5",
+        "the last 50% full",
+        "to lift it: 38 registers: 88%",
+        "a guess",
+    ):
+        assert part in text
+
+
+def test_a_compile_error_stands_with_its_line_and_a_caret(
+    broken: Verdict, sources: SourceLines, make: SimpleNamespace
+) -> None:
+    lines = printed(check_view([Checked(broken)], sources)).split("\n")
+    at = next(index for index, line in enumerate(lines) if line.startswith("softmax.cu:7:41: error"))
+    expected = next(line for line in make.source.split("\n") if "i < cols" in line)[40:44]
+    assert lines[at + 1][lines[at + 2].index("^") :].startswith(expected)
+
+
+def test_the_same_message_of_several_kernels_is_shown_once(broken: Verdict, sources: SourceLines) -> None:
+    text = printed(check_view([Checked(broken), Checked(replace(broken, kernel="other"))], sources))
+    assert text.count("softmax.cu:7:41") == 1
+    assert "softmax, other" in text
+
+
+def test_bench_names_each_size_with_its_error(wrong: Verdict, sources: SourceLines) -> None:
+    text = printed(verdict_view(wrong, sources), width=120)
+    assert "WRONG at 1 of 4 sizes" in text
+    row = next(line for line in text.split("\n") if "rows=37 cols=853 " in line)
+    assert row.split() == ["rows=37", "cols=853", "contract", "WRONG", "not", "finite", "~3.1", "us"]
+    assert "y[0, 852]: want 0.0011, got nan" in text
+
+
+def test_findings_carry_code_severity_line_and_threads(wrong: Verdict, sources: SourceLines) -> None:
+    text = " ".join(printed(verdict_view(wrong, sources)).split())
+    assert "softmax.cu:7:55: error shared-race: tile is written" in text
+    assert "no barrier between them" in text
+    assert "__shared__" not in text
+
+
+def test_predicted_times_are_marked_everywhere_and_never_called_faster(
+    optimization: Optimization, kernel: Kernel, verdict: Verdict, sources: SourceLines
+) -> None:
+    for parts in (optimization_view(optimization, kernel, sources), [verdict_view(verdict, sources)]):
+        text = printed(*parts, width=200)
+        assert "faster" not in text.replace('"make it faster"', "")
+        for line in text.split("\n"):
+            if "12.1 us" in line:
+                assert "~12.1 us" in line
+    assert "predicted time" in printed(verdict_view(verdict, sources))
+
+
+def test_measured_times_are_not_marked(measured: Verdict, sources: SourceLines) -> None:
+    text = printed(verdict_view(measured, sources))
+    assert "~" not in text
+    assert "predicted" not in text
+    assert "1.42x [1.40, 1.44] faster" in text
+
+
+def test_optimize_shows_the_reading_the_ranks_the_reasons_and_the_diff(
+    optimization: Optimization, kernel: Kernel, sources: SourceLines
+) -> None:
+    text = printed(*optimization_view(optimization, kernel, sources))
+    assert "Memory is read as shared memory per block." in text
+    assert "accepted (best)" in text
+    assert "3: wrong-at-size" in text
+    assert "-    __shared__ float tile[4096];\n+    __shared__ float tile[2048];\n" in text
+    assert "no model is set up" in text
+
+
+def test_without_a_best_candidate_it_says_so(optimization: Optimization, kernel: Kernel, sources: SourceLines) -> None:
+    text = printed(*optimization_view(replace(optimization, best=None), kernel, sources))
+    assert "No candidate is worth taking (4 tried)." in text
+    none = replace(optimization, best=None, candidates=())
+    assert "No candidate applies" in printed(*optimization_view(none, kernel, sources))
+
+
+def test_hostile_text_stays_text(make: SimpleNamespace) -> None:
+    hostile = Finding("trap", "error", "[bold]x[/] \x1b]0;title\x07 [/link]", "evil\x1b[2J.cu", 1, 1)
+    verdict = make.verdict(kernel="k[red]", findings=(hostile,), reasons=("[blink]r\x1b[0m",))
+    text = printed(verdict_view(verdict, SourceLines({"evil\x1b[2J.cu": "\x1b[31m code"})))
+    assert "\x1b" not in text
+    assert "k[red]" in text
+    assert "[bold]x[/]" in text
+
+
+def test_many_findings_are_cut_and_counted(make: SimpleNamespace) -> None:
+    findings = tuple(Finding("trap", "error", f"finding number {index}") for index in range(50))
+    text = printed(verdict_view(make.verdict(findings=findings), SourceLines()))
+    assert "finding number 19" in text
+    assert "finding number 20" not in text
+    assert "and 30 more findings" in text
+
+
+def test_verbatim_text_is_not_wrapped() -> None:
+    line = "// " + "x" * 200
+    assert printed(Verbatim(line + "\n")) == line + "\n"
+
+
+def test_tabs_of_a_diff_survive(optimization: Optimization, kernel: Kernel, sources: SourceLines) -> None:
+    assert "\n \tfor (int i" in printed(*optimization_view(optimization, kernel, sources))
+
+
+def test_the_one_line_forms(verdict: Verdict, broken: Verdict, optimization: Optimization) -> None:
+    assert printed(verdict_line(verdict)) == "softmax  clean, right at all 4 sizes\n"
+    assert printed(check_line(broken)) == "softmax  does not compile\n"
+    assert "recipe:shrink-shared-tile" in printed(best_line(optimization), width=200)
+    assert "no candidate worth taking of 4" in printed(best_line(replace(optimization, best=None)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"), [(2.0, 1.0, "-50%"), (1, 1, "same"), (0, 5, "from 0"), (None, 1, ""), (4, 5, "+25%")]
+)
+def test_changes_are_told_in_per_cent(old: float | None, new: float | None, text: str) -> None:
+    assert change_words(old, new) == text

@@ -1,0 +1,66 @@
+"""Source lines and carets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmate.report.excerpt import SourceLines
+
+
+def caret_below(text: str, column: int, width: int = 76) -> str:
+    """The character above the caret."""
+    line, caret = SourceLines({"a.cu": text}).excerpt("a.cu", 1, column, width)
+    return line[caret.index("^")]
+
+
+def test_the_caret_stands_below_its_column() -> None:
+    assert SourceLines({"a.cu": "int x;\nfloat why = 0;"}).excerpt("a.cu", 2, 7) == (
+        "    2 | float why = 0;",
+        "      |       ^",
+    )
+
+
+@pytest.mark.parametrize("before", ["", "\t", "\t\tif (x) ", "    "])
+def test_tabs_do_not_move_the_caret(before: str) -> None:
+    assert caret_below(before + "@rest", len(before) + 1) == "@"
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_the_caret_stays_in_view_and_on_its_character(before: int, after: int) -> None:
+    text = "x" * before + "@" + "y" * after
+    assert caret_below(text, before + 1) == "@"
+    assert all(len(line) <= 76 for line in SourceLines({"a": text}).excerpt("a", 1, before + 1))
+
+
+def test_wide_characters_before_the_caret_count_for_two_cells() -> None:
+    line, caret = SourceLines({"a": "// 幅 @"}).excerpt("a", 1, 6)
+    assert caret.index("^") == line.index("@") + 1
+
+
+def test_a_column_past_the_end_is_no_error() -> None:
+    assert SourceLines({"a": "x"}).excerpt("a", 1, 50)[0] == "    1 | x"
+
+
+def test_lines_are_counted_as_the_compiler_does() -> None:
+    assert SourceLines({"a": "one\x0c still one\ntwo"}).line("a", 2) == "two"
+
+
+def test_files_are_read_and_what_cannot_be_read_gives_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a.cu"
+    file.write_text("first\nsecond\n")
+    sources = SourceLines()
+    assert sources.line(str(file), 2) == "second"
+    assert sources.excerpt(str(file), 99, 1) == ()
+    assert sources.excerpt(str(tmp_path / "none.cu"), 1, 1) == ()
+    assert sources.excerpt(str(tmp_path), 1, 1) == ()
+    assert sources.excerpt("<cell>", 1, 1) == ()
+    assert sources.excerpt(None, 1, 1) == ()
+
+
+def test_escapes_of_a_source_are_written_out() -> None:
+    assert "\x1b" not in "".join(SourceLines({"a": "\x1b[2J @"}).excerpt("a", 1, 6))
+    assert caret_below("\x1b[2J @", 6) == "@"

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits, file_text, load_kernel, load_kernels, read_units, text_unit, write_back
+from kernelmate.source import find_kernels as find
+from kernelmate.source import write as write_module
+
+K = "__global__ void k(int n) {}\n"
+J = "__global__ void j(int n) {}\n"
+BLOCK = '// /// kernelmate\n// sizes = [{ n = 1 }]\n// grid = 1\n// block = 1\n// [args]\n// n = "int32"\n// ///\n'
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    ("data", "says", "place"),
+    [
+        (b"", "file is empty", (None, None)),
+        (b" \n\r\n\t", "file is empty", (None, None)),
+        (b"\xef\xbb\xbf\n", "file is empty", (None, None)),
+        (b"int x;\n", "no kernel in this file", (None, None)),
+        (b"__global__ void k() {\0}", "binary: byte 21 is zero", (None, None)),
+        (b"\xff\xfe_\0_\0", "UTF-16", (None, None)),
+        (b"// ok\n// gr\xf6sse\n", "not UTF-8: byte 11 is 0xf6", (2, 6)),
+        ("// é\n// é".encode() + b"\xe9", "not UTF-8: byte 11 is 0xe9", (2, 5)),
+        (b"//" + b"x" * 5_000_001, "over the limit of 5 MB", (None, None)),
+        ((K + "int x;\n" + K).encode(), "2 kernels are called k, at lines 1, 3", (3, 17)),
+        (b"__global__ void k(int n) {}\n__global__ void k(float n) {}", "2 kernels are called k", (2, 17)),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(
+    tmp_path: Path, data: bytes, says: str, place: tuple[int | None, int | None]
+) -> None:
+    path = tmp_path / "k.cu"
+    path.write_bytes(data)
+    with pytest.raises(SourceError) as caught:
+        load_kernels(path)
+    assert says in caught.value.message
+    assert caught.value.hint
+    assert caught.value.file == str(path)
+    assert (caught.value.line, caught.value.column) == place
+
+
+def test_paths_that_are_no_files_say_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "softmax.cu").write_text(K)
+    for path, says in (
+        (tmp_path / "softmx.cu", r"no such file.*Did you mean .*softmax\.cu"),
+        (tmp_path / "nowhere" / "k.cu", "no such file"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "a.ipynb", "is a notebook"),
+        (Path("a\0b"), "not a path"),
+        (tmp_path / "softmax.cu" / "k.cu", "cannot be read"),
+    ):
+        with pytest.raises(SourceError, match=says):
+            load_kernel(str(path))
+
+
+def test_a_kernel_is_named_by_file_alone_by_name_or_by_the_end_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(K + "namespace a::b { " + J + "}")
+    assert load_kernel(f"{path}::k").name == "k"
+    assert load_kernel(f"{path}::j").name == "a::b::j"
+    assert load_kernel(f"{path}::b::j").name == "a::b::j"
+    assert load_kernel(f"{path}::a::b::j").name == "a::b::j"
+    with pytest.raises(SourceError, match=r"2 kernels: k, a::b::j\. Name one: .*::k"):
+        load_kernel(str(path))
+    with pytest.raises(SourceError, match=r"no kernel kk here.*Did you mean k\? There is k, a::b::j"):
+        load_kernel(f"{path}::kk")
+    path.write_text(K)
+    assert load_kernel(str(path)).name == "k"
+
+
+def test_of_several_kernels_the_only_one_with_a_contract_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(K + BLOCK + J)
+    assert load_kernel(str(path)).name == "j"
+    path.write_text(BLOCK + K + BLOCK + J)
+    with pytest.raises(SourceError, match="2 kernels"):
+        load_kernel(str(path))
+
+
+def test_an_ambiguous_short_name_lists_what_fits(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("namespace a { " + K + "}\nnamespace b { " + K + "}\n")
+    with pytest.raises(SourceError, match=r"Several kernels are called k\. Write one of a::k, b::k"):
+        load_kernel(f"{path}::k")
+
+
+def test_a_name_with_colons_in_the_path_itself_is_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "odd::name.cu"
+    path.write_text(K)
+    assert load_kernel(str(path)).name == "k"
+
+
+# --------------------------------------------------------------------------------------------------- write-back
+
+
+def changed(kernel: Kernel, text: str) -> Kernel:
+    return apply_edits(kernel, [(kernel.end - 1, kernel.end - 1, text)])
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    path = tmp_path / "k.cu"
+    path.write_bytes(K.encode())
+    path.chmod(0o640)
+    return load_kernel(str(path))
+
+
+def test_the_change_is_written_and_the_old_file_kept(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    backup = write_back(kernel, changed(kernel, " n; "))
+    assert path.read_text() == K.replace("{}", "{ n; }")
+    assert backup == path.with_name("k.cu.kernelmate-backup")
+    assert backup.read_text() == K
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert sorted(other.name for other in path.parent.iterdir()) == ["k.cu", "k.cu.kernelmate-backup"]
+
+
+def test_backups_are_numbered_and_never_overwritten(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    write_back(kernel, changed(kernel, " n; "))
+    second = load_kernel(str(path))
+    backup = write_back(second, changed(second, " n; "))
+    assert backup.name == "k.cu.kernelmate-backup-1"
+    assert backup.read_text() == K.replace("{}", "{ n; }")
+    assert path.with_name("k.cu.kernelmate-backup").read_text() == K
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    path.write_text(K + "// mine\n")
+    with pytest.raises(SourceError, match="changed after it was read; nothing was written"):
+        write_back(kernel, changed(kernel, " n; "))
+    assert path.read_text() == K + "// mine\n"
+    assert [other.name for other in path.parent.iterdir()] == ["k.cu"]
+
+
+def test_a_file_that_is_gone_is_not_made_again(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    path.unlink()
+    with pytest.raises(SourceError, match="cannot be written"):
+        write_back(kernel, changed(kernel, " n; "))
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_failing_replace_leaves_the_file_as_it_was(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(kernel.unit.path)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(write_module.os, "fsync", full)
+    with pytest.raises(SourceError, match="No space left on device; it is as it was") as caught:
+        write_back(kernel, changed(kernel, " n; "))
+    assert caught.value.hint
+    assert path.read_text() == K
+    assert [other.name for other in path.parent.iterdir()] == ["k.cu"]
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind here (root or Windows)")
+def test_a_read_only_directory_is_said(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    path.parent.chmod(0o500)
+    try:
+        with pytest.raises(SourceError, match="cannot be written: Permission denied"):
+            write_back(kernel, changed(kernel, " n; "))
+    finally:
+        path.parent.chmod(0o700)
+    assert path.read_text() == K
+
+
+def test_a_directory_that_takes_no_new_file_is_said(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **words: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(write_module.os, "open", refuse)
+    with pytest.raises(SourceError, match=r"cannot be written: Permission denied.* Make .* writable"):
+        write_back(kernel, changed(kernel, " n; "))
+    assert Path(kernel.unit.path).read_text() == K
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "real.cu"
+    real.write_text(K)
+    link = tmp_path / "link.cu"
+    link.symlink_to(real)
+    kernel = load_kernel(str(link))
+    backup = write_back(kernel, changed(kernel, " n; "))
+    assert link.is_symlink()
+    assert real.read_text() == K.replace("{}", "{ n; }")
+    assert backup.name == "real.cu.kernelmate-backup"
+
+
+def test_a_cell_has_no_file_to_write() -> None:
+    (kernel,) = find(text_unit(K))
+    with pytest.raises(SourceError, match="without a file"):
+        write_back(kernel, kernel)
+
+
+def race(path: str, number: int, barrier: Barrier, results: multiprocessing.Queue[tuple[int, str]]) -> None:
+    kernel = load_kernel(path)
+    after = changed(kernel, f" /* {number} */ " * 2000)
+    barrier.wait()
+    try:
+        results.put((number, str(write_back(kernel, after))))
+    except SourceError as error:
+        results.put((number, f"refused: {error.message}"))
+
+
+def test_of_processes_that_write_at_once_exactly_one_wins(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    context = multiprocessing.get_context("fork" if os.name != "nt" else "spawn")
+    count = 6
+    barrier = context.Barrier(count)
+    results: multiprocessing.Queue[tuple[int, str]] = context.Queue()
+    processes = [context.Process(target=race, args=(str(path), n, barrier, results)) for n in range(count)]
+    for process in processes:
+        process.start()
+    outcomes = dict(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    winners = [number for number, outcome in outcomes.items() if not outcome.startswith("refused")]
+    assert len(winners) == 1
+    assert path.read_text() == K.replace("{}", "{" + f" /* {winners[0]} */ " * 2000 + "}")
+    assert sorted(other.name for other in path.parent.iterdir()) == ["k.cu", "k.cu.kernelmate-backup"]
+    assert all("changed after it was read" in outcome for n, outcome in outcomes.items() if n != winners[0])
+
+
+def test_line_ends_are_compared_as_they_are_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_bytes(K.replace("\n", "\r\n").encode())
+    kernel = load_kernel(str(path))
+    write_back(kernel, changed(kernel, "\n"))
+    assert path.read_bytes() == b"__global__ void k(int n) {\r\n}\r\n"
+    (unit,) = read_units(path)
+    assert unit.text == "__global__ void k(int n) {\n}\n"
+    assert file_text(load_kernel(str(path))).encode() == path.read_bytes()
+
+
+def test_a_python_file_is_written_back_too(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(f"import cupy as cp\n\nk = cp.RawKernel(r'''\n{K}''', 'k')\n")
+    kernel = load_kernel(f"{path}::k")
+    write_back(kernel, changed(kernel, " n; "))
+    assert path.read_text() == f"import cupy as cp\n\nk = cp.RawKernel(r'''\n{K.replace('{}', '{ n; }')}''', 'k')\n"

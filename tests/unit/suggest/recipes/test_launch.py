@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.source import launch_shape, parse_contract
+from kernelmate.suggest.recipes.launch import RECIPE
+
+LINE = """
+// /// kernelmate
+// sizes = [{{ n = 1000 }}, {{ n = 1 }}]
+// grid = "{grid}"
+// block = {block}
+// shared = {shared}
+// [args]
+// x = "inout float32[n]"
+// n = "int32"
+// ///
+__global__ void {bounds} k(float* x, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  {body}
+  if (i < n) x[i] *= 2.0f;
+}}
+"""
+
+
+def line(
+    grid: str = "cdiv(n, block)",
+    block: int = 256,
+    shared: str = "0",
+    bounds: str = "",
+    body: str = "",
+    head: str = "",
+    host: str = "",
+) -> str:
+    return head + LINE.format(grid=grid, block=block, shared=shared, bounds=bounds, body=body) + host
+
+
+def blocks(ask, source: str, **options) -> list[tuple[int, ...]]:
+    return [launch_shape(c.contract, c.contract.sizes[0]).block for c in RECIPE.candidates(ask(source, **options))]
+
+
+def test_every_block_size_is_tried_nearest_first(ask) -> None:
+    tried = [block[0] for block in blocks(ask, line())]
+    assert sorted(tried) == [32, 64, 128, 512, 1024]
+    assert set(tried[:2]) == {128, 512}
+
+
+@pytest.mark.parametrize("grid", ["cdiv(n, 256)", "(n + 255) // 256", "cdiv(n, block)", "cdiv(n, block_x)"])
+def test_the_grid_follows_the_block(ask, grid: str) -> None:
+    for candidate in RECIPE.candidates(ask(line(grid=grid))):
+        shape = launch_shape(candidate.contract, {"n": 1000})
+        assert shape.grid[0] == -(-1000 // shape.block[0])
+
+
+def test_a_grid_that_does_not_depend_on_the_block_stays(ask) -> None:
+    candidates = list(RECIPE.candidates(ask(line(grid="n"))))
+    assert candidates
+    assert {candidate.contract.grid for candidate in candidates} == {("n",)}
+
+
+def test_a_grid_that_names_the_block_in_another_way_is_left_alone(ask) -> None:
+    assert blocks(ask, line(grid="n // 256 + 256")) == []
+
+
+def test_shared_memory_of_so_many_bytes_per_thread_follows(ask) -> None:
+    for candidate in RECIPE.candidates(ask(line(shared='"1024"'))):
+        shape = launch_shape(candidate.contract, {"n": 1000})
+        assert shape.shared_bytes == 4 * shape.threads
+
+
+@pytest.mark.parametrize(
+    "body", ["__shared__ float s[256];", "int half = i & 255;", "int half = 128;", "int w = 0x100;"]
+)
+def test_a_kernel_that_spells_the_block_out_is_left_alone(ask, body: str) -> None:
+    assert blocks(ask, line(body=body)) == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "#define BLOCK 256\n",
+        "constexpr int BLOCK = 256;\n",
+        "static const int BLOCK = 256;\n",
+        "const unsigned int BLOCK = 256u;\n",
+    ],
+)
+def test_a_named_constant_changes_along(ask, head: str) -> None:
+    source = line(head=head, body="__shared__ float s[BLOCK]; s[threadIdx.x] = x[0];")
+    for candidate in RECIPE.candidates(ask(source)):
+        size = launch_shape(candidate.contract, {"n": 1000}).block[0]
+        definition = head.replace("256", str(size))
+        assert candidate.kernel.unit.text.startswith(definition)
+
+
+def test_a_constant_that_another_kernel_uses_stays(ask) -> None:
+    other = "__global__ void other(float* x) { x[BLOCK] = 0; }\n"
+    source = line(head="#define BLOCK 256\n", body="__shared__ float s[BLOCK]; s[threadIdx.x] = x[0];", host=other)
+    assert blocks(ask, source, name="k") == []
+
+
+def test_launch_bounds_and_registers_are_the_limit(ask) -> None:
+    assert max(blocks(ask, line(block=128, bounds="__launch_bounds__(512)"))) == (512, 1, 1)
+    assert max(blocks(ask, line(block=128), max_threads=640)) == (512, 1, 1)
+
+
+def test_launches_and_the_contract_in_the_file_follow(ask) -> None:
+    host = "void run(float* x, int n) { k<<<(n + 255) / 256, 256>>>(x, n); }\n"
+    for candidate in RECIPE.candidates(ask(line(host=host))):
+        size = launch_shape(candidate.contract, {"n": 1000}).block[0]
+        site = candidate.kernel.launches[0]
+        assert site.block == str(size)
+        assert "256" not in site.grid or size == 256
+        written = parse_contract(candidate.kernel)
+        assert written is not None
+        assert written.block == candidate.contract.block
+
+
+def test_only_blocks_that_save_are_tried_for_shared_memory(ask) -> None:
+    tried = blocks(ask, line(shared='"block * 4"'), prompt="use less shared memory")
+    assert tried
+    assert max(tried) < (256, 1, 1)
+    assert blocks(ask, line(), prompt="use less shared memory") == []
+
+
+PLANE = """
+constexpr int kTile = 32;
+constexpr int kRows = 8;
+// /// kernelmate
+// sizes = [{ w = 100, h = 50 }]
+// grid = ["cdiv(w, 32)", "cdiv(h, 32)"]
+// block = [32, 8]
+// [args]
+// x = "inout float32[h, w]"
+// w = "int32"
+// h = "int32"
+// ///
+__global__ void k(float* x, int w, int h) {
+  for (int j = threadIdx.y; j < kTile; j += kRows) {
+    int c = blockIdx.x * kTile + threadIdx.x, r = blockIdx.y * kTile + j;
+    if (c < w && r < h) x[r * w + c] *= 2.0f;
+  }
+}
+"""
+
+
+def test_each_side_follows_its_own_constant(ask) -> None:
+    candidates = list(RECIPE.candidates(ask(PLANE)))
+    assert candidates
+    for candidate in candidates:
+        shape = launch_shape(candidate.contract, {"w": 100, "h": 50})
+        assert f"kTile = {shape.block[0]};" in candidate.kernel.unit.text
+        assert f"kRows = {shape.block[1]};" in candidate.kernel.unit.text
+        assert shape.grid[:2] == (-(-100 // shape.block[0]), -(-50 // shape.block[0]))
+
+
+def test_a_tile_of_one_constant_stays_square(ask) -> None:
+    source = PLANE.replace("kRows", "kTile").replace("constexpr int kTile = 8;\n", "").replace("[32, 8]", "[32, 32]")
+    tried = blocks(ask, source)
+    assert tried
+    assert all(block[0] == block[1] for block in tried)
+
+
+def test_wide_and_tall_blocks_are_tried_where_nothing_holds_them(ask) -> None:
+    source = """
+// /// kernelmate
+// sizes = [{ w = 100, h = 50 }]
+// grid = ["cdiv(w, block_x)", "cdiv(h, block_y)"]
+// block = [16, 16]
+// [args]
+// x = "inout float32[h, w]"
+// w = "int32"
+// h = "int32"
+// ///
+__global__ void k(float* x, int w, int h) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+  if (c < w && r < h) x[r * w + c] *= 2.0f;
+}
+"""
+    tried = blocks(ask, source)
+    assert {(32, 8, 1), (8, 32, 1), (256, 1, 1), (1, 256, 1)} <= set(tried)
+    assert (16, 16, 1) not in tried
+    assert all(32 <= x * y * z <= 1024 for x, y, z in tried)
+
+
+def test_the_reason_has_the_numbers(ask) -> None:
+    first = next(iter(RECIPE.candidates(ask(line(), occupancy=0.25))))
+    assert "threads per block instead of 256" in first.why
+    assert "occupancy" in first.why

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.source import launch_shape
+from kernelmate.suggest.recipes.warp_reduce import RECIPE
+
+SOURCE = """
+#define BLOCK 256
+// /// kernelmate
+// sizes = [{{ n = 1000 }}, {{ n = 1 }}]
+// grid = "4"
+// block = {block}
+// shared = "{shared}"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[4]"
+// n = "int32"
+// ///
+__global__ void k(const float* x, float* y, int n) {{
+  {declaration};
+  const int tid = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = tid; i < n; i += blockDim.x) sum += x[i];
+  {store}
+  __syncthreads();
+  {loop}
+  {after}
+}}
+"""
+LOOP = "for (int o = blockDim.x / 2; o > 0; o >>= 1) { if (tid < o) s[tid] += s[tid + o]; __syncthreads(); }"
+
+
+def source(**parts: str) -> str:
+    given = {
+        "block": "256",
+        "shared": "0",
+        "declaration": "__shared__ float s[BLOCK]",
+        "store": "s[tid] = sum;",
+        "loop": LOOP,
+        "after": "if (tid == 0) y[blockIdx.x] = s[0];",
+    }
+    return SOURCE.format(**(given | parts))
+
+
+def rewritten(ask, **parts: str) -> str | None:
+    found = list(RECIPE.candidates(ask(source(**parts), prompt="use less shared memory")))
+    assert len(found) <= 1
+    return found[0].kernel.source if found else None
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        LOOP,
+        "for (unsigned int o = blockDim.x >> 1; o > 0; o /= 2) { if (tid < o) { s[tid] += s[tid + o]; } __syncthreads(); }",
+        "for (int o = BLOCK / 2; o >= 1; o = o / 2) { if (o > tid) s[tid] = s[tid] + s[o + tid]; __syncthreads(); }",
+        "for (int o = 128; o; o >>= 1) { if (tid < o) s[tid] = s[tid + o] + s[tid]; __syncthreads(); }",
+        "for (int o = blockDim.x / 2; o > 0; o >>= 1) { __syncthreads(); if (tid < o) s[tid] += s[tid + o]; }",
+    ],
+)
+def test_trees_of_every_usual_spelling_are_recognised(ask, loop: str) -> None:
+    text = rewritten(ask, loop=loop)
+    assert text is not None
+    assert "__shared__ float s[32]" in text
+    assert "__shfl_down_sync(0xffffffffu" in text
+    assert loop not in text
+    assert text.count("__syncthreads") == 2
+
+
+@pytest.mark.parametrize("function", ["fmaxf", "fminf", "max", "min"])
+def test_extremes_start_from_what_a_lane_has(ask, function: str) -> None:
+    text = rewritten(ask, loop=LOOP.replace("s[tid] += s[tid + o]", f"s[tid] = {function}(s[tid], s[tid + o])"))
+    assert text is not None
+    assert f"{function}(value, __shfl_down_sync" in text
+    assert "0.0f;\n" not in text[text.index("__syncthreads") :]
+
+
+def test_two_arrays_in_one_loop_are_reduced_together(ask) -> None:
+    text = rewritten(
+        ask,
+        declaration="__shared__ float s[BLOCK], q[BLOCK]",
+        store="s[tid] = sum; q[tid] = sum * sum;",
+        loop="for (int o = blockDim.x / 2; o > 0; o >>= 1) { if (tid < o) { s[tid] += s[tid + o]; q[tid] += q[tid + o]; } __syncthreads(); }",
+        after="if (tid == 0) y[blockIdx.x] = s[0] + q[0];",
+    )
+    assert text is not None
+    assert "__shared__ float s[32], q[32]" in text
+    assert text.count("__syncthreads") == 2
+
+
+def test_dynamic_shared_memory_shrinks_in_contract_and_launch(ask) -> None:
+    host = "void run(float* x, float* y, int n) { k<<<4, 256, 256 * sizeof(float)>>>(x, y, n); }\n"
+    text = source(declaration="extern __shared__ float s[]", shared="block * 4") + host
+    (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
+    assert launch_shape(candidate.contract, {"n": 1000}).shared_bytes == 128
+    shared = candidate.kernel.launches[0].shared
+    assert shared is not None
+    assert "256" not in shared
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"after": "if (tid == 0) y[blockIdx.x] = s[0] + s[1];"},
+        {"after": "s[0] = 1.0f;"},
+        {"after": "s[0]++;"},
+        {"after": "y[0] = *s;"},
+        {"after": "float* p = &s[0];"},
+        {"after": "s[tid] = 2.0f;"},
+        {"store": "s[tid] += sum;"},
+        {"store": "s[tid] = sum + s[0];"},
+        {"store": "s[n - tid] = sum;"},
+        {"store": "if (tid < n) s[tid] = sum;"},
+        {"declaration": "__shared__ half s[BLOCK]"},
+        {"declaration": "volatile __shared__ float s[BLOCK]"},
+        {"declaration": "__shared__ float s[UNKNOWN]"},
+        {"block": "32"},
+        {"block": "200"},
+        {"block": "[16, 16]"},
+        {"block": '"min(n, 256)"'},
+        {"loop": LOOP.replace("blockDim.x / 2", "64")},
+        {"loop": LOOP.replace("o > 0", "o > 32")},
+        {"loop": LOOP.replace("+= s[tid + o]", "-= s[tid + o]")},
+        {"loop": LOOP.replace("tid < o", "tid < 2 * o")},
+        {"loop": LOOP.replace(" __syncthreads();", "")},
+        {"loop": LOOP.replace("s[tid + o]", "s[tid + 2 * o]")},
+        {"loop": LOOP + " tid = 0;"},
+    ],
+)
+def test_what_is_not_surely_a_tree_stays(ask, parts: dict[str, str]) -> None:
+    changed = {**parts}
+    if "tid = 0" in parts.get("loop", ""):
+        text = source(**changed).replace("const int tid", "int tid")
+        assert list(RECIPE.candidates(ask(text))) == []
+    else:
+        assert rewritten(ask, **changed) is None
+
+
+def test_names_of_the_kernel_are_not_taken(ask) -> None:
+    text = rewritten(ask, after="float value = s[0]; int offset = 1; y[offset] = value;")
+    assert text is not None
+    assert "float value_ = sum;" in text
+    assert "int offset_ = 16" in text
+
+
+def test_the_reason_says_what_is_saved(ask) -> None:
+    (candidate,) = RECIPE.candidates(ask(source(), prompt="use less shared memory"))
+    assert "896 bytes" in candidate.why
+    assert "9 barriers" in candidate.why
