@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -19,9 +18,11 @@ from kernelmate.checks.guards import (
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.kinds import Arrays, wide
+from kernelmate.checks.inputs import WIDE_INTEGERS
+from kernelmate.checks.kinds import wide
 from kernelmate.checks.oracle import Answer, Oracle
-from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot, elements_of, inputs_for, plan
+from kernelmate.checks.tolerances import Allowed
+from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot, elements_of, plan
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
 from kernelmate.source import argument_shapes
@@ -58,6 +59,12 @@ class Seen:
     def plain(self) -> bool:
         """Aligned and on ordinary inputs."""
         return self.outcome.shot.plain
+
+    def without_arrays(self) -> Seen:
+        """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
+        outcome = replace(self.outcome, given={}, result=replace(self.outcome.result, arrays={}))
+        answer = None if self.answer is None else Answer({}, Allowed({}, {}))
+        return replace(self, outcome=outcome, answer=answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +157,12 @@ class CaseJudge:
     Args:
         bench: the version under judgement.
         oracle: knows what is right.
-        seed: of all inputs.
-        directory: where the contract's own files are read from.
         compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
     """
 
-    def __init__(self, bench: Bench, oracle: Oracle, seed: int, directory: Path, *, compared: bool) -> None:
+    def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool) -> None:
         self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
-        self._seed, self._directory, self._compared = seed, directory, compared
+        self._compared = compared
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
@@ -168,6 +173,8 @@ class CaseJudge:
         record = CaseRecord(size, origin)
         elements = elements_of(argument_shapes(self.contract, size).values())
         for index, shot in enumerate(plan(self.contract, elements, number, listed=origin == "contract")):
+            if shot.style == WIDE_INTEGERS and not self._compared:
+                continue  # undeclared integers may be positions, and only a baseline that bears these can say
             seen = self._launch(record, shot, count=index == 0 and origin == "contract")
             if seen is None:
                 continue
@@ -175,16 +182,14 @@ class CaseJudge:
             if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
                 break
         self._guard(record)
+        record.seen = [seen.without_arrays() for seen in record.seen]
         return record
-
-    def _inputs(self, size: Size, shot: Shot) -> Arrays:
-        return inputs_for(self.contract, size, shot, self._seed, self._directory)
 
     def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
         """One launch; None where neither the contract nor the reference says that it must work."""
         size = record.size
         try:
-            given = self._inputs(size, shot)
+            given = self.oracle.inputs(size, shot)
             theirs = self.oracle.theirs(size, shot, given)
             answer = self.oracle.answer(size, shot, given, theirs)
         except ReferenceFailed:

@@ -19,7 +19,6 @@ class Difference:
             and where integers differ.
         not_finite: some element is wrong because it is, or is not, NaN or infinite.
         coarse: what is wrong is finite and off by no more than lost precision explains.
-        absolute: |got - want| per element, 0 where that is no number.
     """
 
     argument: str
@@ -27,7 +26,6 @@ class Difference:
     first: FirstWrong | None
     not_finite: bool
     coarse: bool
-    absolute: Array
 
     @property
     def right(self) -> bool:
@@ -48,7 +46,7 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
         coarse: the largest error that lost precision explains, per element.
     """
     if got.size == 0:
-        return Difference(argument, 0.0, None, not_finite=False, coarse=False, absolute=np.zeros(got.shape))
+        return Difference(argument, 0.0, None, not_finite=False, coarse=False)
     if not is_inexact(got.dtype):
         return _exact(argument, got, want)
     with np.errstate(all="ignore"):
@@ -66,18 +64,21 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
         _first(argument, wrong, want, there),
         not_finite=bool((wrong & ~finite).any()),
         coarse=coarse is not None and bool(wrong.any() and (finite & (absolute <= coarse))[wrong].all()),
-        absolute=np.where(np.isfinite(absolute), absolute, 0.0),
     )
+
+
+def absolute_error(got: Array, want: Array) -> Array:
+    """|got - want| per element of a floating output, 0 where that is no number."""
+    with np.errstate(all="ignore"):
+        absolute = np.abs(wide(got) - want)
+    return np.where(np.isfinite(absolute), absolute, 0.0)
 
 
 def _exact(argument: str, got: Array, want: Array) -> Difference:
     with np.errstate(all="ignore"):
         wrong = got != (want.astype(got.dtype) if want.dtype.kind in "iub" else want)
-        absolute = np.abs(got.astype(np.float64) - want.astype(np.float64))
     error = float(np.inf) if wrong.any() else 0.0
-    return Difference(
-        argument, error, _first(argument, wrong, want, got), not_finite=False, coarse=False, absolute=absolute
-    )
+    return Difference(argument, error, _first(argument, wrong, want, got), not_finite=False, coarse=False)
 
 
 def _first(argument: str, wrong: Array, want: Array, got: Array) -> FirstWrong | None:

@@ -100,7 +100,8 @@ def _array(
     if not is_inexact(dtype):
         return _integers(dtype, shape, size, rng, style)
     if dtype.kind == "c":
-        return (_floats(dtype, shape, rng, style) + 1j * _floats(dtype, shape, rng, style)).astype(dtype)
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        return np.ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]
     return _floats(dtype, shape, rng, style)
 
 

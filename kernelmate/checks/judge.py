@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
 
 from kernelmate.backends.base import Backend, RunResult, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.findings import placed, ranked
-from kernelmate.checks.oracle import Oracle, Progress
+from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.trials import Bench
 from kernelmate.errors import ContractError, ReferenceFailed
@@ -76,7 +74,7 @@ class _Judge:
         self.oracle = Oracle(task, baseline, _reference(backend, task), progress)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
-        self.cases = CaseJudge(bench, self.oracle, task.seed, Path(task.directory), compared=self.compared)
+        self.cases = CaseJudge(bench, self.oracle, compared=self.compared)
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
@@ -86,19 +84,20 @@ class _Judge:
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
         for done, (size, origin) in enumerate(sizes):
-            self.progress("cases", done, len(sizes))
+            self.progress(CASES_STAGE, done, len(sizes))
             self._case(size, origin, done)
             if any(noted.code in STOPPERS for record in self.records for noted in record.noted):
                 break
         self._explain()
         findings = ranked(self.findings)
         correct = self._correct(findings)
-        self.progress("cases", len(sizes), len(sizes))
+        self.progress(CASES_STAGE, len(sizes), len(sizes))
+        metrics = [self._metrics(record) for record in self.records]
         return Judgement(
             correct,
-            tuple(self._shown(record) for record in self.records),
+            tuple(_shown(record, one) for record, one in zip(self.records, metrics, strict=True)),
             findings,
-            tuple(m for record in self.records if (m := self._metrics(record)) is not None),
+            tuple(one for one in metrics if one is not None),
             self._only_written(),
             self._printed(),
             tuple(self.reasons),
@@ -151,8 +150,8 @@ class _Judge:
         """Say why the answers that are wrong are wrong."""
         weights: tuple[Severity, ...] = ("error", "warning", "note")
         for weight in weights:
-            constant = next((r.constant for r in self._held(weight) if r.constant is not None), None)
-            if constant is not None and not any(r.correct for r in self.records):
+            constant = self._constant(weight)
+            if constant is not None:
                 self._add("constant-output", weight, constant[1], constant[0])
                 continue
             cause = cause_of(self.contract, self.records, weight)
@@ -166,8 +165,16 @@ class _Judge:
                 message += 'as in require = ["n % 256 == 0"]'
             self._add(cause.code, weight, message, cause.buffer)
 
-    def _held(self, weight: Severity) -> list[CaseRecord]:
-        return [r for r in self.records if any(s.plain and s.weight == weight for s in r.seen)]
+    def _constant(self, weight: Severity) -> tuple[str, str] | None:
+        """The output that is the same for different inputs wherever that shows, and nowhere right."""
+        wrong = [
+            r
+            for r in self.records
+            if not r.degenerate and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
+        ]
+        if not wrong or any(r.constant is None for r in wrong) or any(r.correct for r in self.records):
+            return None
+        return wrong[0].constant
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
         """The verdict over all cases that count; says in `reasons` what a reader of it must know."""
@@ -189,20 +196,6 @@ class _Judge:
             self.reasons.append("agrees with the baseline; the contract names no reference")
         return True
 
-    def _shown(self, record: CaseRecord) -> Case:
-        worst = record.worst
-        metrics = self._metrics(record)
-        return Case(
-            size=dict(record.size),
-            origin=record.origin,
-            correct=record.correct,
-            baseline_correct=record.baseline_correct,
-            degenerate=record.degenerate,
-            max_error=worst.error if worst is not None and np.isfinite(worst.error) else None,
-            first_wrong=record.first_wrong,
-            median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
-        )
-
     def _metrics(self, record: CaseRecord) -> SizeMetrics | None:
         if record.counted is None or not record.seen or record.seen[0].outcome.stopped:
             return None
@@ -219,6 +212,20 @@ class _Judge:
     def _printed(self) -> str:
         printed = (s.outcome.result.printed for r in self.records for s in r.seen)
         return next((text for text in printed if text), "")[:MOST_PRINTED]
+
+
+def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
+    worst = record.worst
+    return Case(
+        size=dict(record.size),
+        origin=record.origin,
+        correct=record.correct,
+        baseline_correct=record.baseline_correct,
+        degenerate=record.degenerate,
+        max_error=worst.error if worst is not None and math.isfinite(worst.error) else None,
+        first_wrong=record.first_wrong,
+        median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
+    )
 
 
 def _reference(backend: Backend, task: JudgeTask) -> Bench | None:

@@ -23,12 +23,13 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
     return is_float(dtype) or dtype.kind == "c"
 
 
-def wide(array: Array) -> Array:
-    """The same values in float64 or complex128; integers as they are. Always a copy."""
+def wide(array: Array, working: np.dtype[Any] | None = None) -> Array:
+    """The same values in float64, or in `working`; complex ones in its complex pair, integers as they are. A copy."""
+    real = np.dtype(np.float64) if working is None else working
     with np.errstate(all="ignore"):
         if array.dtype.kind == "c":
-            return array.astype(np.complex128)
-        return array.astype(np.float64) if is_float(array.dtype) else array.copy()
+            return array.astype(np.result_type(real, np.complex64))
+        return array.astype(real) if is_float(array.dtype) else array.copy()
 
 
 @dataclass(frozen=True, slots=True)

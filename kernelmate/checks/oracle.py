@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.compare import compare
+from kernelmate.checks.compare import absolute_error, compare
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, wide
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, python_reference
-from kernelmate.checks.tolerances import Allowed, derive, loosened
-from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of
+from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened
+from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of, inputs_for
 from kernelmate.checks.userfiles import stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size
@@ -24,8 +25,14 @@ Progress = Callable[[str, int, int], None]
 REFERENCE_STAGE = "reference"
 """The progress stage in which the user's Python runs; the worker's client holds it to a time limit of its own."""
 
+CASES_STAGE = "cases"
+"""The stage in which kernels run."""
+
 REMEMBERED_BYTES = 96 << 20
 """Bytes of answers, and again as many of what baselines gave, that a warm worker keeps."""
+
+LOOSENING_FROM = 1 / BASELINE_FACTOR
+"""A baseline whose largest error is below this part of the tolerance widens it nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,19 @@ class Oracle:
             return None
         return self._from_baseline(self._baseline, size, shot, given, theirs)
 
+    def inputs(self, size: Size, shot: Shot) -> Arrays:
+        """The inputs that a shot names.
+
+        Raises:
+            ReferenceFailed: the contract's own inputs cannot be had.
+        """
+        if self.contract.inputs is not None:
+            self._tell(REFERENCE_STAGE, 0, 1)
+        given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
+        if self.contract.inputs is not None:
+            self._tell(CASES_STAGE, 0, 1)
+        return given
+
     def _key(self, size: Size, shot: Shot) -> Hashable:
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
@@ -144,9 +164,9 @@ class Oracle:
     def _telling(self, reference: Reference) -> Reference:
         """The reference, with each of its calls told as a step of its stage."""
 
-        def told(arrays: Arrays, size: Size) -> Expected:
+        def told(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
             self._tell(REFERENCE_STAGE, 0, 1)
-            return reference(arrays, size)
+            return reference(arrays, size, working)
 
         return told
 
@@ -154,7 +174,7 @@ class Oracle:
         want = reference(given, size)
         seed = (self._task.seed % 2**64, shot.inputs)
         answer = Answer(want, derive(self.contract, reference, given, size, want, seed, exact=exact))
-        self._tell("cases", 0, 1)
+        self._tell(CASES_STAGE, 0, 1)
         return answer
 
     def _try_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays) -> Theirs:
@@ -172,7 +192,9 @@ class Oracle:
         found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
         right = not outcome.errors and all(difference.right for difference in found.values())
         off = {
-            n: d.absolute.astype(np.float32) for n, d in found.items() if is_inexact(outputs[n].dtype) and d.error > 0.1
+            name: absolute_error(outputs[name], answer.want[name]).astype(np.float32)
+            for name, difference in found.items()
+            if is_inexact(outputs[name].dtype) and difference.error > LOOSENING_FROM
         }
         return Theirs(outcome.errors, right, off, {})
 
@@ -195,7 +217,7 @@ def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
         )
     names = {mine.name: other.name for mine, other in zip(contract.args, theirs, strict=True)}
 
-    def reference(arrays: Arrays, size: Size) -> Expected:
+    def reference(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:  # noqa: ARG001
         with np.errstate(all="ignore"):
             given = {
                 names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None

@@ -7,7 +7,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,11 +18,26 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
 
 Expected = dict[str, Array]
-Reference = Callable[[Arrays, Size], Expected]
-"""From inputs as the kernel gets them (floats perhaps widened) to every out and inout array, floats in float64."""
 
-_FUNCTIONS = ("abs", "min", "max", "sum")
-_FORBIDDEN = (ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.JoinedStr)
+
+class Reference(Protocol):
+    """What says which outputs are right."""
+
+    def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
+        """Every out and inout array for these inputs, floats in float64.
+
+        Args:
+            arrays: inputs by argument, as the kernel gets them or moved a little.
+            size: the size they belong to.
+            working: the floating dtype to compute in; None is float64. A kernel computes as it does.
+
+        Raises:
+            ReferenceFailed: it raised, or gave something else than the contract says.
+        """
+        ...
+
+
+_FORBIDDEN = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.JoinedStr)
 _FILES = frozenset(
     {
         "load", "save", "savez", "savez_compressed", "savetxt", "loadtxt", "genfromtxt", "fromregex", "fromfile",
@@ -40,22 +55,30 @@ def python_reference(contract: Contract, directory: Path) -> Reference | None:
     """
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
-        return lambda arrays, size: _by_function(contract, function, arrays, size, directory)
+        return lambda arrays, size, working=None: _by_function(
+            contract, function, _values(contract, arrays, size, working), size, directory
+        )
     if contract.reference_kind == "expression":
         code = _checked_expression(contract)
-        return lambda arrays, size: _by_expression(contract, code, arrays, size, directory)
+        return lambda arrays, size, working=None: _by_expression(
+            contract, code, _values(contract, arrays, size, working), size, directory
+        )
     return None
 
 
-def _values(contract: Contract, arrays: Arrays, size: Size) -> dict[str, Any]:
-    scalars = {
-        a.name: _scalar(a.dtype, value)
-        for (name, value) in scalar_values(contract, size).items()
-        for a in contract.args
-        if a.name == name
-    }
-    # Copies, since references may write to what they get.
-    return {**dict(size), **scalars, **{name: wide(array) for name, array in arrays.items()}}
+def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> dict[str, Any]:
+    """Sizes, scalars and arrays by name; a word of Python gets a trailing `_`.
+
+    Arrays are copies, since references may write to what they get.
+    """
+    dtypes = {a.name: a.dtype for a in contract.args}
+    scalars = {name: _scalar(dtypes[name], value) for name, value in scalar_values(contract, size).items()}
+    wider = {name: wide(array, working) for name, array in arrays.items()}
+    return {_spelled(name): value for name, value in {**dict(size), **scalars, **wider}.items()}
+
+
+def _spelled(name: str) -> str:
+    return name + "_" if keyword.iskeyword(name) else name
 
 
 def _scalar(dtype: str, value: float) -> Any:
@@ -65,16 +88,11 @@ def _scalar(dtype: str, value: float) -> Any:
 
 
 def _by_function(
-    contract: Contract, function: Callable[..., Any], arrays: Arrays, size: Size, directory: Path
+    contract: Contract, function: Callable[..., Any], values: dict[str, Any], size: Size, directory: Path
 ) -> Expected:
-    values = _values(contract, arrays, size)
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    given = {}
-    for name, value in values.items():
-        spelled = name + "_" if keyword.iskeyword(name) else name
-        if takes_all or spelled in parameters:
-            given[spelled] = value
+    given = {name: value for name, value in values.items() if takes_all or name in parameters}
     missing = [
         p.name
         for p in parameters.values()
@@ -93,7 +111,9 @@ def _by_function(
 def _checked_expression(contract: Contract) -> Any:
     text = contract.reference or ""
     tree = ast.parse(text, mode="eval")
-    known = {"np", *_FUNCTIONS, *contract.sizes[0], *(a.name for a in contract.args)}
+    known = {"np", *contract.sizes[0], *(_spelled(a.name) for a in contract.args)}
+    known |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    known |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     for node in ast.walk(tree):
         hidden = isinstance(node, ast.Attribute) and (node.attr.startswith("_") or node.attr in _FILES)
         unknown = isinstance(node, ast.Name) and node.id not in known
@@ -106,12 +126,10 @@ def _checked_expression(contract: Contract) -> Any:
     return compile(tree, "<reference>", "eval")
 
 
-def _by_expression(contract: Contract, code: Any, arrays: Arrays, size: Size, directory: Path) -> Expected:
-    values = _values(contract, arrays, size)
-
+def _by_expression(contract: Contract, code: Any, values: dict[str, Any], size: Size, directory: Path) -> Expected:
     def evaluate() -> Any:
         # The names were checked; NumPy itself needs the builtins, since its methods import on first use.
-        return eval(code, {"np": np}, values)  # noqa: S307
+        return eval(code, {"np": np, **values})  # noqa: S307
 
     with np.errstate(all="ignore"):
         return _shaped(contract, call_user(evaluate, {}, contract.reference or "", directory), size)

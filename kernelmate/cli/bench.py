@@ -47,12 +47,14 @@ def bench(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None
 
         output.document(verdicts_json(verdicts))
     else:
-        from kernelmate.report.console import show
+        from kernelmate.report.console import show, show_lines
         from kernelmate.report.excerpt import SourceLines
         from kernelmate.report.tables import verdict_line, verdict_view
 
-        sources = SourceLines()
-        for index, verdict in enumerate(verdicts):
-            view = verdict_line(verdict) if output.quiet else verdict_view(verdict, sources)
-            show(output.stdout(), *([""] if index and not output.quiet else []), view)
+        sources, console = SourceLines(), output.stdout()
+        if output.quiet:
+            show_lines(console, *map(verdict_line, verdicts))
+        else:
+            for index, verdict in enumerate(verdicts):
+                show(console, *([""] if index else []), verdict_view(verdict, sources))
     return 1 if any(verdict.accepted is False for verdict in verdicts) else 0

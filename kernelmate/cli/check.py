@@ -54,13 +54,13 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
 
         output.document(verdicts_json([verdict for _, verdict in verdicts]))
         return
-    from kernelmate.report.console import show
+    from kernelmate.report.console import show, show_lines
     from kernelmate.report.excerpt import SourceLines
     from kernelmate.report.tables import check_line, check_view
 
     console = output.stdout()
     if output.quiet:
-        show(console, *(check_line(verdict) for _, verdict in verdicts))
+        show_lines(console, *(check_line(verdict) for _, verdict in verdicts))
         return
     show(console, check_view([_checked(kernel, verdict, target) for kernel, verdict in verdicts], SourceLines()))
     if len({kernel.name for kernel, _ in verdicts}) == 1 and verdicts[0][1].compiled:

@@ -62,14 +62,14 @@ def compare(
 
         output.document(verdicts_json(comparison.candidate))
     else:
-        from kernelmate.report.console import show
+        from kernelmate.report.console import show, show_lines
         from kernelmate.report.excerpt import SourceLines
         from kernelmate.report.tables import verdict_line
         from kernelmate.report.versions import comparison_view
 
         sources = SourceLines({changed.unit.path: file_text(changed)})
         if output.quiet:
-            show(output.stdout(), *(verdict_line(one, candidate=True) for one in comparison.candidate))
+            show_lines(output.stdout(), *(verdict_line(one, candidate=True) for one in comparison.candidate))
         else:
             show(output.stdout(), comparison_view(comparison.baseline, comparison.candidate, sources))
     return 1 if any(verdict.accepted is False for verdict in comparison.candidate) else 0

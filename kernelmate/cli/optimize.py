@@ -93,12 +93,12 @@ def _show(found: Optimization, kernel: Kernel, output: Output) -> None:
         for remark in found.notes:
             _remark(remark, output)
         return
-    from kernelmate.report.console import show
+    from kernelmate.report.console import show, show_lines
     from kernelmate.report.excerpt import SourceLines
     from kernelmate.report.versions import best_line, optimization_view
 
     if output.quiet:
-        show(output.stdout(), best_line(found))
+        show_lines(output.stdout(), best_line(found))
     else:
         show(output.stdout(), *optimization_view(found, kernel, SourceLines()))
 

@@ -1,19 +1,50 @@
-"""From CUDA text to PTX, CUBIN and what a kernel takes of a GPU. Needs neither a GPU nor a toolkit."""
+"""From CUDA text to PTX, CUBIN and what a kernel takes of a GPU. Needs neither a GPU nor a toolkit.
+
+What compiles is loaded when it is first used: who wants the table of GPUs does not wait for the compiler.
+"""
 
 from __future__ import annotations
 
-from kernelmate.compiler.build import read_build
-from kernelmate.compiler.nvrtc import compile_kernel
-from kernelmate.compiler.occupancy import occupancy, what_would_lift
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.compiler.occupancy import last_wave, occupancy, what_would_lift
 from kernelmate.compiler.targets import TARGETS, SmLimits, find_target, sm_limits
+
+if TYPE_CHECKING:
+    from kernelmate.compiler.build import read_build
+    from kernelmate.compiler.disassembly import sass, sass_mix
+    from kernelmate.compiler.nvrtc import Request, bench_inputs, compile_kernel, compile_many
 
 __all__ = [
     "TARGETS",
+    "Request",
     "SmLimits",
+    "bench_inputs",
     "compile_kernel",
+    "compile_many",
     "find_target",
+    "last_wave",
     "occupancy",
     "read_build",
+    "sass",
+    "sass_mix",
     "sm_limits",
     "what_would_lift",
 ]
+
+_HOMES = {
+    "read_build": "build",
+    "sass": "disassembly",
+    "sass_mix": "disassembly",
+    "Request": "nvrtc",
+    "bench_inputs": "nvrtc",
+    "compile_kernel": "nvrtc",
+    "compile_many": "nvrtc",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

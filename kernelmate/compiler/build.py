@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,18 +12,37 @@ from typing import Any
 from kernelmate.errors import UsageError
 from kernelmate.records import CompileOptions
 
-_VALUED = {"-I": "include", "-isystem": "include", "--include-path": "include", "-D": "define", "--define-macro": "define",
-           "-std": "std", "--std": "std", "-maxrregcount": "registers", "--maxrregcount": "registers"}  # fmt: skip
-_FAST = {"-use_fast_math", "--use_fast_math", "-ffast-math", "-fcuda-approx-transcendentals"}
-_TAKEN = {"-fmad=true", "-fmad=false", "--fmad=true", "--fmad=false", "-ftz=true", "-ftz=false", "--ftz=true",
-          "--ftz=false", "-prec-div=true", "-prec-div=false", "--prec-div=false", "-prec-sqrt=true", "-prec-sqrt=false",
-          "--prec-sqrt=false", "--extra-device-vectorization", "-extra-device-vectorization"}  # fmt: skip
+_JOINED = {"-I": "include", "-D": "define", "-U": "undefine"}
+"""Options whose value may follow without a space or `=`."""
+
+_VALUED = {
+    "-isystem": "include", "--include-path": "include", "--define-macro": "define", "--undefine-macro": "undefine",
+    "-std": "std", "--std": "std", "-maxrregcount": "registers", "--maxrregcount": "registers",
+    "-Xptxas": "ptxas", "--ptxas-options": "ptxas", "-include": "pre-include", "--pre-include": "pre-include",
+    "-idirafter": "include", "-iquote": "include",
+}  # fmt: skip
+"""Options whose value follows `=` or is the next word."""
+
+_SKIPPED = frozenset({"-o", "-MF", "-MT", "-MQ", "-ccbin", "--compiler-bindir", "-Xcompiler", "--compiler-options",
+                      "-Xlinker", "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "-x", "-Xclang",
+                      "-L", "-l", "-include-pch", "--options-file", "-optf"})  # fmt: skip
+"""Options whose value, in the next word, is nothing to the device compiler."""
+
+_FAST = frozenset({"-use_fast_math", "--use_fast_math", "-ffast-math", "-fcuda-approx-transcendentals"})
+_TAKEN = re.compile(
+    r"--?(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)|--?extra-device-vectorization|--?default-stream=\S+"
+)
+_MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": "--ftz=true",
+          "-fcuda-flush-denormals-to-zero": "--ftz=true"}  # fmt: skip
+"""What clang's spellings are for NVRTC."""
 
 
 def read_build(build: Path, file: Path) -> CompileOptions:
     """How a file is compiled in a build; as `build` a folder with `compile_commands.json`, or that file.
 
     A file that is not in it gets the options of the first CUDA file there, or of the first file in its own folder.
+
+    Response files (`@file`, `--options-file`) are not followed.
 
     Raises:
         UsageError: the file cannot be read, is no compilation database, or has no command to go by.
@@ -32,16 +52,21 @@ def read_build(build: Path, file: Path) -> CompileOptions:
         entries = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"the build's commands cannot be read: {error}.",
+            f"The build's commands cannot be read: {error}.",
             file=str(path),
             hint="Configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, or name the folder that has compile_commands.json.",
         ) from None
     entry = _entry_for(entries, file.resolve()) if isinstance(entries, list) else None
     if entry is None:
         raise UsageError(
-            f"no command there compiles {file.name} or another CUDA file.", file=str(path), hint="Build it first."
+            f"No command there compiles {file.name} or another CUDA file.", file=str(path), hint="Build it first."
         )
-    words = entry.get("arguments") or shlex.split(entry.get("command", ""))
+    try:
+        words = entry.get("arguments") or shlex.split(entry.get("command", ""))
+    except ValueError as error:
+        raise UsageError(
+            f"The command for {entry['file']} is not a command line: {error}.", file=str(path), hint="Configure again."
+        ) from None
     return _options(words, Path(entry.get("directory", path.parent)))
 
 
@@ -56,32 +81,43 @@ def _entry_for(entries: Sequence[Any], file: Path) -> dict[str, Any] | None:
 
 
 def _options(words: Sequence[str], directory: Path) -> CompileOptions:
-    found: dict[str, list[str]] = {"include": [], "define": [], "std": [], "registers": []}
-    for kind, value in _valued(words):
-        found[kind].append(str((directory / value).resolve()) if kind == "include" else value)
-    standard = found["std"][-1].replace("gnu++", "c++") if found["std"] else "c++17"
+    found: dict[str, list[str]] = {}
+    for kind, value in _read_words(words):
+        found.setdefault(kind, []).append(value)
+    standard = found.get("std", ["c++17"])[-1].replace("gnu++", "c++")
+    registers = [value for value in found.get("registers", ()) if value.isdigit()]
+    includes = [str((directory / value).resolve()) for value in found.get("include", ())]
+    pre_included = [f"--pre-include={(directory / value).resolve()}" for value in found.get("pre-include", ())]
     return CompileOptions(
-        std=standard,
-        defines=tuple(found["define"]),
-        include_paths=tuple(dict.fromkeys(found["include"])),
-        fast_math=any(word in _FAST for word in words),
-        max_registers=int(found["registers"][-1]) if found["registers"] and found["registers"][-1].isdigit() else None,
-        flags=tuple(word for word in words if word in _TAKEN),
+        std=standard if standard in _STANDARDS else "c++17",
+        defines=tuple(found.get("define", ())),
+        include_paths=tuple(dict.fromkeys(includes)),
+        fast_math="fast" in found,
+        max_registers=int(registers[-1]) if registers else None,
+        flags=(
+            *(f"--undefine-macro={value}" for value in found.get("undefine", ())),
+            *(f"--ptxas-options={value}" for value in found.get("ptxas", ()) if value not in ("-v", "--verbose")),
+            *found.get("flag", ()),
+            *pre_included,
+        ),
     )
 
 
-def _valued(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Kind and value of each option that has one: joined, with `=`, or in the next word."""
-    index = 1
-    while index < len(words):
-        word = words[index]
-        index += 1
-        name = next((n for n in sorted(_VALUED, key=len, reverse=True) if word == n or word.startswith(n)), None)
-        if name is None:
-            continue
-        value = word[len(name) :].removeprefix("=")
-        if not value and index < len(words):
-            value = words[index]
-            index += 1
-        if value:
-            yield _VALUED[name], value.strip('"')
+_STANDARDS = frozenset({"c++11", "c++14", "c++17", "c++20", "c++23"})
+
+
+def _read_words(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Kind and value of each option that the device compiler has to know, in nvcc's and clang's spellings."""
+    waiting = iter(words[1:])
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if word in _SKIPPED:
+            next(waiting, None)
+        elif name in _VALUED:
+            yield _VALUED[name], value if equals else next(waiting, "")
+        elif word[:2] in _JOINED:
+            yield _JOINED[word[:2]], word[2:].removeprefix("=") or next(waiting, "")
+        elif word in _FAST:
+            yield "fast", word
+        elif word in _MEANS or _TAKEN.fullmatch(word):
+            yield "flag", _MEANS.get(word, word)

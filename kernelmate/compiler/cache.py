@@ -1,4 +1,7 @@
-"""Compiled results on disk, by content. A damaged entry is made again; a disk that cannot be written is done without."""
+"""What the compiler answered, on disk, by content.
+
+A damaged entry is made again; a disk that cannot be written is done without.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from kernelmate.records import Compiled
+from kernelmate.compiler.child import Product
 
-MOST_ENTRIES = 2000
+MOST_BYTES = 512 << 20
+"""Beyond this the oldest entries go."""
+
 _SUFFIX = ".compiled"
+_VERSION = 2
+_LOOK_AFTER = 64
+"""Entries are counted once for this many that are stored."""
 
 
 def default_directory() -> Path:
@@ -27,50 +35,83 @@ def default_directory() -> Path:
 
 
 def key_of(*parts: object) -> str:
-    """A name for a result from everything that it depends on."""
+    """A name for a result from everything that it depends on; parts are told apart by their `repr`."""
     digest = hashlib.sha256()
-    for part in parts:
-        text = repr(part).encode()
+    for part in (_VERSION, *parts):
+        text = repr(part).encode(errors="surrogatepass")
         digest.update(len(text).to_bytes(8, "big") + text)
     return digest.hexdigest()
 
 
-def load(directory: Path, key: str) -> Compiled | None:
-    """The result kept under a key; None where there is none that can be read whole."""
-    try:
-        raw = (directory / (key + _SUFFIX)).read_bytes()
-        if hashlib.sha256(raw[32:]).digest() != raw[:32]:
+class Cache:
+    """Results below one folder.
+
+    Attributes:
+        writable: False from the first time that the disk would not take an entry.
+    """
+
+    def __init__(self, directory: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.directory = directory
+        self.writable = True
+        self._most_bytes = most_bytes
+        self._stored = 0
+
+    def load(self, key: str) -> Product | None:
+        """The result kept under a key; None where there is none that can be read whole."""
+        path = self.directory / (key + _SUFFIX)
+        try:
+            raw = path.read_bytes()
+            if hashlib.sha256(raw[32:]).digest() != raw[:32]:
+                return None
+            product = msgspec.msgpack.decode(raw[32:], type=Product)
+        except (OSError, msgspec.MsgspecError):
             return None
-        return msgspec.msgpack.decode(raw[32:], type=Compiled)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def store(directory: Path, key: str, compiled: Compiled) -> bool:
-    """Keep a result, whole or not at all; False where the disk would not take it."""
-    body = msgspec.msgpack.encode(compiled)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=directory)
-    except OSError:
-        return False
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
-        os.replace(name, directory / (key + _SUFFIX))
-    except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(name)
-        return False
-    _prune(directory)
-    return True
+            # What is used stays: the oldest entries are the ones that nobody asked for.
+            os.utime(path)
+        return product
 
+    def store(self, key: str, product: Product) -> bool:
+        """Keep a result, whole or not at all; False where the disk would not take it."""
+        body = msgspec.msgpack.encode(product)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self.directory, prefix="new-")
+        except OSError:
+            self.writable = False
+            return False
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(hashlib.sha256(body).digest() + body)
+            os.replace(name, self.directory / (key + _SUFFIX))
+        except OSError:
+            self.writable = False
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            return False
+        if self._stored % _LOOK_AFTER == 0:
+            self.prune()
+        self._stored += 1
+        return True
 
-def _prune(directory: Path) -> None:
-    """Drop the oldest tenth once there are too many."""
-    with contextlib.suppress(OSError):
-        entries = list(directory.glob("*" + _SUFFIX))
-        if len(entries) > MOST_ENTRIES:
-            entries.sort(key=lambda path: path.stat().st_mtime)
-            for path in entries[: MOST_ENTRIES // 10]:
+    def prune(self) -> None:
+        """Drop the least recently used entries until those left fit in three quarters of the room."""
+        with contextlib.suppress(OSError):
+            entries = [(status.st_mtime, status.st_size, path) for path, status in self._entries()]
+            total = sum(size for _, size, _ in entries)
+            if total <= self._most_bytes:
+                return
+            for _, size, path in sorted(entries):
                 path.unlink(missing_ok=True)
+                total -= size
+                if total <= self._most_bytes * 3 // 4:
+                    return
+
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
+        found = []
+        with os.scandir(self.directory) as listing:
+            for entry in listing:
+                if entry.name.endswith(_SUFFIX):
+                    with contextlib.suppress(OSError):
+                        found.append((Path(entry.path), entry.stat()))
+        return found

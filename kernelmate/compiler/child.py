@@ -1,21 +1,21 @@
 """The compiler's own process: `python -m kernelmate.compiler.child`. NVRTC cannot be interrupted, so it is killed.
 
-Frames over the standard streams: four bytes of length, big-endian, then msgpack of `Job` or `Product`.
+Frames over the standard streams: four bytes of length, big-endian, then msgpack of `Job` or `Product`. It ends when its
+input does, in the middle of a compilation too: a reader of its own waits for that.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import signal
+import queue
 import struct
 import sys
-from typing import Any, BinaryIO
+import threading
+from typing import BinaryIO
 
 import msgspec
 
-MOST_BYTES = 256 << 20
+MOST_BYTES = 512 << 20
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -29,7 +29,10 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Product(msgspec.Struct, frozen=True):
-    """What came of it. `missing` says why NVRTC cannot be used at all; then there is nothing else."""
+    """What came of it. `missing` says why NVRTC cannot be used at all; then there is nothing else.
+
+    Where only ptxas failed, `ptx` is there with `ok` false.
+    """
 
     ok: bool
     log: str
@@ -39,15 +42,21 @@ class Product(msgspec.Struct, frozen=True):
     missing: str | None = None
 
 
-def write_frame(stream: BinaryIO, message: Job | Product) -> None:
-    """Write one message and flush."""
+def pack(message: Job | Product) -> bytes:
+    """A message as it goes over the stream."""
     body = msgspec.msgpack.encode(message)
-    stream.write(struct.pack(">I", len(body)) + body)
-    stream.flush()
+    return struct.pack(">I", len(body)) + body
 
 
-def read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """Exactly `size` bytes. Raises EOFError at the end of the stream."""
+def read_frame(stream: BinaryIO) -> bytes:
+    """One message's body. Raises EOFError at the end of the stream or at a length that no message has."""
+    (size,) = struct.unpack(">I", _read_exactly(stream, 4))
+    if size > MOST_BYTES:
+        raise EOFError
+    return _read_exactly(stream, size)
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     parts = []
     while size:
         part = stream.read(size)
@@ -58,89 +67,37 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-def read_frame(stream: BinaryIO) -> bytes:
-    """One message's body. Raises EOFError at the end of the stream or at a length that no message has."""
-    (size,) = struct.unpack(">I", read_exactly(stream, 4))
-    if size > MOST_BYTES:
-        raise EOFError
-    return read_exactly(stream, size)
-
-
 def main() -> int:
     """Serve jobs until the input ends."""
-    _die_with_parent()
+    # Line information holds the working folder: code must not differ by where it was compiled.
+    os.chdir(os.path.abspath(os.sep))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Whatever NVRTC or a library prints must not get between the frames.
     os.dup2(2, 1)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_jobs, args=(requests, jobs), daemon=True).start()
     while True:
-        try:
-            job = msgspec.msgpack.decode(read_frame(requests), type=Job)
-        except EOFError:
-            return 0
-        write_frame(answers, compile_job(job))
+        answers.write(pack(_compile(msgspec.msgpack.decode(jobs.get(), type=Job))))
+        answers.flush()
 
 
-def _die_with_parent() -> None:
-    if sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-
-
-def nvrtc_version() -> tuple[int, int]:
-    """Major and minor of the NVRTC that compiles. Raises ImportError or OSError or RuntimeError where there is none."""
-    from cuda.bindings import nvrtc
-
-    status, major, minor = nvrtc.nvrtcVersion()
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(str(status))
-    return major, minor
-
-
-def compile_job(job: Job) -> Product:
-    """Compile in this process; never raises."""
+def _read_jobs(requests: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
+    """Hand on what comes in; end the process with the stream, as the parent's death closes it."""
     try:
-        from cuda.bindings import nvrtc
+        while True:
+            jobs.put(read_frame(requests))
+    except (EOFError, OSError):
+        os._exit(0)
 
-        return _compile(nvrtc, job)
+
+def _compile(job: Job) -> Product:
+    try:
+        from kernelmate.compiler.library import load_library
+
+        library = load_library()
     except Exception as error:  # noqa: BLE001 -- a missing library shows in many ways, and all mean the same
         return Product(False, "", missing=f"{type(error).__name__}: {error}")
-
-
-def _compile(nvrtc: Any, job: Job) -> Product:
-    contents = [content.encode() for _, content in job.headers]
-    names = [name.encode() for name, _ in job.headers]
-    status, program = nvrtc.nvrtcCreateProgram(job.text.encode(), job.name.encode(), len(names), contents, names)
-    _demand(nvrtc, status)
-    try:
-        for expression in job.expressions:
-            nvrtc.nvrtcAddNameExpression(program, expression.encode())
-        options = [option.encode() for option in job.options]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _fetch(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            return Product(False, log.rstrip("\0"))
-        ptx = _fetch(nvrtc, program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode(errors="replace").rstrip("\0")
-        cubin = _fetch(nvrtc, program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-        lowered = []
-        for expression in job.expressions:
-            status, name = nvrtc.nvrtcGetLoweredName(program, expression.encode())
-            _demand(nvrtc, status)
-            lowered.append(name.decode())
-        return Product(True, log.rstrip("\0"), ptx, cubin, tuple(lowered))
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def _demand(nvrtc: Any, status: Any) -> None:
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(str(status))
-
-
-def _fetch(nvrtc: Any, program: Any, size_of: Any, get: Any) -> bytes:
-    status, size = size_of(program)
-    _demand(nvrtc, status)
-    buffer: bytes = b"\0" * size
-    _demand(nvrtc, get(program, buffer)[0])
-    return buffer
+    return library.compile(job)
 
 
 if __name__ == "__main__":

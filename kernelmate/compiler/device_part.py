@@ -1,35 +1,40 @@
 """The device part of a real file: host code blanked line for line, so that positions stay those of the user's file.
 
-NVRTC compiles device code only. What it cannot take (host functions with their launches, host headers, host globals) is
-replaced by spaces, by the syntax tree; whatever is unclear stays, and NVRTC has the last word on it. Unannotated code
-that stays is compiled as device code (`--device-as-default-execution-space`).
+NVRTC compiles device code only. Kept are the asked-for kernel, all device functions and variables, and what these name:
+types, constants, aliases, macros. Everything else (host functions with their launches, host headers, host globals, the
+file's other kernels, comments) becomes blanks. Project headers get the same treatment and are handed to NVRTC in memory.
+What is not understood stays, and NVRTC has the last word on it.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from kernelmate.compiler.includes import UMBRELLA, Found, Include, Search, cub_umbrella, digest_of_raw, is_needed
+from kernelmate.compiler.layout import laid_out, lambda_annotations, shells
+from kernelmate.compiler.prelude import STD_NAMES, TENSOR_MAP
+from kernelmate.compiler.project import File, Files, load_files
+from kernelmate.compiler.rules import Node, Rules, texts_of
+from kernelmate.source.tokens import Token, lex
 
-from kernelmate.compiler.prelude import HOST_HEADERS, PRELUDE_HEADERS
-
-_DEVICE = frozenset({"__global__", "__device__", "__constant__", "__managed__"})
-_CONTAINERS = frozenset({"translation_unit", "declaration_list", "ERROR"})
-_BRANCHES = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"})
-_HOST_USE = re.compile(
-    rb"\bstd\s*::|\bthrust\s*::|\bcuda(?:Malloc|Free|Memcpy|Memset|Stream|Event|Device|Get|Set|Launch|Error|Host)\w*"
-    rb"|\b(?:fprintf|fopen|malloc|exit|getenv|FILE)\b|<<<"
+_IDLE_PRAGMAS = frozenset(
+    {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
-_INCLUDE = re.compile(rb'^\s*#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
-_DEVICE_MACRO = re.compile(rb"^\s*#\s*define\s+(\w+)\b[^\n]*__(?:device|global)__", re.MULTILINE)
-_LAMBDA_ANNOTATION = re.compile(rb"\]\s*((?:__host__\s*|__device__\s*)+)(?=[({])")
-"""NVRTC compiles every lambda for the device, and refuses to be told so."""
-_MOST_HEADERS = 200
+_AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
+"""What follows an unqualified name where `std::` is meant, if it is no `<`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingHeader:
+    """A header that was not found, and left out: where it is included, by line and column of that text."""
+
+    name: str
+    included_by: str | None
+    line: int
+    column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,141 +45,213 @@ class DevicePart:
         text: as long, in lines, as the unit.
         headers: device part of each project header, by the name it is included by.
         paths: the file that each of them came from.
+        std_names: what the code names of `std::`, and `CUtensorMap` where it comes from `cuda.h`.
+        default_device: unannotated `constexpr` functions are kept, and are to be compiled for the device.
+        host_functions: names of functions that were blanked.
+        missing: headers that were not found.
+        raw_digest: a hash of the user's headers that NVRTC reads as they are; empty when there are none.
     """
 
     text: str
     headers: tuple[tuple[str, str], ...] = ()
     paths: tuple[tuple[str, str], ...] = ()
+    std_names: frozenset[str] = frozenset()
+    default_device: bool = False
+    host_functions: frozenset[str] = frozenset()
+    missing: tuple[MissingHeader, ...] = ()
+    raw_digest: str = ""
 
 
-@functools.lru_cache
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_cuda.language()))
+def device_part(
+    text: str,
+    directory: Path,
+    include_paths: Sequence[Path] = (),
+    *,
+    kernel: str | None = None,
+    named: Iterable[str] = (),
+    system: Sequence[Path] = (),
+    everything: bool = False,
+) -> DevicePart:
+    """The device part of CUDA text. Reads headers, and executes nothing.
 
-
-def device_part(text: str, directory: Path, include_paths: tuple[Path, ...] = ()) -> DevicePart:
-    """The device part of CUDA text, its project headers looked for in `directory` and then in `include_paths`.
-
-    Reads headers, and executes nothing.
+    Args:
+        text: the unit's.
+        directory: where its quoted includes begin.
+        include_paths: folders of the user's headers, searched next.
+        kernel: the kernel that is asked for; None keeps every kernel.
+        named: words that count as used: those of a template instance, of defines.
+        system: folders of CUDA's own headers.
+        everything: blank no declaration (text that was written for NVRTC).
     """
-    headers: dict[str, str] = {}
-    paths: dict[str, str] = {}
-    macros: set[bytes] = set()
-    waiting = [(text.encode(), directory)]
-    sources: list[tuple[str | None, bytes]] = [(None, waiting[0][0])]
-    while waiting and len(headers) < _MOST_HEADERS:
-        source, beside = waiting.pop()
-        macros.update(_DEVICE_MACRO.findall(source))
-        for name, found in _project_headers(source, beside, include_paths):
-            if name not in headers:
-                content = _read(found)
-                headers[name], paths[name] = "", str(found)
-                sources.append((name, content))
-                waiting.append((content, found.parent))
-    words = frozenset(word.encode() for word in _DEVICE) | macros
-    own = ""
-    for included_as, source in sources:
-        blanked = _blanked(source, words, frozenset(headers))
-        if included_as is None:
-            own = blanked
-        else:
-            headers[included_as] = blanked
-    return DevicePart(own, tuple(headers.items()), tuple(paths.items()))
+    files = load_files(text, directory, Search(tuple(include_paths), tuple(system)))
+    rules = Rules(files, kernel, everything=everything)
+    return _Plan(files, rules, frozenset(named)).result(tuple(system))
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes().replace(b"\r\n", b"\n")
-    except OSError:
-        return b""
+# --------------------------------------------------------------------------------------------------- what is kept
 
 
-def _project_headers(source: bytes, beside: Path, include_paths: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
-    for quoted, angled in _INCLUDE.findall(source):
-        name = (quoted or angled).decode(errors="replace")
-        if name in PRELUDE_HEADERS or name in HOST_HEADERS:
-            continue
-        places = (beside, *include_paths) if quoted else include_paths
-        found = next((place / name for place in places if (place / name).is_file()), None)
-        if found is not None:
-            yield name, found.resolve()
+class _Plan:
+    """Which declarations of all files are kept: those that the device needs by name."""
+
+    def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
+        self.files = files
+        self.nodes = rules.nodes
+        self.host_functions = rules.host_functions
+        self.named = named
+
+    def result(self, system: tuple[Path, ...]) -> DevicePart:
+        """Everything, rendered."""
+        kept, words = self._kept()
+        texts = {id(file): self._render(file, kept, words) for file in self.files.files}
+        headers = [(file.name, texts[id(file)]) for file in self.files.files if file.name is not None]
+        paths = [(file.name, str(file.path)) for file in self.files.files if file.name is not None]
+        includes = [pair for file in self.files.files for pair in file.includes]
+        if any(include.name == "cub/cub.cuh" for include, _ in includes) and "cub" in words:
+            headers.append((UMBRELLA, cub_umbrella(words, system)))
+        raw = [found.path for _, found in includes if found.fate == "raw" and found.path is not None]
+        mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
+        return DevicePart(
+            text=texts[id(self.files.files[0])],
+            headers=tuple(headers),
+            paths=tuple(paths),
+            std_names=self._std_names(kept, words),
+            default_device=any(node.relaxed for node in kept),
+            host_functions=frozenset(self.host_functions - _declared(kept)),
+            missing=tuple(self._missing()),
+            raw_digest=digest_of_raw(mine, self.files.search) if mine else "",
+        )
+
+    # ------------------------------------------------------------------------------------------------ reachability
+
+    def _kept(self) -> tuple[list[Node], frozenset[str]]:
+        """The nodes that stay, and every word in them and in the macros they use."""
+        by_name: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            if node.rule == "if-named" and node.declaration.kind != "assert":
+                for name in node.declaration.names:
+                    by_name.setdefault(name, []).append(node)
+        kept = {id(node): node for node in self.nodes if node.rule == "keep"}
+        words: set[str] = set()
+        waiting = [*self.named, *(word for node in kept.values() for word in _words(node))]
+        while waiting:
+            word = waiting.pop()
+            if word in words:
+                continue
+            words.add(word)
+            for macro in self.files.macros.get(word, ()):
+                waiting.extend(macro.words)
+                if macro.pastes:
+                    # Names are glued together somewhere: anything may be meant.
+                    waiting.extend(name for name in by_name if name not in words)
+            for node in by_name.get(word, ()):
+                if id(node) not in kept:
+                    kept[id(node)] = node
+                    waiting.extend(_words(node))
+        self._drop_what_needs_the_host(kept)
+        self._keep_assertions(kept)
+        return [node for node in self.nodes if id(node) in kept], frozenset(words)
+
+    def _drop_what_needs_the_host(self, kept: dict[int, Node]) -> None:
+        """A constant whose value comes from a host function is none of the device's."""
+        available = _declared(kept.values())
+        for node in list(kept.values()):
+            if node.rule == "if-named" and node.declaration.kind == "variable":
+                value = texts_of(node.file, node.declaration.head, node.declaration.stop)
+                if (value & self.host_functions) - available:
+                    del kept[id(node)]
+
+    def _keep_assertions(self, kept: dict[int, Node]) -> None:
+        """An assertion stays where all that it speaks of stays."""
+        declared = _declared(self.nodes)
+        available = _declared(kept.values())
+        for node in self.nodes:
+            is_assertion = node.rule == "if-named" and node.declaration.kind == "assert"
+            if is_assertion and set(_words(node)) & declared <= available:
+                kept[id(node)] = node
+
+    def _std_names(self, kept: Iterable[Node], words: frozenset[str]) -> frozenset[str]:
+        """Names taken from `std::`, with `using namespace std` also unqualified ones that nothing here declares."""
+        opened = any(node.declaration.kind == "using" and "std" in _words(node) for node in kept)
+        own = _declared(self.nodes) | set(self.files.macros)
+        found: set[str] = set()
+        for file in self.files.files:
+            texts = [token.text for token in lex(file.text).tokens]
+            found.update(c for a, b, c in zip(texts, texts[1:], texts[2:], strict=False) if a == "std" and b == "::")
+            if opened:
+                found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
+        names = frozenset(found) & words & STD_NAMES
+        driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
+        return names | {TENSOR_MAP} if driver and TENSOR_MAP in words else names
+
+    # --------------------------------------------------------------------------------------------------- rendering
+
+    def _render(self, file: File, kept: Sequence[Node], words: frozenset[str]) -> str:
+        stays = shells(file.parsed)
+        for node in kept:
+            if node.file is file:
+                stays.update(range(node.declaration.start, node.declaration.stop))
+                for start, stop in node.cut:
+                    stays.difference_update(range(start, stop))
+        code = file.parsed.code
+        stays.difference_update(lambda_annotations(code, stays))
+        pieces = [(code[index].start, code[index].text) for index in stays]
+        includes = {include.start: (include, found) for include, found in file.includes}
+        for line in file.parsed.directives:
+            if _is_pragma(line) and any(start < line[0].start < stop for start, stop in self._gone(file, kept)):
+                continue
+            written = self._directive(file.text, line, includes.get(line[0].start), words)
+            if written:
+                pieces.append((line[0].start, written))
+        return laid_out(file.text, sorted(pieces))
+
+    def _gone(self, file: File, kept: Sequence[Node]) -> Iterator[tuple[int, int]]:
+        """Spans, in characters, of what is blanked."""
+        code = file.parsed.code
+        stays = {id(node) for node in kept}
+        for node in self.nodes:
+            if node.file is file:
+                whole = (node.declaration.start, node.declaration.stop)
+                for start, stop in node.cut if id(node) in stays else (whole,):
+                    if start < stop:
+                        yield code[start].start, code[stop - 1].end
+
+    def _directive(
+        self, text: str, line: Sequence[Token], include: tuple[Include, Found] | None, words: frozenset[str]
+    ) -> str:
+        written = text[line[0].start : line[-1].end]
+        if include is None:
+            idle = len(line) > 2 and line[1].text == "pragma" and line[2].text in _IDLE_PRAGMAS
+            return "" if idle else written
+        wanted, found = include
+        if found.fate == "project" and found.path is not None:
+            served = self.files.names[found.path]
+            return written if served == wanted.name else f'#include "{served}"'
+        if found.fate == "raw" and is_needed(wanted.name, words):
+            return f'#include "{UMBRELLA}"' if wanted.name == "cub/cub.cuh" else written
+        return ""
+
+    def _missing(self) -> Iterator[MissingHeader]:
+        for file in self.files.files:
+            for include, found in file.includes:
+                if found.fate == "missing":
+                    line, column = lex(file.text).position(include.start)
+                    yield MissingHeader(include.name, file.name, line, column)
 
 
-def _blanked(source: bytes, words: frozenset[bytes], headers: frozenset[str]) -> str:
-    result = bytearray(source)
-    for node in _host_nodes(_parser().parse(source).root_node, source, words, headers):
-        for index in range(node.start_byte, node.end_byte):
-            if result[index] != 0x0A:
-                result[index] = 0x20
-    for found in _LAMBDA_ANNOTATION.finditer(bytes(result)):
-        result[found.start(1) : found.end(1)] = b" " * len(found[1])
-    return result.decode(errors="replace")
+def _is_pragma(line: Sequence[Token]) -> bool:
+    return len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
 
 
-def _host_nodes(node: Node, source: bytes, words: frozenset[bytes], headers: frozenset[str]) -> Iterator[Node]:
-    for child in node.named_children:
-        if child.type == "preproc_include":
-            if _is_host_include(_text(child, source), headers):
-                yield child
-        elif child.type in _BRANCHES or child.type in _CONTAINERS:
-            yield from _host_nodes(child, source, words, headers)
-        elif child.type in ("namespace_definition", "linkage_specification") and _body(child) is not None:
-            if child.type == "namespace_definition" or _body(child).type == "declaration_list":  # type: ignore[union-attr]
-                yield from _host_nodes(_body(child), source, words, headers)  # type: ignore[arg-type]
-            elif _is_host(child, source, words):
-                yield child
-        elif _is_host(child, source, words):
-            yield child
+def _declared(nodes: Iterable[Node]) -> set[str]:
+    """All names that these nodes declare."""
+    return {name for node in nodes for name in node.declaration.names}
 
 
-def _body(node: Node) -> Node | None:
-    return node.child_by_field_name("body")
-
-
-def _text(node: Node, source: bytes) -> bytes:
-    return source[node.start_byte : node.end_byte]
-
-
-def _is_host_include(line: bytes, headers: frozenset[str]) -> bool:
-    found = _INCLUDE.match(line)
-    if found is None:
-        return False
-    name = (found[1] or found[2]).decode(errors="replace")
-    if name in headers:
-        return False
-    return name in HOST_HEADERS or name in PRELUDE_HEADERS or name.startswith(("thrust/", "boost/", "gtest/"))
-
-
-def _is_host(node: Node, source: bytes, words: frozenset[bytes]) -> bool:
-    """Whether a declaration is of the host's: unclear ones are not."""
-    kind, text = node.type, _text(node, source)
-    if kind == "template_declaration":
-        inner = [child for child in node.named_children if child.type not in ("template_parameter_list", "comment")]
-        return bool(inner) and _is_host(inner[-1], source, words)
-    if kind == "linkage_specification":
-        inner_node = _body(node)
-        return inner_node is not None and _is_host(inner_node, source, words)
-    if kind in ("function_definition", "declaration"):
-        return _is_host_declaration(node, source, words)
-    if kind in ("class_specifier", "struct_specifier"):
-        return _HOST_USE.search(text) is not None and not _mentions(text, words)
-    if kind in ("using_declaration", "alias_declaration", "type_definition"):
-        return re.search(rb"\bstd\b|\bthrust\b", text) is not None
-    return kind == "expression_statement" and _HOST_USE.search(text) is not None
-
-
-def _is_host_declaration(node: Node, source: bytes, words: frozenset[bytes]) -> bool:
-    body = _body(node)
-    head = source[node.start_byte : body.start_byte if body is not None else node.end_byte]
-    if _mentions(head, words):
-        return False
-    if node.type == "function_definition":
-        return not (re.search(rb"\bconstexpr\b", head) and not _HOST_USE.search(_text(node, source)))
-    if any(child.type in ("class_specifier", "struct_specifier", "enum_specifier") for child in node.named_children):
-        return _HOST_USE.search(head) is not None
-    is_constant = re.search(rb"\b(?:const|constexpr)\b", head) is not None and b"(" not in head.split(b"=")[0]
-    return not is_constant or _HOST_USE.search(head) is not None
-
-
-def _mentions(text: bytes, words: frozenset[bytes]) -> bool:
-    return any(word in words for word in re.findall(rb"\w+", text))
+def _words(node: Node) -> Iterator[str]:
+    """Words of what stays of a node."""
+    code = node.file.parsed.code
+    cut = {index for start, stop in node.cut for index in range(start, stop)}
+    for index in range(node.declaration.start, node.declaration.stop):
+        if index not in cut and code[index].kind == "word":
+            yield code[index].text

@@ -1,64 +1,194 @@
-"""NVRTC's log as diagnostics in the user's file."""
+"""NVRTC's log as diagnostics in the user's files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.records import Diagnostic, Severity, Unit
 
+UNIT_NAME = "kernel.cu"
+"""What the unit's text is called in the compiler, whatever the user's file is called: code then depends on content only."""
+
 _HEAD = re.compile(
-    r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<kind>catastrophic error|error|warning|remark|note)"
-    r"(?: #(?P<code>[\w-]+))?: (?P<message>.*)$"
+    r"^(?:(?P<file>[^\n]*?)\((?P<line>\d+)\)|(?P<end>At end of source)): "
+    r"(?P<kind>catastrophic error|internal error|error|warning|remark|note)(?: #(?P<code>[\w-]+))?: (?P<message>.*)$"
 )
-_ASSEMBLER = re.compile(r"^ptxas (?P<kind>error|warning|fatal)\s*:\s*(?P<message>.*)$")
+_NVRTC = re.compile(r"^nvrtc: (?P<kind>error|warning): (?P<message>.*)$")
+_ASSEMBLER = re.compile(
+    r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?(?P<kind>error|warning|fatal)\s*:\s*(?P<message>.*)$"
+)
+_SUMMARY = re.compile(
+    r"^(?:\d+ (?:catastrophic )?errors? detected| and \d+ catastrophic|Compilation terminated|Remark: The warnings can"
+    r"|ptxas (?:info|         \.)|ptxas fatal   : Ptx assembly aborted)"
+)
+_PLACE = re.compile(r"\bat line (?P<line>\d+)(?: of (?P<file>[^\s)]+))?")
+_UNDEFINED = re.compile(r'identifier "(?:\w+::)*(\w+)" is undefined|has no member "(\w+)"')
 _SEVERITIES: Mapping[str, Severity] = {
-    "catastrophic error": "error", "error": "error", "fatal": "error", "warning": "warning", "remark": "note",
-    "note": "note",
+    "catastrophic error": "error", "internal error": "error", "error": "error", "fatal": "error",
+    "warning": "warning", "remark": "note", "note": "note",
 }  # fmt: skip
 
 
-def read_log(log: str, unit: Unit, headers: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Diagnostics of a compilation, each once, in the log's order.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is needed to speak of the user's files.
 
-    Args:
-        log: what NVRTC and ptxas printed.
-        unit: the text that was compiled, under its `path`; positions in it become positions in the user's file.
+    Attributes:
+        unit: the text that was compiled, as `UNIT_NAME`.
         headers: for each in-memory header, the file that it came from.
+        host_functions: functions that were left out as the host's.
+        ptx: the PTX that ptxas was given, or empty.
+        place: line and column in the unit for what has no place of its own.
     """
+
+    unit: Unit
+    headers: Mapping[str, str]
+    host_functions: Collection[str] = ()
+    ptx: str = ""
+    place: tuple[int, int] = (1, 1)
+
+    def locate(self, file: str, line: int, column: int | None) -> tuple[str, int, int | None]:
+        """A place as the compiler names it, in the user's files."""
+        if file == UNIT_NAME:
+            return (self.unit.path, *self.unit.locate(line, column))
+        return self.headers.get(file, file), line, column
+
+
+def read_log(log: str, sources: Sources) -> tuple[Diagnostic, ...]:
+    """Diagnostics of a compilation, each once, in the log's order; notes are part of what they explain."""
     found: list[Diagnostic] = []
-    lines = log.splitlines()
-    for index, line in enumerate(lines):
-        assembler = _ASSEMBLER.match(line)
-        if assembler is not None and not assembler["message"].startswith("Compiling"):
-            found.append(Diagnostic(_SEVERITIES[assembler["kind"]], assembler["message"], unit.path, None, None))
-        head = _HEAD.match(line)
-        if head is None:
+    for lines in _messages(log):
+        message = _read_message(lines, sources)
+        if message is None:
             continue
-        body: list[str] = []
-        for follower in lines[index + 1 :]:
-            if _HEAD.match(follower) or not follower.strip() or not follower.startswith(" "):
-                break
-            body.append(follower)
-        found.append(_diagnostic(head, body, unit, headers))
-    return tuple(dict.fromkeys(found))
+        if message.severity == "note" and found and _HEAD.match(lines[0]):
+            found[-1] = _explained(found[-1], message, sources)
+        else:
+            found.append(message)
+    # Headers that define again what the prelude has are none of the user's business.
+    return tuple(d for d in dict.fromkeys(found) if PRELUDE_NAME not in d.message or d.severity == "error")
 
 
-def _diagnostic(head: re.Match[str], body: list[str], unit: Unit, headers: Mapping[str, str]) -> Diagnostic:
-    caret = next((i for i, line in enumerate(body) if line.strip() == "^"), None)
-    column = None
-    message = [head["message"]]
-    if caret is not None:
-        # The source line above the caret is indented by two, and its tabs and characters are the user's own.
-        column = body[caret].index("^") - 1
-        message += [line.strip() for line in body[: max(caret - 1, 0)]]
-        message += [line.strip() for line in body[caret + 1 :]]
-    else:
-        message += [line.strip() for line in body]
-    line: int | None = int(head["line"])
-    file: str | None = head["file"]
-    if file == unit.path:
-        line, column = unit.locate(int(head["line"]), column)
-    else:
-        file = headers.get(head["file"], head["file"])
-    return Diagnostic(_SEVERITIES[head["kind"]], "\n".join(message), file, line, column, head["code"])
+def _messages(log: str) -> Iterator[list[str]]:
+    """The log's lines in groups, each beginning with the line that says what is the matter."""
+    group: list[str] = []
+    for line in log.replace("\0", "").splitlines():
+        idle = not line.strip() or _SUMMARY.match(line)
+        starts = not idle and (_HEAD.match(line) or _NVRTC.match(line) or _ASSEMBLER.match(line))
+        if starts or idle:
+            if group:
+                yield group
+            group = [line] if starts else []
+        elif group:
+            group.append(line)
+    if group:
+        yield group
+
+
+def _read_message(lines: Sequence[str], sources: Sources) -> Diagnostic | None:
+    head = _HEAD.match(lines[0])
+    if head is not None:
+        return _from_front_end(head, lines[1:], sources)
+    option = _NVRTC.match(lines[0])
+    if option is not None:
+        text = f"NVRTC: {option['message']}"
+        return Diagnostic(_SEVERITIES[option["kind"]], text, *sources.locate(UNIT_NAME, *sources.place))
+    assembler = _ASSEMBLER.match(lines[0])
+    return None if assembler is None else _from_assembler(assembler, sources)
+
+
+def _from_front_end(head: re.Match[str], body: Sequence[str], sources: Sources) -> Diagnostic:
+    column: int | None = None
+    extra: list[str] = []
+    for index, line in enumerate(body):
+        if line.strip() == "^" and index and column is None:
+            column = _column(body[index - 1], line)
+            extra.pop()
+        else:
+            extra.append(line)
+    name = UNIT_NAME if head["end"] else head["file"]
+    text = "\n".join([head["message"], *(_indent(line) for line in extra)])
+    text = _with_places(text, name, sources) + _host_hint(head["message"], sources)
+    severity = _SEVERITIES[head["kind"]]
+    if head["end"]:
+        last = sources.unit.text.rstrip().count("\n") + 1
+        return Diagnostic(severity, text, *sources.locate(UNIT_NAME, last, None), head["code"])
+    return Diagnostic(severity, text, *sources.locate(name, int(head["line"]), column), head["code"])
+
+
+def _column(shown: str, caret: str) -> int:
+    """The column, in characters, that a caret points at. Line and caret are indented by two; carets count bytes."""
+    before = shown[2:].encode()[: max(caret.index("^") - 2, 0)]
+    return len(before.decode(errors="ignore")) + 1
+
+
+def _indent(line: str) -> str:
+    return "  " + line.strip()
+
+
+def _with_places(text: str, file: str, sources: Sources) -> str:
+    """The lines that a message speaks of, as the user counts them."""
+
+    def user_place(match: re.Match[str]) -> str:
+        named = match["file"] or file
+        path, line, _ = sources.locate(named, int(match["line"]), None)
+        return f"at line {line}" if match["file"] is None else f"at line {line} of {path}"
+
+    return _PLACE.sub(user_place, text)
+
+
+def _host_hint(message: str, sources: Sources) -> str:
+    undefined = _UNDEFINED.search(message)
+    name = (undefined[1] or undefined[2]) if undefined else None
+    if name not in sources.host_functions:
+        return ""
+    return f"\n  {name} is a host function; declare it __device__ to call it from a kernel"
+
+
+def _explained(found: Diagnostic, note: Diagnostic, sources: Sources) -> Diagnostic:
+    """A diagnostic with a note of its own at the end of its message; one without a place takes the note's."""
+    file = "" if note.file == found.file else f" of {note.file}"
+    text = f"{found.message}\n  note: {note.message} (line {note.line}{file})"
+    at_end = found.column is None and found.file == sources.unit.path and note.column is not None
+    if at_end and note.file == found.file:
+        return replace(found, message=text, line=note.line, column=note.column)
+    return replace(found, message=text)
+
+
+# -------------------------------------------------------------------------------------------------------- ptxas
+
+
+def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
+    severity, message = _SEVERITIES[match["kind"]], match["message"].strip()
+    place = sources.locate(UNIT_NAME, *sources.place)
+    if match["line"] is not None:
+        source = _source_of_ptx(sources.ptx, int(match["line"]), (UNIT_NAME, *sources.headers))
+        message = f"ptxas: {message}"
+        if source is not None:
+            place = sources.locate(*source)
+    return Diagnostic(severity, message, *place)
+
+
+def _source_of_ptx(ptx: str, line: int, known_names: Iterable[str]) -> tuple[str, int, int | None] | None:
+    """File, line and column that a line of PTX was made from, by the `.loc` before it."""
+    locations = [(number, m) for number, m in _matches(ptx, r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")]
+    index = bisect_right([number for number, _ in locations], line) - 1
+    if index < 0:
+        return None
+    files = {m[1]: m[2] for _, m in _matches(ptx, r'\s*\.file\s+(\d+)\s+"([^"]*)"')}
+    found = locations[index][1]
+    named = files.get(found[1], UNIT_NAME)
+    name = next((known for known in known_names if named == known or named.endswith(f"/{known}")), named)
+    return name, int(found[2]), None
+
+
+def _matches(text: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
+    compiled = re.compile(pattern)
+    for number, line in enumerate(text.splitlines(), 1):
+        match = compiled.match(line)
+        if match is not None:
+            yield number, match

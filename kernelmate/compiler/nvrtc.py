@@ -1,33 +1,36 @@
-"""One kernel through NVRTC: PTX and CUBIN from one compilation, with what the log tells."""
+"""Kernels through NVRTC: PTX and CUBIN from one compilation, with what the log tells."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import re
-import site
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from kernelmate.compiler import cache
+from kernelmate.compiler.cache import Cache, default_directory, key_of
 from kernelmate.compiler.child import Job, Product
 from kernelmate.compiler.device_part import DevicePart, device_part
-from kernelmate.compiler.diagnostics import read_log
-from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
+from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
+from kernelmate.compiler.options import flags_for, shown, unseen_flags
+from kernelmate.compiler.places import compiler_version, header_versions, system_includes
+from kernelmate.compiler.prelude import EMPTY_HEADERS, PRELUDE_NAME, prelude_for
 from kernelmate.compiler.process import COMPILER
 from kernelmate.compiler.resources import read_resources
-from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, CompileOptions, Kernel, Target
+from kernelmate.errors import CompileTimeout
+from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 
-_ALWAYS = (
-    "--generate-line-info",
-    "--device-as-default-execution-space",
-    "--ptxas-options=--verbose",
-    f"--pre-include={PRELUDE_NAME}",
-)
-_QUIET = re.compile(r"^--?(?:I|include-path|pre-include|generate-line-info|device-as|ptxas-options=--verbose)")
+_INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One kernel of several to compile: its contract's options, and the template instance or None."""
+
+    kernel: Kernel
+    contract_options: tuple[str, ...] = ()
+    instance: str | None = None
 
 
 def compile_kernel(
@@ -39,6 +42,7 @@ def compile_kernel(
     options: CompileOptions,
     timeout_s: float = 60,
     use_cache: bool = True,
+    cache_dir: Path | None = None,
 ) -> Compiled:
     """Compile one kernel, or one instance of a template, for a target's architecture.
 
@@ -50,96 +54,193 @@ def compile_kernel(
         options: standard, defines, include paths and flags.
         timeout_s: seconds until the compiler is killed.
         use_cache: look the result up on disk, and keep it there.
+        cache_dir: where; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
         CompilerUnavailable: there is no NVRTC here.
     """
-    unit = kernel.unit
-    includes = tuple(Path(path) for path in options.include_paths)
-    part = device_part(unit.text, Path(unit.path).resolve().parent, includes)
-    flags = _flags(target, options, contract_options)
-    expression = instance or kernel.name
-    version = compiler_version()
-    directory = cache.default_directory()
-    prelude = prelude_for((part.text, *(text for _, text in part.headers)))
-    key = cache.key_of(version, part, flags, expression, unit.path, unit.anchors, kernel.name, prelude)
-    kept = cache.load(directory, key) if use_cache else None
-    if kept is not None:
-        return kept
-    job = Job(
-        part.text, unit.path, (*part.headers, (PRELUDE_NAME, prelude)),
-        (*flags, *(f"--include-path={path}" for path in (*map(str, includes), *system_includes()))), (expression,),
-    )  # fmt: skip
-    compiled = _compiled(
-        kernel, instance, target, f"NVRTC {version} {_shown(flags)}", part, COMPILER.compile(job, timeout_s)
-    )
-    if use_cache and compiled.ok:
-        cache.store(directory, key, compiled)
-    return compiled
+    request = Request(kernel, tuple(contract_options), instance)
+    prepared = _prepare(request, target, options)
+    if kernel.signature.template_parameters and instance is None:
+        return _without_instance(prepared)
+    cache = _cache(cache_dir or default_directory()) if use_cache else None
+    key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
+                 prepared.job.expressions, prepared.part.default_device, prepared.part.raw_digest)  # fmt: skip
+    product = cache.load(key) if cache is not None else None
+    if product is None:
+        try:
+            product = COMPILER.compile(prepared.job, timeout_s)
+        except CompileTimeout as error:
+            error.file = kernel.unit.path
+            error.line, error.column = kernel.unit.locate(kernel.line, kernel.column)
+            raise
+        if cache is not None and (product.ok or "error" in product.log):
+            cache.store(key, product)
+    return _compiled(prepared, product)
 
 
-def _compiled(
-    kernel: Kernel, instance: str | None, target: Target, compiler: str, part: DevicePart, product: Product
-) -> Compiled:
-    found = read_log(product.log, kernel.unit, dict(part.paths))
-    if not product.ok:
-        if not any(d.severity == "error" for d in found):
-            from kernelmate.records import Diagnostic
+def compile_many(
+    requests: Sequence[Request],
+    *,
+    target: Target,
+    options: CompileOptions,
+    timeout_s: float = 60,
+    use_cache: bool = True,
+    cache_dir: Path | None = None,
+) -> tuple[Compiled, ...]:
+    """Compile several kernels or instances, each by itself, so that code and hash do not depend on the others.
 
-            text = product.log.strip() or "the compiler gave no reason"
-            found += (Diagnostic("error", text, kernel.unit.path, *kernel.unit.locate(kernel.line, kernel.column)),)
-        return Compiled(kernel.name, instance, "", target.arch, compiler, False, found)
-    symbol = product.lowered[0]
-    resources = read_resources(product.cubin, symbol, product.log, target.capability)
-    binary = "sha256:" + hashlib.sha256(product.cubin).hexdigest()
-    return Compiled(
-        kernel.name, instance, symbol, target.arch, compiler, True, found, product.ptx, product.cubin, binary, resources
-    )
-
-
-def _flags(target: Target, options: CompileOptions, contract_options: Sequence[str]) -> tuple[str, ...]:
-    flags = [f"--gpu-architecture={target.arch}", f"--std={options.std}", *_ALWAYS]
-    flags += [f"--define-macro={define}" for define in options.defines]
-    if options.fast_math:
-        flags.append("--use_fast_math")
-    if options.max_registers is not None:
-        flags.append(f"--maxrregcount={options.max_registers}")
-    return (*flags, *options.flags, *contract_options)
-
-
-def _shown(flags: Sequence[str]) -> str:
-    """The flags that a figure depends on, without paths of this machine."""
-    return " ".join(flag for flag in flags if not _QUIET.match(flag) and not flag.startswith("--gpu-architecture"))
-
-
-@functools.lru_cache
-def compiler_version() -> str:
-    """NVRTC's version, as its wheel states it.
+    Args:
+        requests: what to compile.
+        target: for which GPU.
+        options: for all of them.
+        timeout_s: seconds for each.
+        use_cache: look results up on disk, and keep them there.
+        cache_dir: where; None for the usual place.
 
     Raises:
-        CompilerUnavailable: it is not installed.
+        CompileTimeout: the compiler was killed at the time limit.
+        CompilerUnavailable: there is no NVRTC here.
     """
-    for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "cuda-bindings"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if sys.platform == "darwin":
-        raise CompilerUnavailable(
-            "compiling CUDA is not available on macOS: NVIDIA ships no compiler for it.",
-            hint="Use a Linux or Windows machine.",
+    return tuple(
+        compile_kernel(
+            request.kernel, request.contract_options, instance=request.instance, target=target, options=options,
+            timeout_s=timeout_s, use_cache=use_cache, cache_dir=cache_dir,
         )
-    raise CompilerUnavailable("NVRTC is not installed.", hint="Run: pip install nvidia-cuda-nvrtc cuda-bindings")
+        for request in requests
+    )  # fmt: skip
 
 
-@functools.lru_cache
-def system_includes() -> tuple[str, ...]:
-    """Folders with CUDA's own headers: those of the wheels, then those of an installed toolkit."""
-    places = [
-        Path(place) / "nvidia" / "cu13" / "include" for place in (*site.getsitepackages(), site.getusersitepackages())
-    ]
-    places += [Path(entry) / "nvidia" / "cu13" / "include" for entry in sys.path if entry.endswith("site-packages")]
-    places.append(Path("/usr/local/cuda/include"))
-    found = [path for place in places for path in (place, place / "cccl") if path.is_dir()]
-    return tuple(dict.fromkeys(str(path) for path in found))
+def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
+    """The unit's text as it stands, and the options with which NVRTC alone would be called on it."""
+    directory = str(Path(kernel.unit.path).resolve().parent)
+    flags = flags_for(target, CompileOptions(), ())
+    includes = [f"--include-path={path}" for path in (directory, *system_includes())]
+    options = (*flags, "--generate-line-info", "--ptxas-options=--verbose", *includes)
+    return kernel.unit.text, [option.encode() for option in options]
+
+
+# --------------------------------------------------------------------------------------------------------- before
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    request: Request
+    target: Target
+    part: DevicePart
+    flags: tuple[str, ...]
+    job: Job
+
+    @property
+    def compiler(self) -> str:
+        return f"NVRTC {compiler_version()} {shown(self.flags)}"
+
+    @property
+    def sources(self) -> Sources:
+        kernel = self.request.kernel
+        return Sources(
+            unit=kernel.unit,
+            headers=dict(self.part.paths),
+            host_functions=self.part.host_functions,
+            place=(kernel.line, kernel.column),
+        )
+
+
+def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prepared:
+    kernel, unit = request.kernel, request.kernel.unit
+    flags = flags_for(target, options, request.contract_options)
+    includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
+    user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
+    flags = tuple(flag for flag in flags if not flag.startswith("-I"))
+    expression = _expression(kernel, request.instance)
+    system = system_includes()
+    part = device_part(
+        unit.text,
+        Path(unit.path).resolve().parent,
+        tuple(map(Path, user)),
+        kernel=kernel.name,
+        named=_words((expression, *(flag for flag in flags if flag.startswith(("-D", "--define"))))),
+        system=tuple(map(Path, system)),
+        everything=unit.language == "python",
+    )
+    seeded = any(_INTERNAL.search(text) for text in (part.text, *(text for _, text in part.headers)))
+    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
+    prelude = (PRELUDE_NAME, prelude_for(part.std_names))
+    job = Job(
+        text=part.text,
+        name=UNIT_NAME,
+        headers=(*part.headers, prelude, *((name, "") for name in EMPTY_HEADERS)),
+        options=(*flags, *hidden),
+        expressions=(expression,),
+    )
+    return _Prepared(request, target, part, flags, job)
+
+
+def _expression(kernel: Kernel, instance: str | None) -> str:
+    """What NVRTC is asked for: the kernel's name, or its instance with the kernel's namespaces in front."""
+    if instance is None:
+        return kernel.name
+    space, _, last = kernel.name.rpartition("::")
+    text = instance.strip()
+    if text.startswith("<"):
+        return kernel.name + text
+    return f"{space}::{text}" if space and re.match(rf"{re.escape(last)}\s*<", text) else text
+
+
+def _words(texts: Sequence[str]) -> frozenset[str]:
+    return frozenset(word for text in texts for word in re.findall(r"[^\W\d]\w*", text))
+
+
+@functools.lru_cache(maxsize=16)
+def _cache(directory: Path) -> Cache:
+    return Cache(directory)
+
+
+# ---------------------------------------------------------------------------------------------------------- after
+
+
+def _compiled(prepared: _Prepared, product: Product) -> Compiled:
+    kernel, instance = prepared.request.kernel, prepared.request.instance
+    sources = prepared.sources
+    sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
+    found = (*_missing_headers(prepared), *read_log(product.log, sources))
+    if product.ok:
+        symbol = product.lowered[0]
+        resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
+        binary = "sha256:" + hashlib.sha256(product.cubin).hexdigest()
+        return Compiled(
+            kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
+            product.cubin, binary, resources,
+        )  # fmt: skip
+    if not any(diagnostic.severity == "error" for diagnostic in found):
+        found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)
+    return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
+
+
+def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+    sources = prepared.sources
+    return tuple(
+        Diagnostic(
+            "warning",
+            f"{missing.name} was not found and is left out; name its folder by an include path if device code needs it",
+            *sources.locate(missing.included_by or UNIT_NAME, missing.line, missing.column),
+            "missing-header",
+        )
+        for missing in prepared.part.missing
+    )
+
+
+def _without_instance(prepared: _Prepared) -> Compiled:
+    kernel = prepared.request.kernel
+    example = ", ".join("..." for _ in kernel.signature.template_parameters)
+    text = (
+        f"{kernel.name} is a template: name the instances to compile in its contract, "
+        f'as in instances = ["{kernel.name}<{example}>"]'
+    )
+    diagnostic = _at_kernel(prepared, text)
+    return Compiled(kernel.name, None, "", prepared.target.arch, prepared.compiler, False, (diagnostic,))
+
+
+def _at_kernel(prepared: _Prepared, text: str) -> Diagnostic:
+    return Diagnostic("error", text, *prepared.sources.locate(UNIT_NAME, *prepared.sources.place))

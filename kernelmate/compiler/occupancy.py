@@ -33,6 +33,17 @@ def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occup
     return Occupancy(active, limiter, count, shape.blocks / (count * target.sms) if count else None)
 
 
+def last_wave(shown: Occupancy) -> float | None:
+    """How full the last round of blocks is, in (0, 1]; None where the block cannot be launched.
+
+    A grid of 1.1 waves takes about as long as one of 2: its last round is 10% full.
+    """
+    if shown.waves is None:
+        return None
+    rest = shown.waves % 1.0
+    return rest if rest > 1e-9 else 1.0
+
+
 def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 

@@ -1,205 +1,263 @@
-"""What real files take from host headers and NVRTC does not have: fixed-width integers and limits, and no more."""
+"""What nvcc gives a .cu file unasked, and what device code takes from the standard library, for NVRTC, which has neither.
+
+nvcc includes `cuda_runtime.h` in front of every file, and with it the C headers: fixed-width integers, limits, `INFINITY`,
+`M_PI` are just there. Of `std::`, a text gets the parts it names: small ones from here, others from libcu++, which is
+correct and costs a second or two.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
+
+from kernelmate.compiler.words import words_of
 
 PRELUDE_NAME = "kernelmate_prelude.h"
 
-PRELUDE_HEADERS = frozenset(
-    [
-        "cstdint",
-        "stdint.h",
-        "cfloat",
-        "float.h",
-        "climits",
-        "limits.h",
-        "cmath",
-        "math.h",
-        "cstddef",
-        "stddef.h",
-        "cassert",
-        "assert.h",
-        "cstdio",
-        "stdio.h",
-        "cstdlib",
-        "stdlib.h",
-        "cstring",
-        "string.h",
-        "cuda_runtime.h",
-        "cuda_runtime_api.h",
-        "cuda.h",
-        "device_launch_parameters.h",
-        "type_traits",
-        "limits",
-        "utility",
-    ]
-)
-"""Headers whose device part the prelude or NVRTC itself provides; their include lines are blanked."""
-
-HOST_HEADERS = frozenset(
-    [
-        "algorithm",
-        "any",
-        "array",
-        "atomic",
-        "bitset",
-        "charconv",
-        "chrono",
-        "complex",
-        "condition_variable",
-        "deque",
-        "exception",
-        "execution",
-        "filesystem",
-        "format",
-        "forward_list",
-        "fstream",
-        "functional",
-        "future",
-        "initializer_list",
-        "iomanip",
-        "ios",
-        "iosfwd",
-        "iostream",
-        "istream",
-        "iterator",
-        "list",
-        "locale",
-        "map",
-        "memory",
-        "mutex",
-        "new",
-        "numeric",
-        "optional",
-        "ostream",
-        "queue",
-        "random",
-        "ranges",
-        "ratio",
-        "regex",
-        "set",
-        "shared_mutex",
-        "span",
-        "sstream",
-        "stack",
-        "stdexcept",
-        "streambuf",
-        "string",
-        "string_view",
-        "strstream",
-        "system_error",
-        "thread",
-        "tuple",
-        "typeindex",
-        "typeinfo",
-        "unordered_map",
-        "unordered_set",
-        "valarray",
-        "variant",
-        "vector",
-        "cctype",
-        "cerrno",
-        "cinttypes",
-        "clocale",
-        "csignal",
-        "cstdarg",
-        "ctime",
-        "cwchar",
-        "errno.h",
-        "inttypes.h",
-        "signal.h",
-        "time.h",
-        "unistd.h",
-        "pthread.h",
-        "sys/time.h",
-        "sys/types.h",
-        "sys/stat.h",
-        "getopt.h",
-        "omp.h",
-        "mpi.h",
-        "windows.h",
-        "cublas_v2.h",
-        "cublas.h",
-        "cufft.h",
-        "cusparse.h",
-        "cusolverDn.h",
-        "curand.h",
-        "cudnn.h",
-        "nccl.h",
-        "nvToolsExt.h",
-        "nvtx3/nvToolsExt.h",
-        "cuda_profiler_api.h",
-        "helper_cuda.h",
-        "helper_functions.h",
-        "torch/extension.h",
-        "ATen/ATen.h",
-        "c10/cuda/CUDAGuard.h",
-        "ATen/cuda/CUDAContext.h",
-        "pybind11/pybind11.h",
-        "pybind11/numpy.h",
-    ]
-)
-"""Headers that are the host's altogether."""
-
-_CCCL = "#include <cuda/std/climits>\n#include <cuda/std/cfloat>\n#include <cuda/std/cstdint>\n"
-_CCCL_USE = re.compile(r'#\s*include\s*[<"](?:cuda|cub|cooperative_groups|nv)/')
-
-
-def prelude_for(texts: Iterable[str]) -> str:
-    """The prelude of a unit with these texts.
-
-    The CUDA C++ core libraries define the same limits under NVRTC, without asking whether they are there: where a text
-    uses them, theirs come first. They cost compile time, so they are not taken where nothing needs them.
-    """
-    return (_CCCL if any(_CCCL_USE.search(text) for text in texts) else "") + _PRELUDE
-
-
-_PRELUDE = """
-typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
-typedef int int32_t; typedef unsigned int uint32_t;
-typedef long long int64_t; typedef unsigned long long uint64_t;
-typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint; typedef unsigned long ulong;
-#ifndef INFINITY
-#define INFINITY __int_as_float(0x7f800000)
-#define NAN __int_as_float(0x7fffffff)
-#endif
-#ifndef FLT_MAX
-#define FLT_MAX 3.402823466e+38F
-#define FLT_MIN 1.175494351e-38F
-#define FLT_EPSILON 1.192092896e-07F
-#define DBL_MAX 1.7976931348623158e+308
-#define DBL_MIN 2.2250738585072014e-308
-#define DBL_EPSILON 2.2204460492503131e-16
-#endif
-#ifndef INT_MAX
+_BASE = """\
+typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
+typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t; typedef int64_t intptr_t; typedef uint64_t uintptr_t;
+typedef int8_t int_least8_t; typedef int16_t int_least16_t; typedef int32_t int_least32_t;
+typedef int64_t int_least64_t; typedef uint8_t uint_least8_t; typedef uint16_t uint_least16_t;
+typedef uint32_t uint_least32_t; typedef uint64_t uint_least64_t;
+typedef int64_t intmax_t; typedef uint64_t uintmax_t;
+typedef unsigned short ushort; typedef unsigned int uint; typedef unsigned long ulong;
 #define CHAR_BIT 8
-#define SHRT_MAX 32767
-#define INT_MAX 2147483647
-#define INT_MIN (-2147483647 - 1)
-#define UINT_MAX 4294967295U
-#define LLONG_MAX 9223372036854775807LL
-#define LLONG_MIN (-9223372036854775807LL - 1)
-#define ULLONG_MAX 18446744073709551615ULL
+#define SCHAR_MIN (-128)
+#define SCHAR_MAX 127
+#define UCHAR_MAX 255
+#define CHAR_MIN SCHAR_MIN
+#define CHAR_MAX SCHAR_MAX
+#define SHRT_MIN (-SHRT_MAX - 1)
+#define SHRT_MAX 0x7fff
+#define USHRT_MAX 0xffff
+#define INT_MIN (-INT_MAX - 1)
+#define INT_MAX 0x7fffffff
+#define UINT_MAX 0xffffffff
+#define LLONG_MIN (-LLONG_MAX - 1)
+#define LLONG_MAX 0x7fffffffffffffffLL
+#define ULLONG_MAX 0xffffffffffffffffUL
+#ifdef __LP64__
+#define LONG_MAX LLONG_MAX
+#define ULONG_MAX ULLONG_MAX
+#else
+#define LONG_MAX INT_MAX
+#define ULONG_MAX UINT_MAX
 #endif
-#ifndef INT32_MAX
-#define INT8_MAX 127
-#define UINT8_MAX 255
-#define INT16_MAX 32767
-#define UINT16_MAX 65535
-#define INT32_MAX 2147483647
-#define INT32_MIN (-2147483647 - 1)
-#define UINT32_MAX 4294967295U
-#define INT64_MAX 9223372036854775807LL
-#define UINT64_MAX 18446744073709551615ULL
-#endif
-#ifndef M_PI
-#define M_PI 3.14159265358979323846
-#define M_SQRT1_2 0.70710678118654752440
-#define M_SQRT2 1.41421356237309504880
+#define LONG_MIN (-LONG_MAX - 1)
+#define INT8_MIN SCHAR_MIN
+#define INT16_MIN SHRT_MIN
+#define INT32_MIN INT_MIN
+#define INT64_MIN LLONG_MIN
+#define INT8_MAX SCHAR_MAX
+#define INT16_MAX SHRT_MAX
+#define INT32_MAX INT_MAX
+#define INT64_MAX LLONG_MAX
+#define UINT8_MAX UCHAR_MAX
+#define UINT16_MAX USHRT_MAX
+#define UINT32_MAX UINT_MAX
+#define UINT64_MAX ULLONG_MAX
+#define SIZE_MAX UINT64_MAX
+#define FLT_RADIX 2
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
+#define FLT_MIN 1.17549435082228750796873653722224568e-38f
+#define FLT_MAX 3.40282346638528859811704183484516925e+38f
+#define FLT_EPSILON 1.19209289550781250000000000000000000e-7f
+#define DBL_DIG 15
+#define DBL_MANT_DIG 53
+#define DBL_MIN 2.22507385850720138309023271733240406e-308
+#define DBL_MAX 1.79769313486231570814527423731704357e+308
+#define DBL_EPSILON 2.22044604925031308084726333618164062e-16
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define HUGE_VALF __builtin_bit_cast(float, 0x7f800000)
+#define HUGE_VAL __builtin_bit_cast(double, 0x7ff0000000000000ULL)
+#define NAN __builtin_bit_cast(float, 0x7fc00000)
+#define RAND_MAX 2147483647
+#define EXIT_SUCCESS 0
+#define EXIT_FAILURE 1
 #define M_E 2.7182818284590452354
 #define M_LOG2E 1.4426950408889634074
+#define M_LOG10E 0.43429448190325182765
+#define M_LN2 0.69314718055994530942
+#define M_LN10 2.30258509299404568402
+#define M_PI 3.14159265358979323846
+#define M_PI_2 1.57079632679489661923
+#define M_PI_4 0.78539816339744830962
+#define M_1_PI 0.31830988618379067154
+#define M_2_PI 0.63661977236758134308
 #define M_2_SQRTPI 1.12837916709551257390
-#endif
+#define M_SQRT2 1.41421356237309504880
+#define M_SQRT1_2 0.70710678118654752440
+namespace std {
+using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nullptr_t;
+using ::int8_t; using ::int16_t; using ::int32_t; using ::int64_t; using ::intptr_t; using ::uintptr_t;
+using ::uint8_t; using ::uint16_t; using ::uint32_t; using ::uint64_t; using ::intmax_t; using ::uintmax_t;
+}
 """
+
+_TENSOR_MAP = """\
+typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
+"""
+"""All that device code takes from `cuda.h`, which NVRTC cannot read."""
+
+TENSOR_MAP = "CUtensorMap"
+
+_BASE_NAMES = words_of(
+    "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
+    "intmax_t uintmax_t move forward initializer_list"
+)
+"""Of these NVRTC itself brings `move`, `forward` and `initializer_list`."""
+
+_FUNCTIONS = words_of(
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma "
+    "fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma llrint llround log log10 log1p log2 logb lrint "
+    "lround modf nearbyint nextafter pow remainder remquo rint round scalbn signbit sin sinh sqrt tan tanh tgamma trunc "
+    "fabsf sqrtf expf logf powf sinf cosf tanhf floorf ceilf fmaxf fminf fmodf "
+    "memcpy memset malloc free printf clock"
+)
+"""In the global namespace NVRTC has all of them, with C++ overloads."""
+
+_ALGORITHMS = """\
+namespace std {
+template <class T> __host__ __device__ constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
+template <class T> __host__ __device__ constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }
+template <class T> __host__ __device__ constexpr const T& clamp(const T& x, const T& low, const T& high)
+{ return x < low ? low : high < x ? high : x; }
+template <class T> __host__ __device__ constexpr void swap(T& a, T& b)
+{ T c = static_cast<T&&>(a); a = static_cast<T&&>(b); b = static_cast<T&&>(c); }
+}
+"""
+_ALGORITHM_NAMES = words_of("min max clamp swap")
+
+_TRAITS = """\
+namespace std {
+template <class T, T v> struct integral_constant {
+  static constexpr T value = v; using value_type = T; using type = integral_constant;
+  __host__ __device__ constexpr operator T() const noexcept { return v; }
+  __host__ __device__ constexpr T operator()() const noexcept { return v; }
+};
+template <bool b> using bool_constant = integral_constant<bool, b>;
+using true_type = bool_constant<true>; using false_type = bool_constant<false>;
+template <class T> struct type_identity { using type = T; };
+template <bool b, class T = void> struct enable_if {};
+template <class T> struct enable_if<true, T> { using type = T; };
+template <bool b, class T = void> using enable_if_t = typename enable_if<b, T>::type;
+template <bool b, class T, class U> struct conditional { using type = T; };
+template <class T, class U> struct conditional<false, T, U> { using type = U; };
+template <bool b, class T, class U> using conditional_t = typename conditional<b, T, U>::type;
+template <class...> using void_t = void;
+template <class T, class U> struct is_same : false_type {};
+template <class T> struct is_same<T, T> : true_type {};
+template <class T, class U> inline constexpr bool is_same_v = is_same<T, U>::value;
+template <class T> struct remove_const { using type = T; };
+template <class T> struct remove_const<const T> { using type = T; };
+template <class T> struct remove_volatile { using type = T; };
+template <class T> struct remove_volatile<volatile T> { using type = T; };
+template <class T> struct remove_cv { using type = typename remove_const<typename remove_volatile<T>::type>::type; };
+template <class T> struct remove_reference { using type = T; };
+template <class T> struct remove_reference<T&> { using type = T; };
+template <class T> struct remove_reference<T&&> { using type = T; };
+template <class T> struct remove_cvref { using type = typename remove_cv<typename remove_reference<T>::type>::type; };
+template <class T> struct remove_pointer { using type = T; };
+template <class T> struct remove_pointer<T*> { using type = T; };
+template <class T> struct remove_pointer<T* const> { using type = T; };
+template <class T> using remove_const_t = typename remove_const<T>::type;
+template <class T> using remove_volatile_t = typename remove_volatile<T>::type;
+template <class T> using remove_cv_t = typename remove_cv<T>::type;
+template <class T> using remove_reference_t = typename remove_reference<T>::type;
+template <class T> using remove_cvref_t = typename remove_cvref<T>::type;
+template <class T> using remove_pointer_t = typename remove_pointer<T>::type;
+template <class T> struct is_pointer : false_type {};
+template <class T> struct is_pointer<T*> : true_type {};
+template <class T> struct is_const : false_type {};
+template <class T> struct is_const<const T> : true_type {};
+template <class T> inline constexpr bool is_pointer_v = is_pointer<remove_cv_t<T>>::value;
+template <class T> inline constexpr bool is_const_v = is_const<T>::value;
+template <class T> inline constexpr bool is_void_v = is_same_v<remove_cv_t<T>, void>;
+template <class T> struct is_void : bool_constant<is_void_v<T>> {};
+template <class T, class... U> inline constexpr bool _kernelmate_one_of = (is_same_v<remove_cv_t<T>, U> || ...);
+template <class T> inline constexpr bool is_floating_point_v = _kernelmate_one_of<T, float, double, long double>;
+template <class T> inline constexpr bool is_integral_v = _kernelmate_one_of<T, bool, char, signed char, unsigned char,
+  wchar_t, char16_t, char32_t, short, unsigned short, int, unsigned int, long, unsigned long, long long,
+  unsigned long long>;
+template <class T> inline constexpr bool is_arithmetic_v = is_integral_v<T> || is_floating_point_v<T>;
+template <class T, bool = is_arithmetic_v<T>> inline constexpr bool is_signed_v = T(-1) < T(0);
+template <class T> inline constexpr bool is_signed_v<T, false> = false;
+template <class T> inline constexpr bool is_unsigned_v = is_arithmetic_v<T> && !is_signed_v<T>;
+template <class T> struct is_floating_point : bool_constant<is_floating_point_v<T>> {};
+template <class T> struct is_integral : bool_constant<is_integral_v<T>> {};
+template <class T> struct is_arithmetic : bool_constant<is_arithmetic_v<T>> {};
+template <class T> struct is_signed : bool_constant<is_signed_v<T>> {};
+template <class T> struct is_unsigned : bool_constant<is_unsigned_v<T>> {};
+}
+"""
+_TRAIT_NAMES = words_of(
+    "integral_constant bool_constant true_type false_type type_identity enable_if enable_if_t conditional conditional_t "
+    "void_t is_same is_same_v remove_const remove_volatile remove_cv remove_reference remove_cvref remove_pointer "
+    "remove_const_t remove_volatile_t remove_cv_t remove_reference_t remove_cvref_t remove_pointer_t is_pointer "
+    "is_pointer_v is_const is_const_v is_void is_void_v is_floating_point is_floating_point_v is_integral is_integral_v "
+    "is_arithmetic is_arithmetic_v is_signed is_signed_v is_unsigned is_unsigned_v"
+)
+
+_LIBCUXX: dict[str, frozenset[str]] = {
+    header: words_of(names)
+    for header, names in {
+        "limits": "numeric_limits",
+        "type_traits": "decay decay_t is_convertible is_convertible_v is_class is_enum underlying_type underlying_type_t "
+        "is_trivially_copyable is_trivially_copyable_v is_base_of is_base_of_v is_reference_v make_unsigned "
+        "make_unsigned_t make_signed make_signed_t common_type common_type_t invoke_result invoke_result_t is_invocable_v "
+        "conjunction conjunction_v disjunction disjunction_v negation negation_v add_const_t add_pointer_t is_array_v",
+        "utility": "pair make_pair exchange declval index_sequence make_index_sequence integer_sequence in_place",
+        "tuple": "tuple make_tuple tie get tuple_size tuple_element apply",
+        "array": "array",
+        "functional": "plus minus multiplies divides modulus negate equal_to not_equal_to greater less greater_equal "
+        "less_equal logical_and logical_or logical_not bit_and bit_or bit_xor",
+        "complex": "complex",
+        "bit": "bit_cast popcount countl_zero countr_zero has_single_bit bit_ceil bit_floor bit_width rotl rotr",
+        "optional": "optional nullopt",
+        "variant": "variant visit",
+        "span": "span",
+        "cstddef": "byte",
+        "atomic": "atomic memory_order memory_order_relaxed memory_order_acquire memory_order_release memory_order_seq_cst",
+    }.items()
+}
+"""libcu++ headers (`cuda/std/...`) and what is taken from each."""
+
+_IN_STD = frozenset({"tuple_size", "tuple_element"})
+"""What libcu++ declares in `std::` itself, for structured bindings."""
+
+STD_NAMES = frozenset().union(
+    _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, *_LIBCUXX.values()
+)  # fmt: skip
+"""All of `std::` that device code can be given."""
+
+
+def prelude_for(names: Collection[str]) -> str:
+    """The prelude for device code that uses these names of `std::`, or `CUtensorMap` of `cuda.h`."""
+    return "".join(_parts(frozenset(names)))
+
+
+def _parts(names: frozenset[str]) -> Iterator[str]:
+    yield _BASE
+    if TENSOR_MAP in names:
+        yield _TENSOR_MAP
+    functions = sorted(names & _FUNCTIONS)
+    if functions:
+        yield f"namespace std {{ {' '.join(f'using ::{name};' for name in functions)} }}\n"
+    if names & _ALGORITHM_NAMES:
+        yield _ALGORITHMS
+    if names & _TRAIT_NAMES:
+        yield _TRAITS
+    for header, provided in _LIBCUXX.items():
+        taken = sorted(names & provided)
+        if taken:
+            yield f"#include <cuda/std/{header}>\n"
+            yield f"namespace std {{ {' '.join(f'using ::cuda::std::{name};' for name in taken if name not in _IN_STD)} }}\n"
+
+
+EMPTY_HEADERS = (
+    "assert.h", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring", "float.h",
+    "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h",
+)  # fmt: skip
+"""Headers that libraries include without need under NVRTC; what they would bring is in the prelude."""

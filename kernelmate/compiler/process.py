@@ -5,124 +5,158 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
+import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
-import time
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.child import Job, Product, pack, read_frame
+from kernelmate.compiler.places import require_platform
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
 
-class CompilerProcess:
-    """One child. Safe to use from several threads, one compilation at a time."""
+class _Child:
+    """One started child and the thread that reads what it answers.
+
+    It ends with its input, so with this process too, however that ends; in a session of its own it does not get the
+    terminal's Ctrl-C.
+    """
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
+        self.owner = os.getpid()
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "kernelmate.compiler.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            **_own_group(),
+        )
+        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
+
+    def ask(self, job: Job, timeout_s: float) -> Product | None:
+        """The answer; None when the child died. Raises `queue.Empty` when the time is up."""
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(pack(job))
+            self.popen.stdin.flush()
+        except OSError:
+            return None
+        body = self._answers.get(timeout=timeout_s)
+        return None if body is None else msgspec.msgpack.decode(body, type=Product)
+
+    def kill(self) -> None:
+        """Kill it and wait for it. In a fork of this process, only forget it."""
+        if os.getpid() != self.owner:
+            return
+        with contextlib.suppress(OSError):
+            if sys.platform == "win32":
+                self.popen.kill()
+            else:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        if self.popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.popen.stdin.close()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        with contextlib.suppress(EOFError, OSError, ValueError), self.popen.stdout as stream:
+            while True:
+                self._answers.put(read_frame(cast(BinaryIO, stream)))
+        self._answers.put(None)
+
+
+def _own_group() -> dict[str, Any]:
+    """Arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+class CompilerProcess:
+    """The compiler of this process. Safe to use from several threads, one compilation at a time."""
+
+    def __init__(self) -> None:
+        self._child: _Child | None = None
         self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is none."""
+        return None if self._child is None else self._child.popen.pid
 
     def compile(self, job: Job, timeout_s: float) -> Product:
         """Compile in the child.
 
         Raises:
             CompileTimeout: it did not end in `timeout_s` seconds, and was killed.
-            CompilerUnavailable: the child cannot be started, dies at once, or finds no NVRTC.
+            CompilerUnavailable: the child cannot be started, or finds no NVRTC.
         """
         with self._lock:
             try:
-                product = self._ask(job, timeout_s)
-            except EOFError:
                 # The child may have died while it was idle; a job that kills it twice is at fault itself.
+                product = self._ask(job, timeout_s) or self._ask(job, timeout_s)
+            except queue.Empty:
                 self._kill()
-                try:
-                    product = self._ask(job, timeout_s)
-                except EOFError:
-                    self._kill()
-                    return Product(False, f"{job.name}(1): error: the compiler crashed on this text")
+                raise CompileTimeout(
+                    f"The compiler did not end in {timeout_s:g} s and was killed.",
+                    hint="Look for templates or constant expressions that unfold without end, or allow it more time.",
+                ) from None
             except BaseException:
+                # Ctrl-C among them: what the child is busy with is not wanted any more.
                 self._kill()
                 raise
+        if product is None:
+            return Product(False, "The compiler crashed on this text.")
         if product.missing is not None:
             raise CompilerUnavailable(
                 f"NVRTC cannot be used ({product.missing}).",
-                hint="Install it: pip install 'kernelmate' (Linux, Windows).",
+                hint="Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
             )
         return product
 
     def start(self) -> None:
-        """Start the child ahead of the first job."""
-        if self._child is not None and self._child.poll() is None:
-            return
-        if sys.platform == "darwin":
-            raise CompilerUnavailable(
-                "compiling CUDA is not available on macOS: NVIDIA ships no compiler for it.",
-                hint="Use a Linux or Windows machine.",
-            )
-        try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "kernelmate.compiler.child"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise CompilerUnavailable(
-                f"the compiler's process cannot be started: {error}.", hint="Check limits on processes and memory."
-            ) from None
+        """Start the child ahead of the first job.
+
+        Raises:
+            CompilerUnavailable: it cannot be started.
+        """
+        with self._lock:
+            self._started()
 
     def close(self) -> None:
         """Leave no process behind."""
         with self._lock:
             self._kill()
 
-    def _ask(self, job: Job, timeout_s: float) -> Product:
-        self.start()
-        assert self._child is not None
-        assert self._child.stdin is not None
-        body = msgspec.msgpack.encode(job)
-        try:
-            self._child.stdin.write(struct.pack(">I", len(body)) + body)
-            self._child.stdin.flush()
-        except OSError:
-            raise EOFError from None
-        deadline = time.monotonic() + timeout_s
-        (size,) = struct.unpack(">I", self._receive(4, deadline, timeout_s, job))
-        return msgspec.msgpack.decode(self._receive(size, deadline, timeout_s, job), type=Product)
+    def _started(self) -> _Child:
+        child = self._child
+        if child is None or child.owner != os.getpid() or child.popen.poll() is not None:
+            require_platform()
+            self._kill()
+            try:
+                child = self._child = _Child()
+            except OSError as error:
+                raise CompilerUnavailable(
+                    f"The compiler's process cannot be started: {error}.", hint="Check limits on processes and memory."
+                ) from None
+        return child
 
-    def _receive(self, size: int, deadline: float, timeout_s: float, job: Job) -> bytes:
-        assert self._child is not None
-        assert self._child.stdout is not None
-        descriptor = self._child.stdout.fileno()
-        received = bytearray()
-        while len(received) < size:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                self._kill()
-                raise CompileTimeout(
-                    f"the compiler did not end in {timeout_s:g} s and was killed.",
-                    file=job.name,
-                    hint="Look for templates or constant expressions that unfold without end, or raise --timeout.",
-                )
-            part = os.read(descriptor, min(size - len(received), 1 << 20))
-            if not part:
-                raise EOFError
-            received += part
-        return bytes(received)
+    def _ask(self, job: Job, timeout_s: float) -> Product | None:
+        answer = self._started().ask(job, timeout_s)
+        if answer is None:
+            self._kill()
+        return answer
 
     def _kill(self) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        for stream in (child.stdin, child.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        if child is not None:
+            child.kill()
 
 
 COMPILER = CompilerProcess()

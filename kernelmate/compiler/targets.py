@@ -57,6 +57,7 @@ _SM_LIMITS: dict[tuple[int, int], SmLimits] = {
     (9, 0): _limits(228, 227, 1024, 2048, 32, 128),
     (10, 0): _limits(228, 227, 1024, 2048, 32, 128),
     (10, 3): _limits(228, 227, 1024, 2048, 32, 128),
+    (11, 0): _limits(228, 227, 1024, 1536, 24, 128),
     (12, 0): _limits(100, 99, 1024, 1536, 24, 128),
     (12, 1): _limits(100, 99, 1024, 1536, 24, 128),
 }
@@ -113,9 +114,12 @@ TARGETS: tuple[Target, ...] = (
 
 DEFAULT = "H100 SXM"
 _FOR_ARCH = {
-    "sm_75": "T4", "sm_80": "A100 80GB SXM", "sm_86": "RTX 3090", "sm_89": "RTX 4090", "sm_90": DEFAULT,
-    "sm_90a": DEFAULT, "sm_100": "B200", "sm_100a": "B200", "sm_120": "RTX 5090", "sm_120a": "RTX 5090",
+    "sm_75": "T4", "sm_80": "A100 80GB SXM", "sm_86": "RTX 3090", "sm_89": "RTX 4090", "sm_90": DEFAULT, "sm_100": "B200",
+    "sm_120": "RTX 5090",
 }  # fmt: skip
+_FIRST_SPECIFIC = 90
+"""From here on there is code for one architecture (`sm_90a`) or its family (`sm_100f`) only."""
+
 _SHORT = {"a100": "A100 80GB SXM", "h100": DEFAULT, "b100": "B200"}
 
 
@@ -133,26 +137,58 @@ def sm_limits(capability: tuple[int, int]) -> SmLimits:
     return _SM_LIMITS[capability]
 
 
+_ARCH = re.compile(r"(?:sm|compute)_?(\d{2,3})([af]?)")
+_KINDS = frozenset({"rtx", "gtx", "ti", "sxm", "pcie"})
+"""Words that name no GPU by themselves."""
+
+_NOISE = frozenset({"nvidia", "geforce", "tesla", "tensor", "core", "gpu", "graphics", "hbm2e", "hbm3", "hbm3e"})
+
+
 def find_target(name: str | None) -> Target:
-    """The GPU of a name, upper or lower case, or of an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
+    """The GPU of a name, or of an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
+
+    Args:
+        name: as in the table or shorter, in any case (`h100`, `a100 40gb`, `rtx4090`), or as a driver spells it
+            (`NVIDIA H100 80GB HBM3`, `NVIDIA A100-SXM4-40GB`), or an architecture; None for H100 SXM.
 
     Raises:
         UsageError: there is none; the nearest names are in the hint.
     """
-    wanted = _plain(name if name is not None else DEFAULT)
-    arch = re.sub(r"^(?:sm|compute)_?", "sm_", wanted)
-    if arch in _FOR_ARCH:
-        return replace(find_target(_FOR_ARCH[arch]), arch=arch)
-    full = _plain(_SHORT.get(wanted, wanted))
-    by_name = {_plain(target.name): target for target in TARGETS}
-    if full in by_name:
-        return by_name[full]
-    near = difflib.get_close_matches(full, [*by_name, *_FOR_ARCH], n=3, cutoff=0.4)
-    names = [by_name[one].name if one in by_name else one for one in near] or [target.name for target in TARGETS]
+    wanted = (DEFAULT if name is None else name).strip().lower()
+    arch = _ARCH.fullmatch(wanted)
+    plain = f"sm_{arch[1]}" if arch else ""
+    if arch and plain in _FOR_ARCH and (not arch[2] or int(arch[1]) >= _FIRST_SPECIFIC):
+        return replace(_named(_FOR_ARCH[plain]), arch=plain + arch[2])
+    words = _words(wanted)
+    if not arch and words:
+        found = _named(_SHORT[" ".join(words)]) if " ".join(words) in _SHORT else _by_words(words)
+        if found is not None:
+            return found
+    by_name = {target.name.lower(): target.name for target in TARGETS}
+    near = difflib.get_close_matches(wanted, [*by_name, *_FOR_ARCH], n=3, cutoff=0.4)
+    names = [by_name.get(one, one) for one in near] or [target.name for target in TARGETS]
     raise UsageError(
         f"there is no GPU {name!r} in the table.", hint=f"Nearest: {', '.join(names)}. `kernelmate targets` lists all."
     )
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"^(?:nvidia|geforce)\s+", "", re.sub(r"[\s-]+", " ", name.strip().lower()))
+def _named(name: str) -> Target:
+    return next(target for target in TARGETS if target.name == name)
+
+
+def _by_words(wanted: list[str]) -> Target | None:
+    """The GPU whose name has all these words; of several the default or the first; a memory size may be left over."""
+    spelled = [(target, _words(target.name.lower())) for target in sorted(TARGETS, key=lambda t: t.name != DEFAULT)]
+    exact = [target for target, words in spelled if set(words) == set(wanted)]
+    holding = [target for target, words in spelled if set(wanted) <= set(words)]
+    without_size = {word for word in wanted if not word.endswith("gb")}
+    if without_size <= _KINDS:
+        return None
+    sized = [target for target, words in spelled if without_size <= set(words)]
+    return next(iter([*exact, *holding, *sized]), None)
+
+
+def _words(name: str) -> list[str]:
+    joined = re.sub(r"(\d)\s+(gb|ti)\b", r"\1\2", re.sub(r"[^a-z0-9]+", " ", name))
+    parted = re.sub(r"\b(rtx|gtx)(?=\d)", r"\1 ", re.sub(r"\bsxm\d\b", "sxm", joined))
+    return [word for word in re.sub(r"(\d)ti\b", r"\1 ti", parted).split() if word not in _NOISE]

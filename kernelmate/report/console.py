@@ -81,6 +81,12 @@ def show(console: Console, *parts: RenderableType) -> None:
             console.print(part)
 
 
+def show_lines(console: Console, *texts: Text) -> None:
+    """Print each text as one line, however wide."""
+    for text in texts:
+        console.print(text, soft_wrap=True)
+
+
 def _write(console: Console, styled: Sequence[tuple[str, str]]) -> None:
     """Lines in their styles as they are: rich's own text would expand tabs and cut at the terminal's width."""
     segments = [Segment(line + "\n", console.get_style(style) if style else None) for line, style in styled]

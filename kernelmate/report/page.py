@@ -194,11 +194,11 @@ def _candidates(optimization: Optimization) -> list[str]:
         return []
     rows = []
     for index, judged in enumerate(optimization.candidates):
-        reasons = "<br>".join(_text(reason) for reason in judged.verdict.reasons)
+        whys = [f'<span class="faint">{_text(judged.candidate.why)}</span>', *map(_text, judged.verdict.reasons)]
         mark = " (best)" if index == optimization.best else ""
         word, tone = words.standing(judged.verdict)
         author = f'<a href="#version-{index + 1}"><code>{_text(judged.candidate.author)}</code></a>'
-        rows.append([str(index + 1), author, _asked(judged.verdict), _toned(word + mark, tone), reasons])
+        rows.append([str(index + 1), author, _asked(judged.verdict), _toned(word + mark, tone), "<br>".join(whys)])
     return ["<h2>Candidates</h2>", *_table(["#", "author", "asked for", "verdict", "why"], rows)]
 
 

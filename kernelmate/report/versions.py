@@ -193,7 +193,7 @@ def _key(case: Case) -> tuple[tuple[str, int], ...]:
 
 
 def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reasons: bool = True) -> Group:
-    """Candidates in their order: author, the asked-for figure before and after, what became of each; below it, why."""
+    """Candidates in their order: author, the asked-for figure before and after, what became of each; below it, their reasons and ours."""
     made = table("#", "author", "asked for", "verdict", right=(0,))
     whys: list[RenderableType] = []
     for index, item in enumerate(judged):
@@ -204,8 +204,10 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
             asked.stylize("italic")
         verdict = toned(f"{word} (best)" if index == best else word, tone)
         made.add_row(str(index + 1), toned(item.candidate.author), asked, verdict)
-        shown = item.verdict.reasons[:MOST_REASONS] if reasons else ()
-        whys += [lines([reason], f"{index + 1}: ") for reason in shown]
+        if reasons:
+            bullet = f"{index + 1}: "
+            whys.append(lines([item.candidate.why], bullet))
+            whys.append(lines(item.verdict.reasons[:MOST_REASONS], " " * len(bullet) + "- "))
     return Group(made, "", *whys) if whys else Group(made)
 
 

@@ -27,6 +27,9 @@ from kernelmate.session.references import reference_version
 from kernelmate.suggest.objective import decide
 from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
 
+MOST_PRINTED = 600
+"""Characters of a dead worker's output that a message quotes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -98,8 +101,7 @@ class Court:
         if not prepared.findings:
             outcome = self._run(prepared, baseline)
             if isinstance(outcome, Death):
-                finding = kernel_finding(prepared.kernel, outcome.kind, outcome.detail)
-                verdict = replace(verdict, correct=False, findings=(finding,))
+                verdict = _with_death(verdict, prepared.kernel, outcome)
             else:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
@@ -131,12 +133,17 @@ class Court:
             directory=str(directory_of(self.kernel)),
             reference_timeout_s=self.reference_timeout_s,
         )
-        outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
-        if isinstance(outcome, Death) and outcome.stage == REFERENCE_STAGE:
+        try:
+            outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
+        except ReferenceFailed as error:
+            if error.file is None:
+                error.file, error.line = self.kernel.unit.path, self.contract.line
+            raise
+        if isinstance(outcome, Death) and outcome.stage == REFERENCE_STAGE and not outcome.judge_failed:
             # What the user's own function does must not be held against a candidate.
             raise ReferenceFailed(
                 f"The reference {self.contract.reference or self.contract.inputs or ''} ended the worker "
-                f"({outcome.kind}). {outcome.detail}",
+                f"({outcome.kind}). {outcome.detail}{_printed(outcome)}",
                 file=self.kernel.unit.path,
                 line=self.contract.line,
                 hint="Run it by itself with the contract's sizes.",
@@ -185,6 +192,21 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
         accepted=False if prepared.findings else None,
         reasons=(),
     )
+
+
+def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
+    """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
+    message = f"{death.detail}{_printed(death)}"
+    if death.judge_failed:
+        message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
+    finding = kernel_finding(kernel, death.kind, message)
+    return replace(verdict, correct=None if death.judge_failed else False, findings=(finding,))
+
+
+def _printed(death: Death) -> str:
+    """What the process printed last, in one line, as a sentence to follow others."""
+    lines = " | ".join(line.strip() for line in death.output.splitlines())
+    return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""
 
 
 def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kernelmate.compiler import compile_kernel, occupancy, sm_limits
 from kernelmate.errors import CompileTimeout, ContractError
@@ -54,11 +55,18 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What turns kernels into `Prepared` ones: a target, options, and a limit in seconds for each compilation."""
+    """What turns kernels into `Prepared` ones.
+
+    Attributes:
+        target: compiled for, and held against. options: of every compilation.
+        timeout_s: seconds for one compilation.
+        cache_dir: where compiled code is kept; None for the user's cache folder.
+    """
 
     target: Target
     options: CompileOptions
     timeout_s: float
+    cache_dir: Path | None = None
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
         """Compile one instance and find its launch.
@@ -74,6 +82,7 @@ class Workshop:
             target=self.target,
             options=self.options,
             timeout_s=self.timeout_s,
+            cache_dir=self.cache_dir,
         )
         if not compiled.ok or compiled.resources is None:
             return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))

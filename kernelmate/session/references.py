@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelmate.errors import ReferenceFailed, UsageError
 from kernelmate.records import Contract, Kernel, Version
 from kernelmate.session.preparing import Workshop
-from kernelmate.source import find_kernels, parse_contract
+from kernelmate.source import find_kernels, parse_contract, size_allowed
 
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
 
@@ -50,7 +50,7 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
     """The contract with other sizes, in the contract's order of names; the contract itself where there are none.
 
     Raises:
-        UsageError: a size does not have exactly the contract's names, or a number is negative.
+        UsageError: a size does not have exactly the contract's names, a number is negative, or `require` excludes it.
     """
     if not sizes:
         return contract
@@ -64,6 +64,7 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
         for name, value in size.items():
             if value < 0:
                 raise UsageError(f"The size {name} = {value} is negative.", hint=_example(contract))
+        _check_required(contract, size)
     return replace(contract, sizes=tuple({name: size[name] for name in names} for size in sizes))
 
 
@@ -99,6 +100,13 @@ def reference_version(kernel: Kernel, contract: Contract, instance: str | None, 
             column=finding.column,
         )
     return prepared.version
+
+
+def _check_required(contract: Contract, size: Mapping[str, int]) -> None:
+    for requirement in contract.require:
+        if not size_allowed(replace(contract, require=(requirement,)), size):
+            at = ", ".join(f"{name} = {value}" for name, value in size.items())
+            raise UsageError(f"The contract requires {requirement}, which {at} does not meet.", hint=_example(contract))
 
 
 def _find(kernel: Kernel, name: str) -> Kernel | None:

@@ -218,7 +218,7 @@ class Session:
         if settings.build is not None:
             explicit_std = "std" in settings.model_fields_set
             options = _joined(options, read_build(settings.build, Path(kernel.unit.path)), explicit_std)
-        return Workshop(self._target, options, settings.compile_timeout_s)
+        return Workshop(self._target, options, settings.compile_timeout_s, settings.cache_dir)
 
     def _seed(self) -> int:
         return secrets.randbits(31) if self.settings.seed is None else self.settings.seed

@@ -107,14 +107,17 @@ class Tree:
         return [v for v in found if v.declaration.parent is not None and v.declaration.parent.id == self.body.id]
 
     def uses(self, name: str) -> list[Node]:
-        """Identifiers of this name in the body, declarations of it left out."""
+        """Identifiers of this name in the body, the declaration of it left out."""
         variable = self.variables.get(name)
-        declared = None if variable is None else variable.node
-        found = [node for node in self.walk("identifier") if self.text(node) == name]
-        if declared is None:
-            return found
-        inside = self._name_node(declared)
-        return [node for node in found if inside is None or node.id != inside.id]
+        declared = None if variable is None else self._name_node(variable.node)
+        return [node for node in self._identifiers.get(name, []) if declared is None or node.id != declared.id]
+
+    @cached_property
+    def _identifiers(self) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.walk("identifier"):
+            found.setdefault(self.text(node), []).append(node)
+        return found
 
     def _name_node(self, declarator: Node) -> Node | None:
         node: Node | None = declarator

@@ -57,12 +57,16 @@ class Death:
     Attributes:
         kind: the finding that this is.
         stage: the last stage that the judge told of, None when it told of none.
-        detail: for people: the signal or the limit in one sentence, then the last lines that the process printed.
+        detail: for people: the signal or the limit, in one sentence.
+        output: the last lines that the process printed, or what it printed when it crashed; often empty.
+        judge_failed: KernelMate's own judge raised what it should not have; the version may be as right as any.
     """
 
     kind: DeathKind
     stage: str | None
     detail: str
+    output: str = ""
+    judge_failed: bool = False
 
 
 class JudgeWorker(Protocol):
@@ -193,7 +197,8 @@ class Worker:
         if isinstance(answer, protocol.Refused):
             raise protocol.error_of(answer)
         if isinstance(answer, Death) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
-            raise ReferenceFailed(answer.detail, hint="Make it faster or its sizes smaller, or raise the time limit.")
+            hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
+            raise ReferenceFailed(answer.detail, hint=hint)
         return answer
 
     def close(self) -> None:
@@ -288,14 +293,13 @@ class Worker:
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"
             kind, sentence = "out-of-memory", f"More memory was asked for than {limit}: {event.detail}"
         elif isinstance(event, protocol.Broken):
-            sentence = f"Judging failed: {event.detail}"
+            sentence = f"The judge itself failed: {event.detail}"
         else:
             sentence = f"The worker process {process.kill(_EXIT_GRACE_S)}."
             if event.garbage:
                 sentence += f" It wrote something that is not the protocol: {event.garbage}"
         process.kill()
-        printed = process.output()
-        return Death(kind, clock.stage, f"{sentence}\n{printed}" if printed else sentence)
+        return Death(kind, clock.stage, sentence, process.output(), isinstance(event, protocol.Broken))
 
     def _kill(self) -> None:
         process, self._process = self._process, None

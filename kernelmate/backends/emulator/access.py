@@ -11,7 +11,14 @@ from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine, Site, Windowed
 from kernelmate.backends.emulator.memory import Buffer
-from kernelmate.backends.emulator.spaces import GLOBAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from kernelmate.backends.emulator.spaces import (
+    CALL_PARAMETERS,
+    GLOBAL_BASE,
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+)
 from kernelmate.backends.emulator.types import Array
 
 _WORD = 1 << 64
@@ -203,7 +210,7 @@ class WindowPort:
         if top > window.limit - site.size or low:
             self._scattered(np.broadcast_to(offsets, self.machine.lanes_of(active).shape), active, visit, values)
             return
-        if site.action != "load" and window is self.machine.shared:
+        if site.action != "load":
             self.machine.changes += 1
         if window.monitors:
             lanes = self.machine.lanes_of(active)
@@ -261,7 +268,7 @@ class WindowPort:
 
 
 class ParameterPort:
-    """The kernel's parameter block, read through an address in a register."""
+    """Parameters read through an address in a register: the kernel's block, or a call's in the thread's own frame."""
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine
@@ -269,10 +276,13 @@ class ParameterPort:
         self.offset = offset
         self._bytes = machine.parameters
         self._dtype = dtype
+        self._frame = WindowPort(machine, site, offset - CALL_PARAMETERS, dtype, machine.local)
 
     def visit(self, addresses: Array, active: Group, visit: Visit, values: Array | None = None) -> None:
-        """Visit the elements; parameters are read-only and always in range unless the kernel computes wildly."""
-        del values
+        """Visit the elements; the kernel's parameters are always in range unless it computes wildly."""
+        if int(addresses.min()) + self.offset >= CALL_PARAMETERS:
+            self._frame.visit(addresses, active, visit, values)
+            return
         lanes = self.machine.lanes_of(active)
         offsets = np.broadcast_to(addresses.astype(np.int64) + self.offset, lanes.shape)
         size = self.site.size

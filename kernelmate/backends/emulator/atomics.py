@@ -38,7 +38,7 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
     value = machine.registers.read(operation.value, kind)
     swap = machine.registers.read(operation.swap, kind) if operation.swap is not None else None
     target = machine.registers.target(operation.result, f"b{8 * SIZES[kind]}") if operation.result else None
-    update = _updater(operation.action, kind)
+    update = _updater(operation.action, kind, returns=target is not None)
     port = addressing.port
 
     def run(group: Group | None, active: Group) -> None:
@@ -67,7 +67,7 @@ def _operand(value: Value, active: Group, count: int, kind: str) -> Array:
     return np.ascontiguousarray(np.broadcast_to(found, (count, 2)))
 
 
-def _updater(action: str, kind: str) -> Callable[[Array, Array, Array, Array | None], Array]:
+def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array, Array, Array | None], Array]:
     """Applies the action at elements of bit memory and gives the bits that were there before each lane's turn."""
     combine = _combine(action)
     ufunc = _UFUNCS.get(action) if DTYPES[kind] != ml_dtypes.bfloat16 else None
@@ -75,6 +75,9 @@ def _updater(action: str, kind: str) -> Callable[[Array, Array, Array, Array | N
 
     def update(rows: Array, index: Array, data: Array, other: Array | None) -> Array:
         memory = rows.view(dtype).reshape(-1, 2) if kind in PAIRS else rows.view(dtype)
+        if not returns and ufunc is not None and kind not in PAIRS:
+            ufunc.at(memory, index, data)
+            return rows[index]
         rank, groups = _ranks(index)
         if rank is None:
             before = memory[index]

@@ -33,9 +33,10 @@ from kernelmate.backends.emulator.races import SharedMonitor
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.schedule import Limits, Overrun, Scheduler, Tally
 from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
+from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
-from kernelmate.backends.emulator.transfer import CALL_PARAMETERS
 from kernelmate.backends.emulator.types import SIZES, Array
+from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
 
 _LANES = 16384
@@ -62,7 +63,7 @@ class EmulatorBackend:
         except Refused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
         except PtxError as error:
-            raise UnsupportedInstruction(_refusal(str(error), None)) from None
+            raise UnsupportedInstruction(_refusal(str(error), error.position)) from None
 
 
 def _refusal(message: str, position: Position | None) -> Finding:
@@ -76,12 +77,13 @@ def _refusal(message: str, position: Position | None) -> Finding:
 
 
 class EmulatedModule:
-    """One decoded kernel; every launch starts from fresh memory."""
+    """One decoded kernel. Launches start from fresh memory but for `__device__` variables, which a loaded module keeps."""
 
     def __init__(self, compiled: Compiled, target: Target, decoded: Decoded) -> None:
         self.compiled = compiled
         self.target = target
         self.decoded = decoded
+        self._variables: dict[str, Array] = {}
         self._facts = Facts(
             single_definitions(decoded),
             _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
@@ -96,8 +98,31 @@ class EmulatedModule:
         Raises:
             EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or more memory than is sane.
         """
+        refused = launch_failure(self.decoded.linked, self.target, run)
+        if refused is not None:
+            return RunResult(
+                {item.name: item.data.copy() for item in run.arguments if isinstance(item, ArrayArgument)}, (refused,)
+            )
         with np.errstate(all="ignore"):
-            return _Launch(self.decoded, self.target, run, self._facts).go()
+            return _Launch(self.decoded, self.target, run, self._facts, self._variables).go()
+
+
+def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
+    """The finding for a launch that no GPU of the target's architecture takes."""
+    shape, limits = run.shape, sm_limits(target.capability)
+    shared = linked.shared_bytes + shape.shared_bytes
+    reason = None
+    if min(*shape.grid, *shape.block) < 1:
+        reason = f"grid {shape.grid} and block {shape.block} must be at least 1 in every dimension"
+    elif shape.threads > limits.threads_per_block or shape.block[2] > 64:
+        reason = f"block {shape.block} is over the {limits.threads_per_block} threads (64 in z) that a block may have"
+    elif shape.grid[0] >= 1 << 31 or max(shape.grid[1:]) >= 1 << 16:
+        reason = f"grid {shape.grid} is over 2147483647 x 65535 x 65535 blocks"
+    elif shared > limits.shared_per_block_optin:
+        reason = f"{shared} bytes of shared memory are over the {limits.shared_per_block_optin} that a block may have"
+    return (
+        Finding("launch-failure", "error", f"the launch is not possible on {target.arch}: {reason}") if reason else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +151,19 @@ def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
 
 
 class _Launch:
-    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts) -> None:
+    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array]) -> None:
         self.decoded = decoded
         self.facts = facts
         self.target = target
         self.shape = run.shape
         self.run = run
-        self.lanes = Lanes(run.shape, self._wanted_lanes(facts.waits), run.schedule_seed)
+        self.lanes = Lanes(run.shape, self._wanted_lanes(facts.waits), run.schedule_seed, in_order=facts.waits)
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
         self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, run.count)
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
+        self._variables = variables
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
         self._shared_monitor: SharedMonitor | None = None
@@ -148,6 +174,9 @@ class _Launch:
         linked = self.decoded.linked
         per_lane: float = sum(SIZES[kind] for kind in linked.registers.values()) + linked.local_bytes + 64
         shared = linked.shared_bytes + self.shape.shared_bytes
+        if self.run.check:
+            warps = -(-self.shape.threads // 256) * 8
+            shared += shared * (8 + warps) // self.facts.shared_granule
         per_lane += shared / max(self.shape.threads, 1)
         wanted = _LANES
         if waits or self.shape.cooperative:
@@ -172,6 +201,7 @@ class _Launch:
         for name, variable in linked.globals.items():
             content = np.zeros(variable.size, np.uint8)
             content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+            content = self._variables.get(name, content)
             constant = variable.space == "const"
             buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
             symbols[name] = buffers[name].address
@@ -179,6 +209,7 @@ class _Launch:
             for offset, symbol in variable.relocations:
                 address = symbols.get(symbol.name, 0) + symbol.offset
                 buffers[name].content()[offset : offset + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        self._kept = {name: buffers[name] for name, variable in linked.globals.items() if variable.space != "const"}
         for name, placed in linked.shared.items():
             symbols[name] = placed.offset
         for name, placed in linked.local.items():
@@ -282,6 +313,7 @@ class _Launch:
 
     def _result(self, tally: Tally) -> RunResult:
         machine = self.machine
+        self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
         arrays = {
             name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
             for name, (argument, buffer) in self.arguments.items()
@@ -325,6 +357,3 @@ def readable(symbol: str) -> str:
     if digits and inner[digits:]:
         return inner[digits : digits + int(inner[:digits])]
     return inner
-
-
-__all__ = ["EmulatedModule", "EmulatorBackend", "readable"]

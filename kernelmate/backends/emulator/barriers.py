@@ -109,6 +109,7 @@ class Barriers:
             return
         machine = self._machine
         machine.pass_barrier(ready)
+        plain = ready & (wanted < 0)
         arrived[ready] = 0
         wanted[ready] = -1
         kept: list[_Parked] = []
@@ -120,9 +121,30 @@ class Barriers:
                     votes = None if parked.votes is None else parked.votes[chosen]
                     group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
         self._parked[number] = kept
+        self._report_split(leaving, plain)
         self._reduce(leaving)
         for parked in leaving:
             self._resume(parked.key, parked.lanes)
+
+    def _report_split(self, leaving: list[_Parked], plain: Array) -> None:
+        """Report blocks whose threads meet at different barriers of the source, which the hardware cannot tell apart."""
+        by_place: dict[Position | None, list[_Parked]] = {}
+        for parked in leaving:
+            by_place.setdefault(parked.barrier.position, []).append(parked)
+        if len(by_place) < 2:
+            return
+        slot = self._machine.lanes.slot
+        (first, *_), *others = by_place.values()
+        split = plain & (np.bincount(slot[first.lanes], minlength=len(plain)) > 0)
+        for parked in (one for group in others for one in group):
+            lanes = parked.lanes[split[slot[parked.lanes]]]
+            if lanes.size:
+                self._machine.findings.report(
+                    "divergent-barrier",
+                    parked.barrier.position,
+                    lanes,
+                    lambda: "waits at this barrier while other threads of the block wait at another one",
+                )
 
     def _reduce(self, leaving: list[_Parked]) -> None:
         """Give every lane the vote of its block, where the barrier is a reduction."""

@@ -9,7 +9,7 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.clock import bind_clock
-from kernelmate.backends.emulator.decode import Block, Decoded, Step, results_of
+from kernelmate.backends.emulator.decode import Block, Decoded, Step
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
@@ -55,7 +55,7 @@ def single_definitions(decoded: Decoded) -> frozenset[str]:
     written: Counter[str] = Counter()
     for step in decoded.steps:
         # A guarded write leaves the register's other lanes as they were: as good as two writers.
-        written.update(dict.fromkeys(results_of(step.operation), 1 if step.guard is None else 2))
+        written.update(dict.fromkeys(step.writes, 1 if step.guard is None else 2))
     return frozenset(name for name, times in written.items() if times == 1)
 
 
@@ -65,7 +65,7 @@ def fold_constants(decoded: Decoded, machine: Machine, single: frozenset[str]) -
     offsets = {placed.variable.name: placed.offset for placed in decoded.linked.parameters}
     for step in decoded.steps:
         operation = step.operation
-        if step.guard is not None or not all(name in single for name in results_of(operation)):
+        if step.guard is not None or not all(name in single for name in step.writes):
             continue
         if isinstance(operation, Compute):
             if all(registers.known(operand) for operand, _ in operation.sources):
@@ -143,7 +143,7 @@ class Binder:
 
     def _operation(self, step: Step, number: int) -> Bound | None:
         registers = self._machine.registers
-        names = results_of(step.operation)
+        names = step.writes
         if names and all(name in registers.constants for name in names):
             return None
         bound = self._bind(step, number)
@@ -189,7 +189,7 @@ class Binder:
         if isinstance(operation, ReadClock):
             return bind_clock(operation, machine)
         if isinstance(operation, Print):
-            return bind_print(operation, machine, linked)
+            return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
 

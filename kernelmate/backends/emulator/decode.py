@@ -23,18 +23,30 @@ from kernelmate.backends.emulator.operations import (
     Store,
     Trap,
 )
-from kernelmate.backends.emulator.program import Instruction, Operand, Pair, Position, Register, Special, Symbol, Vector
+from kernelmate.backends.emulator.program import (
+    Immediate,
+    Instruction,
+    Operand,
+    Pair,
+    Position,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+)
 from kernelmate.backends.emulator.specials import is_known
+from kernelmate.backends.emulator.types import SIZES
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation with its guard and its place in the user's text."""
+    """One operation with its guard and its place in the user's text; `writes` names the registers it writes."""
 
     operation: Operation
     guard: Register | None
     position: Position | None
     opcode: str
+    writes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,6 @@ class Block:
 
     Attributes:
         label: its first label, or `entry`, or `.N`.
-        last: the operation that ends it, when that is a branch, an exit, a barrier or a trap.
         gathers: it starts with an operation that waits for the lanes of its mask.
         spins: a backward branch ends it whose loop waits for memory that others write.
     """
@@ -75,9 +86,10 @@ def decode(linked: Linked) -> Decoded:
     steps = []
     for instruction in linked.instructions:
         try:
-            steps.append(
-                Step(_operation(instruction, linked), instruction.guard, instruction.position, instruction.opcode)
-            )
+            operation = _operation(instruction, linked)
+            _check_widths(operation, linked)
+            writes = tuple(results_of(operation))
+            steps.append(Step(operation, instruction.guard, instruction.position, instruction.opcode, writes))
         except Unsupported as unsupported:
             detail = str(unsupported)
             more = "" if detail == instruction.opcode else f" ({detail})"
@@ -110,6 +122,19 @@ def _operation(instruction: Instruction, linked: Linked) -> Operation:
     if decoder is None:
         raise Unsupported(instruction.opcode)
     return decoder(instruction)
+
+
+def _check_widths(operation: Operation, linked: Linked) -> None:
+    """Every computed operand must fit its register: binding relies on it."""
+    if not isinstance(operation, Compute):
+        return
+    for operand, kind in (*operation.results, *operation.sources):
+        if isinstance(operand, Register):
+            held = linked.registers.get(operand.name)
+            if held is None:
+                raise Unsupported(f"undeclared register {operand.name}")
+            if (held == "pred") != (kind == "pred") or SIZES[kind] > SIZES[held]:
+                raise Unsupported(f"a .{kind} operand in the .{held} register {operand.name}")
 
 
 def _host_call(instruction: Instruction) -> Operation:
@@ -163,13 +188,43 @@ def _blocks(linked: Linked, steps: list[Step]) -> tuple[Block, ...]:
 
 
 def _spins(steps: list[Step], start: int, end: int) -> bool:
+    """Whether a loop ends here that is left only when memory, written by others, says so."""
     last = steps[end - 1].operation
     if not isinstance(last, Branch) or last.target > start:
         return False
-    return any(
-        isinstance(step.operation, Atomic) or (isinstance(step.operation, Load) and step.operation.synchronizing)
-        for step in steps[last.target : end]
-    )
+    loop = range(last.target, end)
+    wanted: set[str] = set()
+    for step in (steps[number] for number in loop):
+        operation = step.operation
+        leaves = isinstance(operation, Branch) and (operation.target not in loop or operation is last)
+        if step.guard is not None and (leaves or isinstance(operation, Exit)):
+            wanted.add(step.guard.name)
+    writers = [steps[number] for number in loop]
+    grown = True
+    while grown:
+        grown = False
+        for step in writers:
+            if wanted.isdisjoint(step.writes):
+                continue
+            if _waits(step.operation):
+                return True
+            if isinstance(step.operation, Compute):
+                more = {name for operand, _ in step.operation.sources for name in registers_in(operand)}
+                grown = grown or not more <= wanted
+                wanted |= more
+    return False
+
+
+def _waits(operation: Operation) -> bool:
+    """Whether the operation reads what only another thread can change.
+
+    A compare-and-swap against what was read before is the retry loop of an update, which some thread always gets through.
+    """
+    if isinstance(operation, Load):
+        return operation.synchronizing
+    if not isinstance(operation, Atomic):
+        return False
+    return operation.action != "cas" or isinstance(operation.value, Immediate)
 
 
 def registers_in(operand: Operand | None) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.types import Array
@@ -62,15 +60,12 @@ class Findings:
         place = tuple(int(axis[lanes[0]]) for axis in geometry.block_index)
         self._entries[key] = _Entry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
 
-    def merge_into(self, code: str, line: int, buffer: str | None) -> bool:
-        """Whether such a finding is there already."""
-        return (code, line, buffer) in self._entries
-
     def __len__(self) -> int:
         return len(self._entries)
 
     def finish(self) -> tuple[Finding, ...]:
-        """All of them as records."""
+        """All of them as records; where a race is found, what it leaves unwritten is no second cause."""
+        raced = {buffer for code, _, buffer in self._entries if code == "shared-race"}
         return tuple(
             Finding(
                 code,
@@ -84,6 +79,7 @@ class Findings:
                 tuple(entry.threads),
             )
             for (code, _, buffer), entry in self._entries.items()
+            if not (code == "uninitialised-shared" and buffer in raced)
         )
 
 
@@ -96,8 +92,3 @@ def _message(entry: _Entry) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 byte`, `4 bytes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def unique_lanes(lanes: Array, wrong: Array) -> Array:
-    """The lanes for which `wrong` holds, as an array of at least one."""
-    return np.asarray(lanes)[wrong]

@@ -38,15 +38,19 @@ class _Reader:
         return _string(self.machine, self.lane, address)
 
 
-def bind_print(operation: Print, machine: Machine, linked: Linked) -> Bound:
-    """`vprintf`: each lane's line, in slot order, until the limit."""
+def bind_print(operation: Print, machine: Machine, linked: Linked, position: Position | None) -> Bound:
+    """`vprintf`: each lane's line, in slot order; beyond the limit a finding, and the end of the launch."""
     places = [linked.local[name].offset for name in (operation.format, operation.values)]
 
     def run(group: Group | None, active: Group) -> None:
         del group
-        for lane in machine.lanes_of(active):
+        lanes = machine.lanes_of(active)
+        for lane in lanes:
             if machine.printed_bytes >= MOST_PRINTED:
-                return
+                machine.findings.report(
+                    "output-flood", position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
+                )
+                raise Stop
             form, values = (_parameter(machine, int(lane), place, "<Q") for place in places)
             reader = _Reader(machine, int(lane), values)
             text = format_line(reader.string_at(form), reader.value_at, reader.string_at)

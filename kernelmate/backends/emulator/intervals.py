@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from kernelmate.backends.emulator.decode import Decoded, Step, results_of
+from kernelmate.backends.emulator.decode import Decoded, Step
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Special
@@ -19,7 +19,7 @@ def intervals_of(decoded: Decoded, machine: Machine) -> Mapping[str, Interval]:
     """Intervals of the registers that one instruction alone writes, where something is known of them."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
-        written.update(results_of(step.operation))
+        written.update(step.writes)
     known: dict[str, Interval] = {}
     for name, raw in machine.registers.constants.items():
         if raw.dtype != bool:

@@ -19,6 +19,10 @@ Group = slice | Array
 class Lanes:
     """Geometry of the batches of one launch.
 
+    Args:
+        wanted: lanes that a batch should have. seed: the schedule seed.
+        in_order: keep the order of batches: blocks may wait for blocks before them, as look-back scans do.
+
     Attributes:
         count: lanes of a batch. warps: of a batch.
         thread: flat thread number in its block, per lane. lane: its place in its warp. slot: its block's slot.
@@ -27,7 +31,7 @@ class Lanes:
         late: lanes of warps that run after the others where order is free; all False for schedule seed 0.
     """
 
-    def __init__(self, shape: LaunchShape, wanted: int, seed: int) -> None:
+    def __init__(self, shape: LaunchShape, wanted: int, seed: int, *, in_order: bool = False) -> None:
         self.block_shape = shape.block
         self.grid_shape = shape.grid
         self.threads = shape.threads
@@ -36,6 +40,7 @@ class Lanes:
         self.blocks = max(1, min(self.total_blocks, wanted // self.width))
         self.count = self.blocks * self.width
         self.warps = self.count // 32
+        self._in_order = in_order
         self._random = np.random.default_rng(seed) if seed else None
         within = self._warp_order()
         self.thread = np.tile(within, self.blocks).astype(np.int32)
@@ -61,12 +66,12 @@ class Lanes:
         return -(-self.total_blocks // self.blocks)
 
     def order(self, number: int) -> Array:
-        """Flat block numbers of a batch, in slot order; batches are visited backwards for odd permutations."""
-        if self._random is None:
-            first = number * self.blocks
-            return np.arange(first, min(first + self.blocks, self.total_blocks))
-        first = (self.batches() - 1 - number) * self.blocks
-        return self._random.permutation(np.arange(first, min(first + self.blocks, self.total_blocks)))
+        """Flat block numbers of a batch, in slot order; a seed turns the order of batches round and mixes each one."""
+        if self._random is not None and not self._in_order:
+            number = self.batches() - 1 - number
+        first = number * self.blocks
+        blocks = np.arange(first, min(first + self.blocks, self.total_blocks))
+        return blocks if self._random is None else self._random.permutation(blocks)
 
     def fill(self, blocks: Array) -> Array:
         """Put these blocks into the slots; gives the lanes that hold a thread."""

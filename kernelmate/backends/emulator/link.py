@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelmate.backends.emulator.instructions.registry import Unsupported
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
@@ -319,6 +318,3 @@ def _plain(name: str) -> str:
     """The last identifier of a mangled name, for messages."""
     found = re.match(r"_ZN?(?:\d+[A-Za-z_]\w*?)*?(\d+)([A-Za-z_]\w*)", name)
     return found[2][: int(found[1])] if found else name
-
-
-__all__ = ["HOST_FUNCTIONS", "Linked", "Placed", "Refused", "Unsupported", "link"]

@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.program import (
     Immediate,
     Operand,
     Pair,
+    Position,
     Register,
     Sink,
     Special,
@@ -29,7 +30,11 @@ _OFFSET = re.compile(r"(.+?)\s*([+-])\s*(-?\s*(?:0[xX][0-9A-Fa-f]+|\d+))$")
 
 
 class PtxError(Exception):
-    """The text is not PTX that this reader knows."""
+    """The text is not PTX that this reader knows; `position` is set where the user's line is known."""
+
+    def __init__(self, message: str, position: Position | None = None) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 def split_top(text: str) -> list[str]:

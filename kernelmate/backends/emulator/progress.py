@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded, results_of
+from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import ReadClock
 from kernelmate.backends.emulator.types import Array
 
 TURN = 1 << 14
 """Backward branches a group may take before others get their turn."""
-SPIN_WEIGHT = 256
+SPIN_WEIGHT = 2048
 """How many of them one backward branch counts for, in a loop that waits for memory."""
 
 
@@ -73,6 +73,6 @@ class Progress:
             blocks = self._decoded.blocks
             steps = self._decoded.steps[blocks[first_block].start : blocks[last_block].end]
             clock = any(isinstance(step.operation, ReadClock) for step in steps)
-            names = dict.fromkeys(name for step in steps for name in results_of(step.operation))
+            names = dict.fromkeys(name for step in steps for name in step.writes)
             self._written[span] = None if clock else tuple(names)
         return self._written[span]

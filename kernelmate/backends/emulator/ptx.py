@@ -30,7 +30,7 @@ _LINE_DIRECTIVE = re.compile(r"\.(?:loc|file|version|target|address_size)\b[^\n]
 _SECTION = re.compile(r"\.section\s+[^{]*\{[^}]*\}", re.S)
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _FUNCTION = re.compile(r"\s*((?:\.(?:visible|extern|weak|common)\s+)*)\.(entry|func)\b")
-_STATEMENT = re.compile(r'(?:[^;"{}]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*;')
+_STATEMENT = re.compile(r'(?:[^;"{}]|"(?:[^"\\]|\\.)*"|\{(?:[^{}]|\{[^{}]*\})*\})*;')
 _GUARDED = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*);$", re.S)
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*);$", re.S)
 _RANGE = re.compile(r"([%\w$]+)<(\d+)>$")
@@ -196,17 +196,23 @@ class _Body:
                 raise PtxError(f"cannot read the PTX directive {statement[:80]!r}")
         elif match := _GUARDED.match(statement):
             negated, guard, opcode, rest = match.groups()
+            try:
+                operands = parse_operands(rest, self._rename, self.registers)
+            except PtxError as error:
+                raise PtxError(
+                    f"the PTX instruction {opcode} is not supported: {error}", self.positions.current
+                ) from None
             self.instructions.append(
                 Instruction(
                     opcode,
                     tuple(opcode.replace("::", "__").split(".")),
-                    parse_operands(rest, self._rename, self.registers),
+                    operands,
                     Register(self._rename(guard), bool(negated)) if guard else None,
                     self.positions.current,
                 )
             )
         elif statement.strip() != ";":
-            raise PtxError(f"cannot read the PTX statement {statement[:80]!r}")
+            raise PtxError(f"cannot read the PTX statement {statement[:80]!r}", self.positions.current)
 
     def _declare_registers(self, kind: str, names: str) -> None:
         for name in (part.strip() for part in names.split(",")):

@@ -201,6 +201,3 @@ def _piece(values: Array | None, piece: int, pieces: int) -> Array | None:
     size = raw.shape[1] // pieces
     part = np.ascontiguousarray(raw[:, piece * size : (piece + 1) * size])
     return part.view(np.dtype(f"u{size}")).reshape(-1)
-
-
-__all__ = ["SharedMonitor"]

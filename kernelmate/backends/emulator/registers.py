@@ -95,11 +95,7 @@ class Registers:
             value = self._specials.read(operand.name)
             if isinstance(value, int):
                 return Constant(scalar(value, kind))
-            return (
-                Varying(value if SIZES[kind] > 4 else typed_view(value, kind))
-                if SIZES[kind] <= 4
-                else Varying(value.astype(UNSIGNED[8]).view(DTYPES[kind]))
-            )
+            return Varying(typed_view(value.astype(UNSIGNED[8]) if SIZES[kind] > value.itemsize else value, kind))
         if isinstance(operand, Symbol):
             return Constant(scalar(self._symbols[operand.name] + operand.offset, kind))
         raise ValueError(f"operand {operand!r} has no value")

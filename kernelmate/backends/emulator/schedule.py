@@ -20,7 +20,7 @@ from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.progress import Progress
-from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varying, spread
+from kernelmate.backends.emulator.registers import Bound, Value, Varying, spread
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
 
@@ -411,6 +411,3 @@ class Scheduler:
         self._excused[lanes] = True
         self._any_excused = True
         self._put(key, lanes)
-
-
-__all__ = ["BoundBlock", "Constant", "Limits", "Overrun", "Scheduler", "Tally"]

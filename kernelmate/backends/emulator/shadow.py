@@ -1,9 +1,9 @@
 """Finds 32-bit index arithmetic that wraps on its way to an address.
 
 Beside every register on the way from integers to the address of an access stands, in 64 bits, the value it would have if
-nothing ever wrapped. Where an access's address differs from its shadow, some step has wrapped. Only sums, products, shifts
-and extensions carry a shadow: masks, remainders, shifts to the right and the like are how hashes and random numbers mean
-to wrap, and start anew from the register itself. What intervals prove not to wrap is not followed at all.
+nothing ever wrapped. Where an access's address differs from its shadow, some step has wrapped. Only sums, products, shifts,
+extensions and signed remainders carry a shadow: masks, unsigned remainders, shifts to the right and the like are how
+hashes and random numbers mean to wrap, and start anew from the register itself. (Signed arithmetic may not wrap in C++.) What intervals prove not to wrap is not followed at all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded, Step, registers_in, results_of
-from kernelmate.backends.emulator.intervals import Interval, intervals_of, wraps
+from kernelmate.backends.emulator.decode import Decoded, Step, registers_in
+from kernelmate.backends.emulator.intervals import intervals_of, wraps
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Store
@@ -34,6 +34,7 @@ _LINEAR: dict[str, Callable[..., Array]] = {
     "cvt": lambda a: a,
     "cvta": lambda a: a,
     "or": lambda a, b: a | b,
+    "rem": lambda a, b: np.asarray(np.fmod(a, b)),
 }
 _INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u16", "b16"})
 
@@ -48,6 +49,8 @@ def is_linear(step: Step) -> bool:
         return False
     kinds = {kind for _, kind in operation.results} | {kind for _, kind in operation.sources}
     if not kinds <= _INTEGER_KINDS or not isinstance(operation.results[0][0], Register):
+        return False
+    if parts[0] == "rem" and parts[-1] not in {"s32", "s64"}:
         return False
     if parts[0] == "shl" and not isinstance(operation.sources[1][0], Immediate):
         return False
@@ -81,7 +84,7 @@ def slice_of(decoded: Decoded) -> Slice:
     """The backward slice of all addresses through linear steps."""
     definitions: dict[str, list[int]] = {}
     for number, step in enumerate(decoded.steps):
-        for name in results_of(step.operation):
+        for name in step.writes:
             definitions.setdefault(name, []).append(number)
     linear: set[str] = set()
     queue = address_registers(decoded)
@@ -140,7 +143,7 @@ class Shadows:
 
     def follow(self, step: Step, bound: Bound) -> Bound:
         """`bound` with its shadow update before it."""
-        names = [name for name in results_of(step.operation) if name in self._arrays]
+        names = [name for name in step.writes if name in self._arrays]
         if not names:
             return bound
         if not is_linear(step):
@@ -238,6 +241,3 @@ def _extends_unsigned(step: Step, operation: Compute) -> frozenset[int]:
     if "wide" in parts and parts[-1].startswith("u"):
         return frozenset({0, 1})
     return frozenset()
-
-
-__all__ = ["Interval", "Shadows", "Slice", "slice_of"]

@@ -17,6 +17,8 @@ SHARED_WINDOW = 1 << 40
 LOCAL_WINDOW = SHARED_WINDOW + WINDOW_BYTES
 PARAM_WINDOW = LOCAL_WINDOW + WINDOW_BYTES
 FUNCTION_BASE = PARAM_WINDOW + WINDOW_BYTES
+CALL_PARAMETERS = 1 << 30
+"""Where a thread's call parameters begin among parameter addresses; the kernel's own are below."""
 GLOBAL_BASE = 1 << 44
 BUFFER_SPACING = 1 << 37
 """Bytes from one buffer's start to the next one's: 32-bit index arithmetic cannot reach from one into another."""

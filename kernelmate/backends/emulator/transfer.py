@@ -16,8 +16,6 @@ from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varyi
 from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
 
 _NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
-CALL_PARAMETERS = 1 << 30
-"""Where call parameters begin among parameter addresses; the kernel's own are below."""
 
 
 def element_dtype(kind: str) -> np.dtype[Any]:

@@ -82,11 +82,6 @@ FLOATS = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "tf32", "f32
 PAIRS = frozenset({"f16x2", "bf16x2", "e4m3x2", "e5m2x2", "f32x2"})
 
 
-def bits_of(kind: str) -> int:
-    """Width of a type in bits."""
-    return 8 * SIZES[kind]
-
-
 def is_signed(kind: str) -> bool:
     """Whether it is one of the signed integer types."""
     return kind in {"s8", "s16", "s32", "s64"}

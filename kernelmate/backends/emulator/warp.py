@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, Constant, Varying, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
 
+_WHOLE_WARP = 0xFFFFFFFF
 _REDUCE: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
@@ -30,6 +31,22 @@ def warp_masks(machine: Machine, lanes: Array) -> Array:
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
+class Members:
+    """The lanes that each lane's mask operand names; lanes of one warp may give different masks at the same time."""
+
+    def __init__(self, machine: Machine, mask: Operand | None) -> None:
+        self._mask = machine.registers.read(mask, "b32") if mask is not None else None
+        self.everyone = self._mask is None or (
+            isinstance(self._mask, Constant) and int(self._mask.value) == _WHOLE_WARP
+        )
+
+    def masks(self, active: Group, count: int) -> Array:
+        """The mask of each active lane."""
+        if self._mask is None:
+            return np.full(count, _WHOLE_WARP, np.uint32)
+        return spread(self._mask, active, count)
+
+
 def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None) -> Bound:
     """`shfl.sync` (PTX ISA, shfl: segments of a warp by the clamp operand)."""
     registers = machine.registers
@@ -37,6 +54,7 @@ def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None
     operands = [registers.read(operand, "u32") for operand in (operation.lane, operation.clamp)]
     target = registers.target(operation.result, "b32")
     predicate = registers.target(operation.predicate, "pred") if operation.predicate else None
+    members = Members(machine, operation.mask)
     lane_of = machine.lanes.lane.astype(np.int64)
     warp_start = machine.lanes.iota & ~31
     whole = slice(0, machine.lanes.count)
@@ -55,8 +73,9 @@ def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None
             lane, clamp = (spread(operand, active, len(lanes)).astype(np.int64) for operand in operands)
             source, valid = _sources(operation.mode, own, lane, clamp)
         from_lane = warp_start[active] + source
-        if len(lanes) != machine.lanes.count:
-            _check_sources(machine, lanes, from_lane, valid, position)
+        if len(lanes) != machine.lanes.count or not members.everyone:
+            named = (members.masks(active, len(lanes)) >> source.astype(np.uint32)) & np.uint32(1) == 1
+            _check_sources(machine, lanes, from_lane, valid, named, position)
         everything = spread(value, whole, machine.lanes.count)
         result = everything.take(from_lane)
         if predicate is not None:
@@ -88,17 +107,20 @@ def _sources(mode: str, own: Array, lane: Array, clamp: Array) -> tuple[Array, A
     return np.where(valid, source, own), np.broadcast_to(valid, own.shape)
 
 
-def _check_sources(machine: Machine, lanes: Array, from_lane: Array, valid: Array, position: Position | None) -> None:
+def _check_sources(
+    machine: Machine, lanes: Array, from_lane: Array, valid: Array, named: Array, position: Position | None
+) -> None:
     here = np.zeros(machine.lanes.count, bool)
     here[lanes] = True
-    absent = ~here[from_lane] & valid
+    absent = (~here[from_lane] | ~named) & valid
     if absent.any():
         missing = int(from_lane[absent][0])
+        why = "which does not take part in it" if not here[missing] else "which its mask does not name"
         machine.findings.report(
             "shuffle-mask",
             position,
             lanes[absent],
-            lambda: f"a shuffle reads from lane {missing & 31} of its warp, which does not take part in it",
+            lambda: f"a shuffle reads from lane {missing & 31} of its warp, {why}",
         )
 
 
@@ -106,6 +128,7 @@ def bind_vote(operation: Vote, machine: Machine) -> Bound:
     """`vote.sync`."""
     registers = machine.registers
     source = registers.read(operation.source, "pred")
+    members = Members(machine, operation.mask)
     ballot = operation.mode == "ballot"
     target = registers.target(operation.result, "b32" if ballot else "pred")
 
@@ -113,11 +136,12 @@ def bind_vote(operation: Vote, machine: Machine) -> Bound:
         del group
         lanes = machine.lanes_of(active)
         holds = spread(source, active, len(lanes))
-        yes = warp_masks(machine, lanes[holds])[lanes >> 5]
+        masks = members.masks(active, len(lanes))
+        yes = warp_masks(machine, lanes[holds])[lanes >> 5] & masks
         if ballot:
             result: Any = yes
         else:
-            everyone = warp_masks(machine, lanes)[lanes >> 5]
+            everyone = warp_masks(machine, lanes)[lanes >> 5] & masks
             result = {"all": yes == everyone, "any": yes != 0, "uni": (yes == everyone) | (yes == 0)}[operation.mode]
         if target is not None:
             target[active] = result
@@ -142,6 +166,7 @@ def bind_match(operation: Match, machine: Machine) -> Bound:
     """`match.any.sync` and `match.all.sync`."""
     registers = machine.registers
     value = registers.read(operation.value, operation.kind)
+    members = Members(machine, operation.mask)
     target = registers.target(operation.result, "b32")
     predicate = registers.target(operation.predicate, "pred") if operation.predicate else None
 
@@ -158,8 +183,10 @@ def bind_match(operation: Match, machine: Machine) -> Bound:
         masks = np.bitwise_or.reduceat(bits, starts)
         result = np.empty(len(lanes), np.uint32)
         result[order] = masks[np.cumsum(first) - 1]
+        named = members.masks(active, len(lanes))
+        result &= named
         if operation.mode == "all":
-            agreed = result == warp_masks(machine, lanes)[lanes >> 5]
+            agreed = result == warp_masks(machine, lanes)[lanes >> 5] & named
             result = np.where(agreed, result, np.uint32(0))
             if predicate is not None:
                 predicate[active] = agreed
@@ -174,18 +201,24 @@ def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
     registers = machine.registers
     value = registers.read(operation.value, operation.kind)
     target = registers.target(operation.result, operation.kind)
+    members = Members(machine, operation.mask)
     ufunc = _REDUCE[operation.action]
 
     def run(group: Group | None, active: Group) -> None:
         del group
         lanes = machine.lanes_of(active)
         found = spread(value, active, len(lanes)).astype(DTYPES[operation.kind])
-        warp = lanes >> 5
+        # Lanes that give the same mask in the same warp reduce together.
+        key = ((lanes >> 5) << 32) | members.masks(active, len(lanes)).astype(np.int64)
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
         first = np.ones(len(lanes), bool)
-        first[1:] = warp[1:] != warp[:-1]
-        totals = ufunc.reduceat(found, np.flatnonzero(first))
+        first[1:] = ordered[1:] != ordered[:-1]
+        totals = ufunc.reduceat(found[order], np.flatnonzero(first))
+        result = np.empty(len(lanes), DTYPES[operation.kind])
+        result[order] = totals[np.cumsum(first) - 1]
         if target is not None:
-            target[active] = totals[np.cumsum(first) - 1].astype(DTYPES[operation.kind])
+            target[active] = result
 
     return run
 

@@ -36,11 +36,11 @@ class Recipe:
     rewrites: Callable[[SuggestRequest], Iterator[Rewrite]]
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates of this recipe alone. A rewrite that the source layer refuses is none."""
+        """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none."""
         try:
             for rewrite in self.rewrites(request):
                 changed = rewrite.kernel.unit.text != request.kernel.unit.text or rewrite.contract != request.contract
                 if changed:
                     yield Candidate(f"recipe:{self.name}", rewrite.why, rewrite.kernel, rewrite.contract)
-        except KernelmateError:
+        except (KernelmateError, RecursionError):
             return

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
 from kernelmate.records import Compiled, Contract, Target, Unit, Version
 from kernelmate.source import contract_for, find_kernels, text_unit
 
-Body = Callable[..., None]
+Body = Callable[..., dict[str, Any] | None]
 
 
 class PythonModule:
-    """Calls the body with every argument by name; it writes to the arrays that it may write."""
+    """Calls the body with every argument by name; it writes to the arrays that it may write.
 
-    def __init__(self, make: Callable[[], Body]) -> None:
-        self._body = make()
+    What the body returns, if anything, are further fields of the run's result; `misalign` reaches bodies that name it.
+    """
+
+    def __init__(self, make: Callable[[], Body], runs: list[Run]) -> None:
+        self._body, self._runs = make(), runs
 
     def run(self, run: Run) -> RunResult:
+        self._runs.append(run)
         values = {a.name: a.data.copy() if isinstance(a, ArrayArgument) else a.value for a in run.arguments}
-        self._body(**values, schedule=run.schedule_seed)
-        return RunResult({a.name: values[a.name] for a in run.arguments if isinstance(a, ArrayArgument)})
+        arrays = [a for a in run.arguments if isinstance(a, ArrayArgument)]
+        extra = {"schedule": run.schedule_seed, "misalign": arrays[0].misalign}
+        named = inspect.signature(self._body).parameters
+        with np.errstate(all="ignore"):
+            noticed = self._body(**values, **{name: value for name, value in extra.items() if name in named})
+        return RunResult({a.name: values[a.name] for a in arrays}, **(noticed or {}))
 
 
 class PythonBackend:
@@ -34,9 +44,10 @@ class PythonBackend:
 
     def __init__(self) -> None:
         self.bodies: dict[str | None, Callable[[], Body]] = {}
+        self.runs: dict[str | None, list[Run]] = {}
 
     def load(self, compiled: Compiled, target: Target) -> PythonModule:
-        return PythonModule(self.bodies[compiled.binary])
+        return PythonModule(self.bodies[compiled.binary], self.runs.setdefault(compiled.binary, []))
 
     def version(self, contract: Contract, make: Callable[[], Body], name: str) -> Version:
         binary = f"sha256:{name}-{id(make)}"

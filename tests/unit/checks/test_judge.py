@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from kernelmate.backends.base import UnsupportedInstruction
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import JudgeTask
+from kernelmate.records import Finding, JudgeTask, Timing
 
 DOUBLE = """
 sizes = [{ n = 1000 }, { n = 33 }]
@@ -167,7 +170,8 @@ def test_sizes_of_our_own_only_warn_about_a_kernel_judged_alone(verdict_on) -> N
     judgement = verdict_on(body(needs_many), against=False)
     assert judgement.correct is True
     assert errors(judgement) == []
-    assert {f.severity for f in judgement.findings} == {"warning"}
+    assert judgement.findings
+    assert all("size" in f.message for f in judgement.findings)
 
 
 def test_without_reference_and_baseline_nothing_is_called_right(verdict_on) -> None:
@@ -204,3 +208,359 @@ def test_equal_seeds_give_equal_judgements_and_other_seeds_other_inputs(verdict_
 def test_a_reference_that_fails_says_what_is_wrong_with_it(verdict_on, reference, says) -> None:
     with pytest.raises(ReferenceFailed, match=says):
         verdict_on(body(honest), block=DOUBLE.replace("2 * x", reference))
+
+
+def test_a_listed_size_that_require_excludes_counts_as_failed(python_backend, contract_of, tmp_path) -> None:
+    contract = contract_of(DOUBLE)
+    narrowed = replace(contract, require=("n % 2 == 0",))
+    task = task_of(
+        python_backend.version(narrowed, body(honest), "narrow"), python_backend.version(contract, body(honest), "base"),
+        tmp_path,
+    )  # fmt: skip
+    judgement = judge(task, python_backend, lambda *_: None, lambda *_: None)
+    assert judgement.correct is False
+    assert errors(judgement) == ["wrong-at-size"]
+    assert "shrinking the problem" in judgement.findings[0].message
+    assert [case.correct for case in judgement.cases if case.origin == "contract"] == [True, False]
+    assert all(case.size["n"] % 2 == 0 for case in judgement.cases if case.origin == "own")
+
+
+def task_of(candidate, baseline, directory, **more):
+    return JudgeTask("emulator", find_target(None), candidate, baseline, None, (), 7, str(directory), **more)
+
+
+@pytest.fixture
+def compared(python_backend, contract_of, tmp_path):
+    """Judge one body against another."""
+
+    def judged(candidate, baseline, block=DOUBLE):
+        contract = contract_of(block)
+        task = task_of(
+            python_backend.version(contract, body(candidate), "candidate"),
+            python_backend.version(contract, body(baseline), "baseline"), tmp_path,
+        )  # fmt: skip
+        return judge(task, python_backend, lambda *_: None, lambda *_: None)
+
+    return judged
+
+
+def needs_a_multiple_of_32(x, y, n):
+    y[: n // 32 * 32] = 2 * x[: n // 32 * 32]
+
+
+MULTIPLES = DOUBLE.replace("{ n = 33 }", "{ n = 64 }").replace("{ n = 1000 }", "{ n = 1024 }")
+
+
+def test_what_the_baseline_gets_wrong_at_our_own_sizes_is_not_held_against_a_candidate(compared) -> None:
+    judgement = compared(needs_a_multiple_of_32, needs_a_multiple_of_32, MULTIPLES)
+    assert judgement.correct is True
+    assert errors(judgement) == []
+    wrong = [case for case in judgement.cases if case.correct is False]
+    assert wrong
+    assert all(case.baseline_correct is False and case.origin == "own" for case in wrong)
+    assert any("the baseline itself is wrong at" in reason for reason in judgement.reasons)
+
+
+def test_what_the_baseline_gets_right_at_our_own_sizes_is(compared) -> None:
+    judgement = compared(needs_a_multiple_of_32, honest, MULTIPLES)
+    assert judgement.correct is False
+    assert errors(judgement) == ["stale-output"]
+
+
+def test_a_listed_size_must_be_right_even_where_the_baseline_is_wrong(compared) -> None:
+    judgement = compared(wrong_everywhere, wrong_everywhere)
+    assert judgement.correct is False
+    assert errors(judgement) == ["wrong-values"]
+    fixed = compared(honest, wrong_everywhere)
+    assert fixed.correct is True
+    assert {case.baseline_correct for case in fixed.cases} == {False}
+
+
+def test_nan_is_not_asked_of_a_candidate_where_the_baseline_swallows_it(compared) -> None:
+    assert compared(swallows_nan, swallows_nan).correct is True
+
+
+def test_a_kernel_judged_alone_is_only_told_about_nan_and_large_inputs(verdict_on) -> None:
+    def overflows(x, y, n):
+        y[:] = np.where(np.isfinite(x) & (np.abs(x) > 500), np.float32(np.inf), 2 * x)
+
+    judgement = verdict_on(body(overflows), against=False)
+    assert judgement.correct is True
+    assert {(f.code, f.severity) for f in judgement.findings} == {("nan-handling", "warning")}
+    assert "normal inputs times 1000" in judgement.findings[0].message
+
+
+def test_pointers_off_by_one_element_are_held_against_a_candidate_only(compared, verdict_on) -> None:
+    def wants_alignment(x, y, n, misalign):
+        y[:] = 2 * x
+        if misalign:
+            return {"findings": (Finding("misaligned-access", "error", "a 16-byte load at 4", line=1),)}
+        return None
+
+    assert errors(compared(wants_alignment, honest)) == ["misaligned-access"]
+    assert compared(wants_alignment, wants_alignment).correct is True
+    alone = verdict_on(body(wants_alignment), against=False)
+    assert (alone.correct, alone.findings) == (True, ())
+
+
+def test_an_access_out_of_bounds_at_our_own_sizes_warns_a_kernel_judged_alone(compared, verdict_on) -> None:
+    def reads_too_far(x, y, n):
+        y[:] = 2 * x
+        if n % 32:
+            return {"findings": (Finding("out-of-bounds-read", "error", "reads x[n]", line=1, buffer="x"),)}
+        return None
+
+    alone = verdict_on(body(reads_too_far), against=False, block=MULTIPLES)
+    assert alone.correct is True
+    assert [(f.code, f.severity) for f in alone.findings] == [("out-of-bounds-read", "warning")]
+    assert "`require`" in alone.findings[0].message
+    assert errors(compared(reads_too_far, honest, MULTIPLES)) == ["out-of-bounds-read"]
+    assert compared(reads_too_far, reads_too_far, MULTIPLES).correct is True
+
+
+def test_findings_stand_at_the_line_of_the_users_file(compared) -> None:
+    def traps(x, y, n):
+        return {"findings": (Finding("trap", "error", "trapped", line=3, column=2),)}
+
+    found = compared(traps, honest).findings
+    assert [(f.code, f.file, f.line, f.column) for f in found] == [("trap", "kernel.cu", 3, 2)]
+
+
+def test_after_a_hang_nothing_more_is_run(python_backend, contract_of, tmp_path) -> None:
+    def hangs(x, y, n):
+        return {"findings": (Finding("hang", "error", "over the step limit", line=1),)}
+
+    version = python_backend.version(contract_of(DOUBLE), body(hangs), "hangs")
+    judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    assert errors(judgement) == ["hang"]
+    assert len(python_backend.runs[version.compiled.binary]) == 1
+    assert judgement.metrics == ()
+
+
+def test_an_output_that_is_read_first_is_uninitialised(compared) -> None:
+    def adds_to_it(x, y, n):
+        y[:] = np.where(np.isnan(y), 2 * x, y)
+        return {"reads": frozenset({"x", "y"})}
+
+    assert errors(compared(adds_to_it, honest)) == ["uninitialised-global"]
+
+
+def test_answers_that_differ_within_the_tolerance_only_warn(compared) -> None:
+    def last_bit(x, y, n, schedule):
+        y[:] = np.nextafter(2 * x, np.float32(np.inf)) if schedule % 2 else 2 * x
+
+    judgement = compared(last_bit, honest)
+    assert judgement.correct is True
+    assert [(f.code, f.severity) for f in judgement.findings] == [("nondeterministic", "warning")]
+    strict = DOUBLE.replace("[args]", "deterministic = true\n[args]")
+    assert errors(compared(last_bit, honest, strict)) == ["nondeterministic"]
+
+
+def test_answers_that_differ_beyond_it_are_an_error_of_that_name(compared) -> None:
+    def lost_update(x, y, n, schedule):
+        y[:] = 2 * x
+        if schedule % 16 == 15:
+            y[0] = 0
+
+    judgement = compared(lost_update, honest)
+    assert judgement.correct is False
+    assert errors(judgement) == ["nondeterministic"]
+
+
+INPLACE = """
+sizes = [{ n = 1000 }, { n = 33 }]
+grid = "cdiv(n, 256)"
+block = 256
+reference = "y + x"
+[args]
+x = "in float32[n]"
+y = "inout float32[n]"
+n = "int32"
+"""
+
+
+def adds(x, y, n):
+    y += x
+    return {"reads": frozenset({"x", "y"})}
+
+
+def test_arrays_that_change_in_place_keep_their_contents(compared) -> None:
+    def forgets(x, y, n):
+        y[:] = x
+
+    assert compared(adds, adds, INPLACE).correct is True
+    assert errors(compared(forgets, adds, INPLACE)) == ["wrong-values"]
+    assert errors(compared(does_nothing_here, adds, INPLACE)) == ["stale-output"]
+
+
+def does_nothing_here(x, y, n):
+    pass
+
+
+def test_an_array_that_is_only_written_is_named(compared) -> None:
+    def overwrites(x, y, n):
+        y[:] = 2 * x
+        return {"reads": frozenset({"x"})}
+
+    block = INPLACE.replace("y + x", "2 * x")
+    assert compared(overwrites, overwrites, block).only_written == ("y",)
+    assert compared(adds, adds, INPLACE).only_written == ()
+
+
+def test_listed_sizes_are_counted_once_and_timed(python_backend, contract_of, tmp_path) -> None:
+    timing = Timing("predicted", 3.5, (3.0, 4.0), None, None, None, None, None)
+    asked = []
+
+    def timer(version, shape, result):
+        asked.append(shape.blocks)
+        return timing
+
+    version = python_backend.version(contract_of(DOUBLE), body(honest), "timed")
+    judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, timer)
+    assert [(m.size["n"], m.launch.blocks, m.timing) for m in judgement.metrics] == [(1000, 4, timing), (33, 1, timing)]
+    assert asked == [4, 1]
+    assert [case.median_us for case in judgement.cases[:3]] == [3.5, 3.5, None]
+    assert sum(run.count for run in python_backend.runs[version.compiled.binary]) == 2
+
+
+def test_the_baseline_runs_once_for_many_candidates(python_backend, contract_of, tmp_path) -> None:
+    contract = contract_of(DOUBLE)
+    baseline = python_backend.version(contract, body(honest), "kept baseline")
+    for name in ("one", "two"):
+        version = python_backend.version(contract, body(honest), name)
+        judge(task_of(version, baseline, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+        runs = len(python_backend.runs[baseline.compiled.binary])
+    assert runs == len(python_backend.runs[version.compiled.binary])
+
+
+def test_outputs_are_poisoned_differently_and_schedules_vary(python_backend, contract_of, tmp_path) -> None:
+    version = python_backend.version(contract_of(DOUBLE), body(honest), "watched")
+    judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    runs = [r for r in python_backend.runs[version.compiled.binary] if r.arguments[1].data.shape == (1000,)]
+    assert len({r.arguments[1].data.tobytes() for r in runs}) == 2
+    assert len({r.schedule_seed for r in runs}) >= 3
+    assert {r.arguments[1].misalign for r in runs} == {0, 1}
+
+
+def test_progress_tells_when_the_users_python_runs(python_backend, contract_of, tmp_path) -> None:
+    told = []
+    version = python_backend.version(contract_of(DOUBLE), body(honest), "told")
+    judge(task_of(version, None, tmp_path), python_backend, lambda *step: told.append(step), lambda *_: None)
+    assert {stage for stage, _, _ in told} == {"reference", "cases"}
+    assert told[-1][1] == told[-1][2]
+
+
+def test_a_reference_that_fails_at_an_odd_size_of_our_own_is_no_error(verdict_on) -> None:
+    reference = "2 * x.reshape(-1, 1 + (n not in (1000, 33)) * 7).reshape(-1)"
+    judgement = verdict_on(body(honest), block=DOUBLE.replace("2 * x", reference))
+    assert judgement.correct is True
+    assert any("where the reference fails" in reason for reason in judgement.reasons)
+
+
+def test_a_reference_kernel_says_what_is_right(python_backend, contract_of, tmp_path) -> None:
+    contract = replace(contract_of(DOUBLE), reference="other", reference_kind="kernel")
+    reference = python_backend.version(contract, body(honest), "reference")
+
+    def verdict(candidate):
+        task = task_of(python_backend.version(contract, body(candidate), "candidate"), None, tmp_path)
+        return judge(replace(task, reference_version=reference), python_backend, lambda *_: None, lambda *_: None)
+
+    assert verdict(honest).correct is True
+    assert errors(verdict(wrong_everywhere)) == ["wrong-values"]
+
+
+def test_a_reference_kernel_that_fails_is_the_references_fault(python_backend, contract_of, tmp_path) -> None:
+    def traps(x, y, n):
+        return {"findings": (Finding("trap", "error", "trapped", line=1),)}
+
+    contract = replace(contract_of(DOUBLE), reference="other", reference_kind="kernel")
+    task = task_of(python_backend.version(contract, body(honest), "candidate"), None, tmp_path)
+    task = replace(task, reference_version=python_backend.version(contract, body(traps), "reference"))
+    with pytest.raises(ReferenceFailed, match="does not run cleanly: trapped"):
+        judge(task, python_backend, lambda *_: None, lambda *_: None)
+
+
+def test_code_that_the_backend_refuses_is_a_finding(python_backend, contract_of, tmp_path) -> None:
+    def refuses():
+        raise UnsupportedInstruction(Finding("unsupported-instruction", "error", "mma.sync", line=4))
+
+    version = python_backend.version(contract_of(DOUBLE), refuses, "refused")
+    judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    assert judgement.correct is False
+    assert [(f.code, f.file, f.line) for f in judgement.findings] == [("unsupported-instruction", "kernel.cu", 4)]
+
+
+def test_zeros_elsewhere_are_the_sizes_fault_and_zeros_everywhere_a_constant(compared) -> None:
+    def headline_only(x, y, n):
+        y[:] = 2 * x if n == 1000 else 0
+
+    assert errors(compared(headline_only, honest)) == ["wrong-at-size"]
+    assert errors(compared(writes_zeros, honest)) == ["constant-output"]
+
+
+def test_a_half_precision_result_is_lost_precision_and_not_the_sizes_fault(compared) -> None:
+    def half(x, y, n):
+        y[:] = 2 * x.astype(np.float16) if n > 1 else 2 * x
+
+    found = compared(half, honest, DOUBLE.replace("in float32[n]", "in float32[n] ~ normal")).findings
+    assert [f.code for f in found] == ["precision-loss"]
+    assert "`accumulate`" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "c_type"),
+    [("float16", "__half"), ("bfloat16", "__nv_bfloat16"), ("float64", "double"), ("int32", "int"), ("uint8", "unsigned char"),
+     ("complex64", "cuComplex")],
+)  # fmt: skip
+def test_every_kind_of_number_is_judged(verdict_on, dtype, c_type) -> None:
+    block = DOUBLE.replace("float32", dtype).replace("2 * x", "x + x")
+    arguments = {"block": block, "against": False, "parameters": f"const {c_type}* x, {c_type}* y, int n"}
+
+    def twice(x, y, n):
+        y[:] = x + x
+
+    def off(x, y, n):
+        y[:] = x + x
+        y[-1:] += y.dtype.type(1)
+
+    assert verdict_on(body(twice), **arguments).correct is True
+    assert errors(verdict_on(body(off), **arguments)) == ["wrong-values"]
+
+
+def test_the_users_mistake_names_file_and_line(verdict_on, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text("def f(x):\n    return x[:1]\n")
+    with pytest.raises(ReferenceFailed) as caught:
+        verdict_on(body(honest), block=DOUBLE.replace("2 * x", "mine.py:f"))
+    assert caught.value.file == "kernel.cu"
+    assert caught.value.line == 1
+    assert "shape [1]" in str(caught.value)
+
+
+def test_undeclared_integers_of_either_sign_are_tried_only_where_the_baseline_bears_them(verdict_on, compared) -> None:
+    def gathers(x, y, n):
+        if (x < 0).any() or (x >= n).any():
+            return {"findings": (Finding("out-of-bounds-read", "error", "reads table[x]", line=1),)}
+        y[:] = 2 * x
+        return None
+
+    def no_negatives(x, y, n):
+        y[:] = 2 * np.abs(x)
+
+    block = DOUBLE.replace("float32", "int32")
+    alone = verdict_on(body(gathers), against=False, block=block, parameters="const int* x, int* y, int n")
+    assert (alone.correct, alone.findings) == (True, ())
+    against_honest = {"block": block, "parameters": "const int* x, int* y, int n"}
+    assert errors(verdict_on(body(no_negatives), **against_honest)) == ["wrong-values"]
+
+
+def test_the_contracts_own_inputs_are_the_only_ones(python_backend, contract_of, tmp_path) -> None:
+    (tmp_path / "make.py").write_text(
+        "import numpy as np\ndef make(n, seed):\n    return {'x': np.random.default_rng(seed).uniform(5, 6, n)}\n"
+    )
+    contract = contract_of(DOUBLE.replace("[args]", 'inputs = "make.py:make"\n[args]'))
+    version = python_backend.version(contract, body(honest), "made")
+    judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    assert judgement.correct is True
+    drawn = [r.arguments[0].data for r in python_backend.runs[version.compiled.binary]]
+    assert all(((x >= 5) & (x <= 6)).all() for x in drawn)
+    assert len({x.tobytes() for x in drawn if x.size == 1000}) == 2

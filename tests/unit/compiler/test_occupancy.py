@@ -6,16 +6,21 @@ import ctypes
 import random
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from kernelmate.compiler import TARGETS, find_target, occupancy, sm_limits, what_would_lift
+from kernelmate.compiler import TARGETS, find_target, last_wave, occupancy, sm_limits, what_would_lift
 from kernelmate.compiler.targets import _SM_LIMITS
 from kernelmate.errors import UsageError
-from kernelmate.records import LaunchShape, Resources, Target
+from kernelmate.records import LaunchShape, Occupancy, Resources, Target
 
-HEADER = next((p for p in Path("/usr/local").glob("cuda*/include/cuda_occupancy.h")), None)
+HEADERS = [
+    *(path for entry in sys.path for path in Path(entry).glob("nvidia/cu1?/include/cuda_occupancy.h")),
+    *Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"),
+]
+HEADER = next(iter(HEADERS), None)
 SHIM = r"""
 #include <string.h>
 #include "cuda_occupancy.h"
@@ -125,9 +130,40 @@ def test_what_would_lift_names_the_smallest_change_that_helps_and_it_does() -> N
     assert what_would_lift(h100, resources(), shape(256)) == ()
 
 
-@pytest.mark.parametrize("name", ["h100", "H100 SXM", "nvidia h100 sxm", "sm_90", "SM90", "compute_90", None])
+@pytest.mark.parametrize(
+    "name", ["h100", "H100 SXM", "nvidia h100 sxm", "sm_90", "SM90", "compute_90", None, "NVIDIA H100 80GB HBM3"]
+)
 def test_names_of_the_h100(name) -> None:
     assert find_target(name).name == "H100 SXM"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB SXM"),
+        ("a100 80gb", "A100 80GB SXM"),
+        ("rtx4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 2080 Ti", "RTX 2080 Ti"),
+        ("2080ti", "RTX 2080 Ti"),
+        ("Tesla T4", "T4"),
+        ("L4", "L4"),
+        ("L40S", "L40S"),
+    ],
+)
+def test_names_as_people_and_drivers_spell_them(name, found) -> None:
+    assert find_target(name).name == found
+
+
+@pytest.mark.parametrize("name", ["", "RTX", "80GB", "sm_70", "sm_86a", "H1000", "RTX 40"])
+def test_what_names_no_gpu_is_refused(name) -> None:
+    with pytest.raises(UsageError):
+        find_target(name)
+
+
+@pytest.mark.parametrize(("waves", "full"), [(1.0, 1.0), (1.25, 0.25), (3.0, 1.0), (0.5, 0.5), (None, None)])
+def test_the_last_wave_is_as_full_as_it_is(waves, full) -> None:
+    assert last_wave(Occupancy(1.0, "threads", 8, waves)) == full
 
 
 def test_an_architecture_with_a_suffix_is_compiled_as_such() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from kernelmate.records import Finding, Kernel, LaunchShape, Optimization, Verdict
-from kernelmate.report.console import Verbatim, make_console, show
+from kernelmate.report.console import Verbatim, make_console, show, show_lines
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.tables import Checked, check_line, check_view, verdict_line, verdict_view
 from kernelmate.report.versions import best_line, change_words, comparison_view, optimization_view
@@ -139,7 +139,7 @@ def test_optimize_shows_the_reading_the_ranks_the_reasons_and_the_diff(
     text = printed(*optimization_view(optimization, kernel, sources))
     assert "Memory is read as shared memory per block." in text
     assert "accepted (best)" in text
-    assert "3: wrong-at-size" in text
+    assert "3: The barrier costs time.\n   - wrong-at-size" in text
     assert "-    __shared__ float tile[4096];\n+    __shared__ float tile[2048];\n" in text
     assert "no model is set up" in text
 
@@ -182,6 +182,12 @@ def test_the_one_line_forms(verdict: Verdict, broken: Verdict, optimization: Opt
     assert printed(check_line(broken)) == "softmax  does not compile\n"
     assert "recipe:shrink-shared-tile" in printed(best_line(optimization), width=200)
     assert "no candidate worth taking of 4" in printed(best_line(replace(optimization, best=None)))
+
+
+def test_one_line_stays_one_line(make: SimpleNamespace) -> None:
+    stream = io.StringIO()
+    show_lines(make_console(stream, width=40), check_line(make.verdict(kernel="k" * 100)))
+    assert stream.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ WORST = {
     "segfaults": ("import ctypes\ndef scale(x, a):\n    ctypes.string_at(8)\n", "SIGSEGV"),
     "leaves": ("import os\ndef scale(x, a):\n    os._exit(0)\n", "exit status 0"),
     "eats memory": ("def scale(x, a):\n    return bytearray(1 << 34)\n", "emory"),
-    "prints for ever": ("def scale(x, a):\n    while True: print('x' * 1000)\n", "output-flood"),
+    "prints for ever": ("def scale(x, a):\n    while True: print('x' * 1000)\n", "did not return in 2 s"),
+    "floods": ("import os\ndef scale(x, a):\n    while True: os.write(1, b'x' * 4096)\n", "output-flood"),
+    "never loads": ("while True: pass\n", "did not return in 2 s"),
 }
 
 

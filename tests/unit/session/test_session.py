@@ -127,6 +127,22 @@ def test_a_death_of_the_worker_is_a_finding_at_the_kernels_line(
     assert (verdict.correct, verdict.accepted, verdict.compiled) == (False, False, True)
 
 
+def test_what_a_dead_worker_printed_is_quoted_in_one_line(load: Load, scale: str, scripted: Make) -> None:
+    session, _ = scripted(lambda task: Death("worker-crash", "cases", "It was killed by SIGABRT.", "one\n  two"))
+    (verdict,) = session.bench(load(scale))
+    assert verdict.findings[0].message == "It was killed by SIGABRT. It printed: one | two"
+
+
+@pytest.mark.parametrize("stage", ["cases", "reference"])
+def test_a_fault_of_our_own_judge_rejects_but_calls_nothing_wrong(
+    load: Load, scale: str, scripted: Make, stage: str
+) -> None:
+    session, _ = scripted(lambda task: Death("worker-crash", stage, "KeyError: 3.", judge_failed=True))
+    (verdict,) = session.bench(load(scale))
+    assert (verdict.correct, verdict.accepted) == (None, False)
+    assert "fault of KernelMate" in verdict.findings[0].message
+
+
 @pytest.mark.parametrize("kind", DEATHS)
 def test_a_death_inside_the_reference_is_not_held_against_the_kernel(
     load: Load, scale: str, scripted: Make, kind: Any
@@ -205,6 +221,14 @@ def test_a_size_that_is_not_the_contracts_is_refused(
     with pytest.raises(UsageError) as caught:
         session.bench(load(scale), sizes=(size,))
     assert "n=1024" in (caught.value.hint or "")
+
+
+def test_a_size_that_the_contract_does_not_allow_is_refused(load: Load, scale: str, scripted: Make) -> None:
+    session, worker = scripted()
+    kernel = load(scale.replace("block = 256", 'block = 256\n// require = ["n > 0", "n % 1 == 0", "n != 6"]'))
+    with pytest.raises(UsageError, match="requires n != 6, which n = 6"):
+        session.bench(kernel, sizes=({"n": 5}, {"n": 6}))
+    assert worker.tasks == []
 
 
 def test_another_reference_takes_the_place_of_the_contracts(load: Load, scale: str, scripted: Make) -> None:
@@ -417,6 +441,19 @@ def test_what_the_worker_raises_about_the_user_comes_out(load: Load, scale: str,
         session.bench(load(scale))
 
 
+def test_a_failure_of_the_reference_stands_at_the_contract_that_names_it(
+    load: Load, scale: str, scripted: Make
+) -> None:
+    def fail(task: JudgeTask) -> Judgement:
+        raise ReferenceFailed("The reference did not return in 2 s.")
+
+    session, _ = scripted(fail)
+    kernel = load(scale)
+    with pytest.raises(ReferenceFailed) as caught:
+        session.bench(kernel)
+    assert (caught.value.file, caught.value.line) == (kernel.unit.path, 1)
+
+
 def test_leaving_a_session_closes_its_worker(scripted: Make) -> None:
     session, worker = scripted()
     with session:
@@ -430,3 +467,10 @@ def test_the_packages_functions_open_and_close_a_session(load: Load, scale: str)
     (by_kernel,) = kernelmate.check(kernel, target="A100", seed=3)
     assert by_path == by_kernel
     assert (by_path.arch, by_path.seed) == ("sm_80", 3)
+
+
+def test_compiled_code_is_kept_where_the_settings_say(load: Load, scale: str, scripted: Make) -> None:
+    kept = Path.cwd() / "kept"
+    session, _ = scripted(cache_dir=kept)
+    session.check(load(scale))
+    assert any(path.is_file() for path in kept.rglob("*"))

@@ -1,18 +1,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
+from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, CompileOptions, Kernel
-from kernelmate.source import contract_for, find_kernels, launch_shape, load_kernels, read_units, text_unit
+from kernelmate.records import Candidate, CompileOptions, Contract, Kernel, Size
+from kernelmate.source import (
+    argument_shapes,
+    contract_for,
+    find_kernels,
+    launch_shape,
+    load_kernels,
+    numpy_dtype,
+    read_units,
+    scalar_values,
+    text_unit,
+)
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import ALL, Recipes
 
@@ -42,11 +54,6 @@ __global__ void k(float* x, int n) {
 """
 
 
-def example_kernels() -> Iterator[Kernel]:
-    for path in EXAMPLES:
-        yield from load_kernels(path)
-
-
 def about(kernel: Kernel, ask, counters, prompt: str) -> SuggestRequest:
     """A request about a real kernel, compiled, with conflicts so that every recipe has its chance."""
     contract = contract_for(kernel)
@@ -60,7 +67,10 @@ def about(kernel: Kernel, ask, counters, prompt: str) -> SuggestRequest:
     return replace(template, kernel=kernel, contract=contract, compiled=compiled, verdict=verdict)
 
 
-@pytest.mark.parametrize("kernel", list(example_kernels()), ids=lambda kernel: kernel.name)
+KERNELS = [kernel for path in EXAMPLES for kernel in load_kernels(path)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_every_candidate_compiles_and_launches(kernel: Kernel, ask, counters) -> None:
     seen: set[str] = set()
     for prompt in PROMPTS:
@@ -83,6 +93,44 @@ def test_every_candidate_compiles_and_launches(kernel: Kernel, ask, counters) ->
                 options=CompileOptions(),
             )
             assert compiled.ok, (candidate.author, compiled.diagnostics)
+
+
+def run(kernel: Kernel, contract: Contract, request: SuggestRequest, size: Size) -> dict[str, np.ndarray]:
+    """What the arrays hold after one launch on the emulator, from the same inputs for every version."""
+    compiled = compile_kernel(
+        kernel, contract.options, instance=request.compiled.instance, target=request.target, options=CompileOptions()
+    )
+    assert compiled.ok, compiled.diagnostics
+    random = np.random.default_rng(0)
+    scalars = scalar_values(contract, size)
+    arguments: list[ArrayArgument | ScalarArgument] = []
+    for argument in contract.args:
+        dtype = numpy_dtype(argument.dtype)
+        if argument.shape is None:
+            arguments.append(ScalarArgument(argument.name, dtype.type(scalars[argument.name])))
+            continue
+        shape = argument_shapes(contract, size)[argument.name]
+        whole = np.zeros(shape, dtype) if dtype.kind in "iu" else random.uniform(0.1, 1, shape).astype(dtype)
+        arguments.append(ArrayArgument(argument.name, whole, written=argument.direction != "in"))
+    launch = Run(launch_shape(contract, size), tuple(arguments), check=True)
+    result = EmulatorBackend().load(compiled, request.target).run(launch)
+    assert not [finding for finding in result.findings if finding.severity == "error"], result.findings
+    return dict(result.arrays)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_every_candidate_computes_what_the_baseline_does(kernel: Kernel, ask, counters) -> None:
+    for prompt in ("make it faster", "use less shared memory"):
+        request = about(kernel, ask, counters, prompt)
+        for size in request.contract.sizes[1:2]:
+            wanted = run(kernel, request.contract, request, size)
+            proposed = list(Recipes().propose(request))
+            blocks = [candidate for candidate in proposed if candidate.author == "recipe:block-size"]
+            for candidate in [one for one in proposed if one not in blocks] + blocks[:1] + blocks[-1:]:
+                got = run(candidate.kernel, candidate.contract, request, size)
+                for name, values in wanted.items():
+                    same = np.allclose(got[name].astype(float), values.astype(float), rtol=1e-3, atol=1e-4)
+                    assert same, (candidate.author, candidate.why, name)
 
 
 def candidates(request: SuggestRequest) -> list[Candidate]:

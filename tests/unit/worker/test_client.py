@@ -82,21 +82,29 @@ def test_a_death_names_its_stage_and_shows_the_last_lines_that_were_printed(work
     death = worker.judge(task(code))
     assert isinstance(death, Death)
     assert death.stage == "kernel"
-    assert death.detail.splitlines()[-1] == "line 49"
-    assert "line 20" not in death.detail
+    assert death.output.splitlines()[-1] == "line 49"
+    assert "line 20" not in death.output
+
+
+def test_a_fault_of_the_judge_is_told_apart_from_a_fault_of_the_kernel(worker: Worker, task: MakeTask) -> None:
+    for code, judge_failed in (("raise KeyError('what')", True), ("import os; os.abort()", False)):
+        death = worker.judge(task(code))
+        assert isinstance(death, Death)
+        assert (death.kind, death.judge_failed) == ("worker-crash", judge_failed)
 
 
 def test_a_crash_in_native_code_shows_the_python_line_it_came_from(worker: Worker, task: MakeTask) -> None:
     death = worker.judge(task("def softmax():\n  import ctypes; ctypes.string_at(8)\nsoftmax()"))
     assert isinstance(death, Death)
-    assert "Segmentation fault" in death.detail
-    assert "in softmax" in death.detail
+    assert "Segmentation fault" in death.output
+    assert "in softmax" in death.output
 
 
 def test_control_characters_of_the_child_do_not_reach_the_terminal(worker: Worker, task: MakeTask) -> None:
     death = worker.judge(task("print('\\x1b]0;title\\x07\\x1b[2J'); import os; os._exit(1)"))
     assert isinstance(death, Death)
-    assert all(c.isprintable() or c == "\n" for c in death.detail)
+    assert "title" in death.output
+    assert all(c.isprintable() or c == "\n" for c in death.output)
 
 
 def test_printing_reaches_neither_the_protocol_nor_the_answer(

@@ -11,7 +11,7 @@ from kernelmate.backends.emulator.instructions.registry import Unsupported, deco
 from kernelmate.backends.emulator.numerics.integers import divide, multiply_high, remainder
 from kernelmate.backends.emulator.operations import Compute, Operation
 from kernelmate.backends.emulator.program import Instruction, Register
-from kernelmate.backends.emulator.types import DTYPES, SIZES, Array
+from kernelmate.backends.emulator.types import DTYPES, Array
 
 CARRY = Register("%cc")
 """The condition code register's carry flag, kept as one more predicate."""
@@ -250,14 +250,3 @@ def decode_dot(instruction: Instruction) -> Operation:
 
     first, a, b, c = instruction.operands
     return Compute(((first, result),), ((a, "b32"), (b, "b32"), (c, result)), function)
-
-
-def width(kind: str) -> int:
-    """Bytes of a type, refusing those the emulator has no register for.
-
-    Raises:
-        Unsupported: the type is unknown.
-    """
-    if kind not in SIZES:
-        raise Unsupported(f"type .{kind}")
-    return SIZES[kind]

@@ -10,7 +10,25 @@ from kernelmate.backends.emulator.types import SIZES
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
 _SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _HINTS = frozenset(
-    {"weak", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "gpu", "sys", "cluster", "unified", "v2", "v4"}
+    {
+        "weak",
+        "nc",
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "cv",
+        "wb",
+        "wt",
+        "cta",
+        "gpu",
+        "sys",
+        "cluster",
+        "unified",
+        "v2",
+        "v4",
+        "v8",
+    }
     | {"L1__evict_normal", "L1__evict_unchanged", "L1__evict_first", "L1__evict_last", "L1__no_allocate"}
     | {"L2__64B", "L2__128B", "L2__256B", "L2__evict_first", "L2__evict_last", "L2__evict_normal"}
 )

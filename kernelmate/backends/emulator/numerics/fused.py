@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from kernelmate.backends.emulator.numerics.rounding import NEAREST, directed, narrow, to_odd, two_sum
+from kernelmate.backends.emulator.numerics.rounding import NEAREST, narrow, to_odd, two_sum
 from kernelmate.backends.emulator.types import Array
 
 _SPLITTER = np.float64(134217729.0)  # 2**27 + 1, Veltkamp's constant for 53 bits
@@ -129,6 +129,3 @@ def _step(near: float, exact: Fraction, mode: str) -> float:
     if mode == "rm" or (mode == "rz" and exact > 0):
         return float(np.nextafter(near, -np.inf)) if off > 0 else near
     return float(np.nextafter(near, np.inf)) if off < 0 else near
-
-
-__all__ = ["directed", "fma32", "fma64", "fma_narrow", "round_fraction", "two_product"]

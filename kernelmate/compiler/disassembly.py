@@ -1,0 +1,103 @@
+"""What the GPU executes: the CUBIN disassembled by `nvdisasm`, and instructions counted by class."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernelmate.compiler.places import find_tool
+from kernelmate.errors import CompilerUnavailable
+from kernelmate.records import Compiled
+
+_TIMEOUT_S = 60
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+
+_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (name, re.compile(rf"(?:{pattern})(?:\.|$)"))
+    for name, pattern in (
+        ("tensor", r"H?[HBIDQ]MMA\w*|[HQIDB]GMMA|UTC\w*MMA|WARPGROUP\w*"),
+        ("fp64", r"D(?:ADD|MUL|FMA|SETP|MNMX)"),
+        ("fp16", r"H(?:ADD2|MUL2|FMA2|SET2|SETP2|MNMX2)\w*|HFMA2\w*|F2FP"),
+        ("fp32", r"U?F(?:ADD|MUL|FMA|SETP|SET|MNMX|SEL|CHK|SWZADD)\w*"),
+        ("sfu", r"MUFU"),
+        ("convert", r"[FIU]2[FIU]\w*|FRND|I2FP|F2IP"),
+        ("atomic", r"ATOM\w*|RED|REDG|REDAS"),
+        ("global_load", r"LDG\w*|LDGSTS"),
+        ("global_store", r"STG\w*"),
+        ("shared_load", r"LDS\w*"),
+        ("shared_store", r"STS\w*|STSM"),
+        ("local", r"LDL\w*|STL\w*"),
+        ("constant_load", r"LDC\w*|ULDC\w*|LDCU\w*"),
+        ("generic_memory", r"LD|ST|UBLK\w*|UTMA\w*|CCTL\w*|MEMBAR|FENCE|ERRBAR"),
+        ("texture", r"TEX\w*|TLD\w*|TXQ|SU(?:LD|ST|ATOM|RED)\w*"),
+        ("shuffle", r"SHFL|REDUX|CREDUX|VOTE\w*|MATCH"),
+        ("barrier", r"BAR|SYNCS?|DEPBAR|LDGDEPBAR|BSYNC|BSSY|WARPSYNC|NANOSLEEP|UCGABAR\w*|ARRIVES|ACQBULK"),
+        ("control", r"BRA\w*|BRX\w*|JMP\w*|CALL|RET|EXIT|BREAK|BMOV|KILL|BPT|ENDCOLLECTIVE|YIELD|RPCMOV|PREEXIT"),
+        ("move", r"U?MOV\w*|U?SEL|S2U?R|CS2R|R2UR\w*|R2P|P2R|U?PRMT|S2UR|MOVM|GETLMEMBASE|SETLMEMBASE"),
+        ("none", r"NOP"),
+        ("int", r"U?(?:IADD\w*|IMAD\w*|IMUL\w*|ISETP|LEA|LOP3?|PLOP3|SHF|SHL|SHR|IABS|IMNMX|VIMNMX\w*|VIADD\w*|POPC|FLO"
+                r"|BREV|BMSK|SGXT|IDP\w*|ISCADD|IADD3|VABSDIFF\w*)"),
+    )
+)  # fmt: skip
+"""Classes by opcode; the first that fits counts. Opcodes: CUDA Binary Utilities, "Instruction Set Reference"."""
+
+
+def sass(compiled: Compiled) -> str:
+    """The kernel's instructions with the source lines they came from, as `nvdisasm` prints them.
+
+    Raises:
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
+        ValueError: the kernel was not compiled.
+    """
+    if not compiled.ok:
+        raise ValueError(f"{compiled.name} was not compiled, so there is no code to show")
+    tool = find_tool("nvdisasm")
+    if tool is None:
+        raise CompilerUnavailable("nvdisasm is not installed.", hint="Run: pip install nvidia-cuda-nvdisasm")
+    with tempfile.TemporaryDirectory(prefix="kernelmate-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(compiled.cubin)
+        try:
+            done = subprocess.run(
+                [tool, "--print-code", "--print-line-info", path], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
+    if done.returncode != 0:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        raise CompilerUnavailable(
+            f"nvdisasm failed: {reason[0] if reason else done.returncode}.",
+            hint="It may be older than the compiler; run: pip install --upgrade nvidia-cuda-nvdisasm",
+        )
+    return _section(done.stdout, compiled.lowered_name)
+
+
+def sass_mix(compiled: Compiled) -> Mapping[str, int]:
+    """Instructions of the kernel's code by class, each counted once however often it is executed; padding left out.
+
+    Raises:
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
+        ValueError: the kernel was not compiled.
+    """
+    counts = Counter(class_of(opcode) for opcode in _INSTRUCTION.findall(sass(compiled)))
+    del counts["none"]
+    return dict(counts.most_common())
+
+
+def class_of(opcode: str) -> str:
+    """The class of a SASS opcode (`LDG.E.128`): what part of an SM it keeps busy; `other` where none is known."""
+    return next((name for name, pattern in _CLASSES if pattern.match(opcode)), "other")
+
+
+def _section(text: str, symbol: str) -> str:
+    """The part of a disassembly that is one function's code."""
+    starts = list(re.finditer(r"^\s*\.section\s+\.text\.(\S+?),", text, re.MULTILINE))
+    for index, match in enumerate(starts):
+        if match[1] == symbol:
+            end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
+            return text[match.start() : end]
+    return text

@@ -1,0 +1,180 @@
+"""Which `#include` of a file is the device's business, and where the header is."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kernelmate.compiler.preprocessor import directive_lines
+from kernelmate.compiler.words import words_of
+from kernelmate.source.tokens import Token
+
+_STANDARD = words_of(
+    "algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits "
+    "clocale cmath compare complex concepts condition_variable coroutine csetjmp csignal cstdarg cstddef cstdint cstdio "
+    "cstdlib cstring ctime cuchar cwchar cwctype deque exception execution expected filesystem format forward_list "
+    "fstream functional future generator initializer_list iomanip ios iosfwd iostream istream iterator latch limits list "
+    "locale map mdspan memory memory_resource mutex new numbers numeric optional ostream print queue random ranges ratio "
+    "regex scoped_allocator semaphore set shared_mutex source_location span sstream stack stdexcept stop_token streambuf "
+    "string string_view strstream syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map "
+    "unordered_set utility valarray variant vector version "
+    "assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h limits.h locale.h math.h setjmp.h signal.h stdalign.h "
+    "stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h strings.h tgmath.h threads.h time.h "
+    "uchar.h wchar.h wctype.h malloc.h alloca.h memory.h values.h "
+    "unistd.h pthread.h fcntl.h getopt.h dirent.h dlfcn.h execinfo.h libgen.h netdb.h poll.h sched.h semaphore.h "
+    "termios.h windows.h io.h direct.h process.h intrin.h immintrin.h x86intrin.h omp.h mpi.h zlib.h"
+)
+"""Standard, POSIX and Windows headers: the prelude has what device code can use of them."""
+
+_HOST = re.compile(
+    r"""(?: sys/ | arpa/ | net/ | netinet/ | linux/ | bits/ | boost/ | Eigen/ | gtest/ | gmock/ | benchmark/ | opencv
+        | torch/ | ATen/ | c10/ | pybind11/ | Python\.h | nlohmann/ | fmt/ | spdlog/ | absl/ | tbb/ | GL/ | GLFW/ | SDL
+        | nvtx3/ | nvToolsExt | nvml\.h | nccl | cudnn | cublas | cusparse | cusolver | cufft | nvjpeg | npp | curand\.h
+        | cuda\.h | cuda_runtime\.h | cuda_runtime_api\.h | cuda_profiler | cudaProfiler | driver_ | cudaTypedefs
+        | device_launch_parameters\.h | cuda_gl_interop | cuda_egl | cuda_d3d | cuda_vdpau | cufile\.h | nvrtc\.h
+        | helper_ | cuda_occupancy\.h )""",
+    re.VERBOSE,
+)
+"""Headers of host libraries, and those of CUDA that NVRTC has built in."""
+
+_NEEDED_BY: tuple[tuple[str, str], ...] = (
+    ("cooperative_groups", "cooperative_groups"),
+    ("cub/", "cub"),
+    ("thrust/", "thrust"),
+    ("cuda/", "cuda"),
+    ("nv/", "nv"),
+    ("mma.h", "nvcuda"),
+    ("cutlass/", "cutlass"),
+    ("cute/", "cute"),
+)
+"""Slow headers, and the name without which nothing of them is used."""
+
+_RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
+"""Libraries made for NVRTC too: it reads them as they are."""
+
+UMBRELLA = "kernelmate_cub.h"
+"""Stands for `cub/cub.cuh`, which refuses to be compiled by NVRTC."""
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_MOST_RAW = 4000
+
+Fate = Literal["project", "raw", "blank", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """One `#include`: the name as written, whether in quotes, and the offsets of its line."""
+
+    name: str
+    quoted: bool
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What becomes of an include, and the header's file where there is one."""
+
+    fate: Fate
+    path: Path | None = None
+
+
+def read_include(text: str, line: Sequence[Token]) -> Include | None:
+    """The include that a preprocessor line is; None for another line, or where a macro names the header."""
+    if len(line) < 3 or line[1].text not in ("include", "include_next", "import"):
+        return None
+    written = text[line[2].start : line[-1].end]
+    quoted = re.match(r'"([^"\n]+)"|<([^>\n]+)>', written)
+    if quoted is None:
+        return None
+    return Include(quoted[1] or quoted[2], quoted[1] is not None, line[0].start, line[-1].end)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where headers are looked for: the user's folders, then CUDA's own."""
+
+    user: tuple[Path, ...]
+    system: tuple[Path, ...]
+
+    def find(self, include: Include, beside: Path) -> Found:
+        """What to do about an include of a file in the folder `beside`."""
+        name = include.name
+        places = (beside, *self.user) if include.quoted else self.user
+        mine = next((place / name for place in places if (place / name).is_file()), None)
+        if mine is not None and not (name in _STANDARD and not include.quoted):
+            return Found("raw" if name.startswith(_RAW) else "project", mine)
+        if name in _STANDARD or _HOST.match(name):
+            return Found("blank")
+        theirs = next((place / name for place in self.system if (place / name).is_file()), None)
+        return Found("missing") if theirs is None else Found("raw", theirs)
+
+
+def is_needed(name: str, words: Collection[str]) -> bool:
+    """Whether device code that uses these words can need a header that NVRTC reads as it is."""
+    if name.startswith("curand"):
+        return any(word.startswith("curand") for word in words)
+    return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))
+
+
+def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
+    """The headers of CUB for the classes among these words (`BlockReduce` gives `cub/block/block_reduce.cuh`)."""
+    lines = []
+    for word in sorted(words):
+        if not re.fullmatch(r"(?:Block|Warp|Thread|Grid)[A-Z]\w*", word):
+            continue
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", word).lower()
+        name = f"cub/{snake.partition('_')[0]}/{snake}.cuh"
+        if any((place / name).is_file() for place in system):
+            lines.append(f"#include <{name}>\n")
+    return "".join(lines) or "namespace cub {}\n"
+
+
+def digest_of_raw(paths: Sequence[Path], search: Search) -> str:
+    """A hash of the user's headers that NVRTC reads as they are, and of all that they include.
+
+    CUDA's own are left out: their version stands for them.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_closure(paths, search)):
+        digest.update(str(path).encode() + b"\0" + _content_hash(path, path.stat().st_mtime_ns))
+    return digest.hexdigest()
+
+
+def _closure(paths: Sequence[Path], search: Search) -> set[Path]:
+    seen: set[Path] = set()
+    waiting = [path for path in paths if not any(path.is_relative_to(place) for place in search.system)]
+    while waiting and len(seen) < _MOST_RAW:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _names_in(path, path.stat().st_mtime_ns):
+            found = next((p / name for p in (path.parent, *search.user) if (p / name).is_file()), None)
+            if found is not None:
+                waiting.append(Path(os.path.normpath(found)))
+    return seen
+
+
+@functools.lru_cache(maxsize=8192)
+def _content_hash(path: Path, changed: int) -> bytes:  # noqa: ARG001 -- `changed` makes the cache see edits
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+@functools.lru_cache(maxsize=8192)
+def _names_in(path: Path, changed: int) -> tuple[str, ...]:  # noqa: ARG001
+    return tuple(_INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")))
+
+
+def includes_of(text: str) -> Iterator[Include]:
+    """All includes of a text, in order."""
+    for line in directive_lines(text):
+        include = read_include(text, line)
+        if include is not None:
+            yield include

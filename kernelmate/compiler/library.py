@@ -1,0 +1,137 @@
+"""NVRTC itself, by `cuda.bindings` or, with CuPy for CUDA 12 alone, by CuPy's own binding. Loaded in the child only."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.options import SEED
+
+
+class Library(Protocol):
+    """Something that compiles."""
+
+    def compile(self, job: Job) -> Product:
+        """Compile; never raises for what is wrong with the text."""
+        ...
+
+
+@functools.lru_cache(maxsize=1)
+def load_library() -> Library:
+    """The NVRTC of this machine.
+
+    Raises:
+        ImportError: neither binding is installed.
+        RuntimeError: a binding is there, and its library is not.
+    """
+    try:
+        return CudaBindings()
+    except (ImportError, RuntimeError):
+        try:
+            return CupyBinding()
+        except ImportError:
+            pass
+        raise
+
+
+class CudaBindings:
+    """NVRTC by `cuda.bindings.nvrtc`."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import nvrtc
+
+        self._nvrtc: Any = nvrtc
+        self._demand(nvrtc.nvrtcVersion()[0])
+
+    def compile(self, job: Job) -> Product:
+        """Compile to PTX and CUBIN; with PTX alone where only ptxas failed."""
+        product = self._compile(job, job.options)
+        if SEED in product.log:
+            # An older NVRTC does not know it; then code may be named differently from run to run.
+            product = self._compile(job, tuple(option for option in job.options if option != SEED))
+        if not product.ok and "ptxas" in product.log and "): error" not in product.log:
+            virtual = tuple(option.replace("=sm_", "=compute_") for option in job.options)
+            return Product(False, product.log, ptx=self._compile(job, virtual).ptx)
+        return product
+
+    def _compile(self, job: Job, options: tuple[str, ...]) -> Product:
+        nvrtc = self._nvrtc
+        with self._program(job) as program:
+            for expression in job.expressions:
+                self._demand(nvrtc.nvrtcAddNameExpression(program, expression.encode())[0])
+            encoded = [option.encode() for option in options]
+            (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+            log = self._fetch(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+            if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+                return Product(False, log.rstrip("\0") or f"the compiler ended with {status.name}")
+            ptx = self._fetch(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode(errors="replace")
+            virtual = any("=compute_" in option for option in options)
+            cubin = b"" if virtual else self._fetch(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+            lowered = tuple(self._lowered(program, expression) for expression in job.expressions)
+            return Product(True, log.rstrip("\0"), ptx.rstrip("\0"), cubin, lowered)
+
+    @contextmanager
+    def _program(self, job: Job) -> Iterator[Any]:
+        contents = [content.encode() for _, content in job.headers]
+        names = [name.encode() for name, _ in job.headers]
+        status, program = self._nvrtc.nvrtcCreateProgram(
+            job.text.encode(), job.name.encode(), len(names), contents, names
+        )
+        self._demand(status)
+        try:
+            yield program
+        finally:
+            self._nvrtc.nvrtcDestroyProgram(program)
+
+    def _lowered(self, program: Any, expression: str) -> str:
+        status, name = self._nvrtc.nvrtcGetLoweredName(program, expression.encode())
+        self._demand(status)
+        return str(name.decode())
+
+    def _fetch(self, program: Any, size_of: Any, get: Any) -> bytes:
+        status, size = size_of(program)
+        self._demand(status)
+        buffer: bytes = b"\0" * size
+        self._demand(get(program, buffer)[0])
+        return buffer
+
+    def _demand(self, status: Any) -> None:
+        if status != self._nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise RuntimeError(f"NVRTC answered {status}")
+
+
+class CupyBinding:
+    """NVRTC by `cupy_backends.cuda.libs.nvrtc`, as cupy-cuda12x brings it."""
+
+    def __init__(self) -> None:
+        # By name, as CuPy is an extra.
+        self._nvrtc: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
+
+    def compile(self, job: Job) -> Product:
+        """Compile to PTX and CUBIN."""
+        nvrtc = self._nvrtc
+        # The binding keeps no reference to these bytes, so they stay here until the program is gone.
+        names = [name.encode() for name, _ in job.headers]
+        contents = [content.encode() for _, content in job.headers]
+        program = nvrtc.createProgram(job.text, job.name, contents, names)
+        try:
+            for expression in job.expressions:
+                nvrtc.addAddNameExpression(program, expression)
+            try:
+                # Only NVRTC of CUDA 13 takes a seed.
+                nvrtc.compileProgram(program, tuple(option for option in job.options if option != SEED))
+            except nvrtc.NVRTCError as error:
+                return Product(False, _text(nvrtc.getProgramLog(program)) or str(error))
+            lowered = tuple(_text(nvrtc.getLoweredName(program, expression)) for expression in job.expressions)
+            log, ptx = _text(nvrtc.getProgramLog(program)), _text(nvrtc.getPTX(program))
+            return Product(True, log, ptx, bytes(nvrtc.getCUBIN(program)), lowered)
+        finally:
+            nvrtc.destroyProgram(program)
+
+
+def _text(value: str | bytes) -> str:
+    return (value.decode(errors="replace") if isinstance(value, bytes) else value).rstrip("\0")

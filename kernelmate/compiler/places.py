@@ -1,0 +1,100 @@
+"""Where CUDA's own headers and tools are, and which compiler this is."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from kernelmate.errors import CompilerUnavailable
+
+_LIBRARIES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12", "cupy-cuda12x", "cupy-cuda13x")
+_HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt", "cupy-cuda12x")
+_HINT = "Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
+
+
+def require_platform() -> None:
+    """Raises CompilerUnavailable on a system for which NVIDIA ships no compiler."""
+    if sys.platform == "darwin":
+        raise CompilerUnavailable(
+            "Compiling CUDA is not available on macOS: NVIDIA ships no compiler for it.",
+            hint="Use a Linux or Windows machine.",
+        )
+
+
+@functools.lru_cache
+def compiler_version() -> str:
+    """NVRTC's version, as its wheel states it.
+
+    Raises:
+        CompilerUnavailable: it is not installed.
+    """
+    require_platform()
+    for name in _LIBRARIES:
+        version = _version(name)
+        if version is not None:
+            return version if name.startswith("nvidia") else f"of {name} {version}"
+    raise CompilerUnavailable("NVRTC is not installed.", hint=_HINT)
+
+
+@functools.lru_cache
+def header_versions() -> tuple[str, ...]:
+    """Versions of the wheels whose headers a kernel may include."""
+    return tuple(f"{name} {version}" for name in _HEADERS if (version := _version(name)) is not None)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.lru_cache
+def system_includes() -> tuple[str, ...]:
+    """Folders with CUDA's own headers: those of the wheels, then those of an installed toolkit.
+
+    The wheels lack the `crt` headers that `mma.h` needs; a toolkit has them.
+    """
+    places = [site / "nvidia" / "cu13" / "include" for site in _sites()]
+    if not any(place.is_dir() for place in places):
+        for site in _sites():
+            places += [site / "nvidia" / part / "include" for part in ("cuda_runtime", "cuda_cccl")]
+            places += [
+                site / "cupy" / "_core" / "include" / "cupy" / "_cccl" / p for p in ("libcudacxx", "cub", "thrust")
+            ]
+    toolkit = toolkit_root()
+    if toolkit is not None:
+        places.append(toolkit / "include")
+    found = [path for place in places for path in (place, place / "cccl") if path.is_dir()]
+    return tuple(dict.fromkeys(str(path) for path in found))
+
+
+def toolkit_root() -> Path | None:
+    """The folder of an installed CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, the nvcc on PATH, or the usual place."""
+    nvcc = shutil.which("nvcc")
+    named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    beside = str(Path(nvcc).resolve().parents[1]) if nvcc else None
+    for place in (*named, beside, "/usr/local/cuda"):
+        if place and (Path(place) / "include" / "cuda_runtime.h").is_file():
+            return Path(place)
+    return None
+
+
+def find_tool(name: str) -> Path | None:
+    """A tool of the wheels, else of a toolkit, else on PATH; None where there is none."""
+    file = f"{name}.exe" if sys.platform == "win32" else name
+    toolkit = toolkit_root()
+    places = [site / "nvidia" / "cu13" / "bin" / file for site in _sites()]
+    places += [toolkit / "bin" / file] if toolkit is not None else []
+    found = next((place for place in places if place.is_file()), None)
+    on_path = shutil.which(name) if found is None else None
+    return Path(on_path) if on_path else found
+
+
+@functools.lru_cache
+def _sites() -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))))

@@ -1,0 +1,86 @@
+"""The texts of one compilation: a unit and the project headers that it reaches, each read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmate.compiler.declarations import Parsed, parse
+from kernelmate.compiler.includes import Found, Include, Search, includes_of
+from kernelmate.compiler.preprocessor import Macro, macros_of
+
+_MOST_HEADERS = 1000
+_MOST_PROJECT_CHARACTERS = 64 << 20
+
+
+@dataclass(slots=True)
+class File:
+    """One text of the compilation; `name` is what it is included by, None for the unit itself."""
+
+    name: str | None
+    path: Path | None
+    text: str
+    includes: list[tuple[Include, Found]]
+    parsed: Parsed = field(init=False)
+
+
+@dataclass(slots=True)
+class Files:
+    """All texts of a compilation, the unit first; `names` are those that project headers are included by."""
+
+    files: list[File]
+    names: dict[Path, str]
+    search: Search
+    macros: dict[str, list[Macro]]
+
+
+def load_files(text: str, directory: Path, search: Search) -> Files:
+    """The unit and every project header that it reaches, each once."""
+    loaded = Files([], {}, search, {})
+    waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
+    characters = 0
+    while waiting:
+        name, path, content, beside = waiting.pop(0)
+        characters += len(content)
+        includes: list[tuple[Include, Found]] = []
+        for include in includes_of(content):
+            found = search.find(include, beside)
+            if found.fate == "project" and found.path is not None:
+                real = Path(os.path.normpath(found.path))
+                found = Found("project", real)
+                if real not in loaded.names:
+                    if len(loaded.names) >= _MOST_HEADERS or characters > _MOST_PROJECT_CHARACTERS:
+                        found = Found("raw", real)
+                    else:
+                        loaded.names[real] = _served_name(include.name, loaded.names.values())
+                        waiting.append((loaded.names[real], real, _read(real), real.parent))
+            includes.append((include, found))
+        loaded.files.append(File(name, path, content, includes))
+    for file in loaded.files:
+        for macro in macros_of(file.text):
+            loaded.macros.setdefault(macro.name, []).append(macro)
+    functions = frozenset(name for name, all_of in loaded.macros.items() if any(macro.function for macro in all_of))
+    for file in loaded.files:
+        file.parsed = parse(file.text, functions)
+    return loaded
+
+
+def _served_name(name: str, taken: Iterable[str]) -> str:
+    """The name as written, made different from those of other files."""
+    plain = name.replace("\\", "/")
+    known = set(taken)
+    served, count = plain, 1
+    while served in known:
+        count += 1
+        served = f"{count}/{plain}"
+    return served
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    except OSError:
+        return ""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

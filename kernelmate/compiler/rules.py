@@ -1,0 +1,222 @@
+"""Which declarations are the device's: always, when something kept names them, or never."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernelmate.compiler.declarations import SPACES, Declaration, Parsed
+from kernelmate.compiler.prelude import STD_NAMES
+from kernelmate.compiler.preprocessor import Macro
+from kernelmate.compiler.project import File, Files
+from kernelmate.compiler.words import words_of
+from kernelmate.source.tokens import Token
+
+_HOST_ROOTS = words_of(
+    "thrust boost torch at c10 pybind11 chrono filesystem this_thread cv nlohmann fmt spdlog Eigen testing benchmark "
+    "absl tbb py ios ios_base"
+)
+_HOST_WORD = re.compile(r"FILE|cu(?:blas|sparse|solver|dnn|fft|rand(?=Gen))\w*|nccl\w*|MPI_\w+|cudaDeviceProp")
+_CONSTANT = frozenset({"const", "constexpr", "constinit"})
+
+Rule = Literal["keep", "if-named", "drop"]
+
+
+@dataclass(slots=True)
+class Node:
+    """A declaration of a namespace's scope: what is to become of it, and which of its tokens are blanked anyway."""
+
+    file: File
+    declaration: Declaration
+    rule: Rule
+    cut: list[tuple[int, int]] = field(default_factory=list)
+    relaxed: bool = False
+    """It has unannotated functions that are kept, because they are constexpr."""
+
+
+class Rules:
+    """What is to become of each declaration of a compilation's texts.
+
+    Attributes:
+        nodes: every declaration of a namespace's scope, with its rule.
+        host_functions: names of functions that are never kept.
+    """
+
+    def __init__(self, files: Files, kernel: str | None, *, everything: bool) -> None:
+        self.nodes: list[Node] = []
+        self.host_functions: set[str] = set()
+        self._kernel = kernel.rpartition("::")[2] if kernel is not None else None
+        self._device_macros = _expanding_to(files.macros, SPACES)
+        self._global_macros = _expanding_to(files.macros, {"__global__"})
+        self._namespaces: set[str] = {"std", "cooperative_groups", "nvcuda", "cuda", "cub"}
+        self._annotated: set[tuple[str, ...]] = set()
+        for file in files.files:
+            for declaration in flat(file.parsed.declarations):
+                if declaration.kind == "function" and self._is_annotated(file, declaration):
+                    self._annotated.add(_prototype(file.parsed, declaration))
+                if declaration.kind == "namespace":
+                    self._namespaces.update(declaration.names)
+                if declaration.kind == "alias" and file.parsed.code[declaration.start].text == "namespace":
+                    self._namespaces.update(declaration.names)
+        for file in files.files:
+            self._add(file, file.parsed.declarations, everything=everything)
+
+    def _add(self, file: File, declarations: Iterable[Declaration], *, everything: bool) -> None:
+        for declaration in declarations:
+            if declaration.kind in ("namespace", "linkage"):
+                self._add(file, declaration.members, everything=everything)
+                continue
+            node = Node(file, declaration, "keep")
+            if not everything:
+                node.rule = self._rule(node)
+                if node.rule == "drop" and declaration.kind == "function":
+                    self.host_functions.update(declaration.names)
+            self.nodes.append(node)
+
+    def _rule(self, node: Node) -> Rule:
+        file, declaration = node.file, node.declaration
+        if declaration.kind == "function":
+            return self._function_rule(node)
+        if declaration.kind == "variable":
+            if self._is_annotated(file, declaration):
+                return "keep"
+            constant = _CONSTANT & texts_of(file, declaration.start, declaration.head)
+            return "if-named" if constant and not self._is_host(file, declaration.start, declaration.stop) else "drop"
+        if declaration.kind == "type":
+            return self._type_rule(node)
+        if declaration.kind == "using":
+            return "keep" if self._known_namespace(file, declaration) else "drop"
+        if declaration.kind == "macro":
+            return "keep" if file.parsed.code[declaration.start].text in self._device_macros else "drop"
+        if declaration.kind in ("alias", "assert"):
+            return "drop" if self._is_host(file, declaration.start, declaration.stop) else "if-named"
+        return "drop" if file.parsed.code[declaration.start].text == "catch" else "keep"
+
+    def _function_rule(self, node: Node) -> Rule:
+        file, declaration = node.file, node.declaration
+        code = file.parsed.code
+        if code[declaration.start].text == "template" and code[declaration.start + 1].text != "<":
+            # An explicit instantiation: instances are asked for by name.
+            return "drop"
+        head = texts_of(file, declaration.start, declaration.head)
+        if self._is_annotated(file, declaration):
+            if head & ({"__global__"} | self._global_macros) and self._kernel is not None and declaration.names:
+                return "keep" if self._kernel in declaration.names else "if-named"
+            return "keep"
+        if declaration.names and _prototype(file.parsed, declaration) in self._annotated:
+            return "keep"
+        if head & {"constexpr", "consteval"} and not self._is_host(file, declaration.start, declaration.stop):
+            node.relaxed = True
+            return "if-named"
+        return "drop"
+
+    def _type_rule(self, node: Node) -> Rule:
+        file, declaration = node.file, node.declaration
+        code = file.parsed.code
+        if code[declaration.start].text == "template" and code[declaration.start + 1].text != "<":
+            return "drop"
+        node.relaxed = self._prune(file, declaration, node.cut)
+        if declaration.body is None:
+            return "if-named"
+        brace, closer = declaration.body
+        clause = [index for index in range(declaration.start, brace) if code[index].text == ":"]
+        host_base = bool(clause) and self._is_host(file, clause[0], brace)
+        if host_base:
+            node.cut.append((clause[0], brace))
+        if code[declaration.start].text != "typedef" and not self._is_annotated(file, declaration):
+            last = declaration.stop - (code[declaration.stop - 1].text == ";")
+            node.cut.append((closer + 1, last))
+        members = [member for member in flat(declaration.members) if member.kind == "function"]
+        device = any(self._is_annotated(file, member) for member in members)
+        clean = not host_base and not any(self._is_host(file, m.start, m.head) for m in members)
+        return "keep" if device and clean else "if-named"
+
+    def _prune(self, file: File, declaration: Declaration, cut: list[tuple[int, int]]) -> bool:
+        """Cut the host's members out of a type; whether constexpr functions without annotation stay in it."""
+        relaxed = False
+        code = file.parsed.code
+        for member in declaration.members:
+            if member.kind == "type":
+                relaxed |= self._prune(file, member, cut)
+            elif member.kind == "function":
+                if self._is_annotated(file, member) or _is_defaulted(code, member):
+                    continue
+                if {"constexpr", "consteval"} & texts_of(file, member.start, member.head) and not self._is_host(
+                    file, member.start, member.stop
+                ):
+                    relaxed = True
+                else:
+                    cut.append((member.start, member.stop))
+            elif member.kind == "macro":
+                if code[member.start].text not in self._device_macros:
+                    cut.append((member.start, member.stop))
+            elif member.kind != "other" and self._is_host(file, member.start, member.stop):
+                cut.append((member.start, member.stop))
+        return relaxed
+
+    def _is_annotated(self, file: File, declaration: Declaration) -> bool:
+        return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
+
+    def _is_host(self, file: File, start: int, stop: int) -> bool:
+        """Whether these tokens name what only a host compiler has."""
+        code = file.parsed.code
+        for index in range(start, min(stop, len(code))):
+            token = code[index]
+            if token.kind != "word":
+                continue
+            qualified = index + 2 < len(code) and code[index + 1].text == "::"
+            if qualified and token.text == "std" and code[index + 2].text not in STD_NAMES:
+                return True
+            if qualified and token.text in _HOST_ROOTS and (index == 0 or code[index - 1].text != "cuda"):
+                return True
+            if _HOST_WORD.fullmatch(token.text):
+                return True
+        return False
+
+    def _known_namespace(self, file: File, declaration: Declaration) -> bool:
+        words = [t.text for t in file.parsed.code[declaration.start + 2 : declaration.stop] if t.kind == "word"]
+        return bool(words) and words[0] in self._namespaces and not (words[0] == "std" and len(words) > 1)
+
+
+def flat(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
+    """Declarations and, below each, those inside it."""
+    for declaration in declarations:
+        yield declaration
+        yield from flat(declaration.members)
+
+
+def texts_of(file: File, start: int, stop: int) -> set[str]:
+    """The texts of a range of tokens."""
+    return {token.text for token in file.parsed.code[start:stop]}
+
+
+def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
+    after = declaration.head + 1
+    return code[min(declaration.head, len(code) - 1)].text == "=" and (
+        after < len(code) and code[after].text in ("default", "delete")
+    )
+
+
+def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
+    """A function's name and parameters as written, to find a definition that leaves the annotation to the declaration."""
+    code = parsed.code[declaration.start : declaration.head]
+    name = declaration.names[:1]
+    at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text == "("), len(code))
+    return tuple(token.text for token in code[at:])
+
+
+def _expanding_to(macros: dict[str, list[Macro]], words: Iterable[str]) -> frozenset[str]:
+    """Macros whose expansion holds one of the words, through other macros too."""
+    found: set[str] = set()
+    wanted = set(words)
+    grown = True
+    while grown:
+        grown = False
+        for name, all_of in macros.items():
+            if name not in found and any(not wanted.isdisjoint(macro.words) for macro in all_of):
+                found.add(name)
+                wanted.add(name)
+                grown = True
+    return frozenset(found)

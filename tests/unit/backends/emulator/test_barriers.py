@@ -1,0 +1,175 @@
+"""Barriers of blocks, and shared memory raced over where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import RunResult
+from kernelmate.records import Compiled
+
+Launch = Callable[..., RunResult]
+Text = Callable[..., str]
+PLACE = ".shared .align 16 .b8 tile[1024]; mov.u32 %r40, %tid.x; shl.b32 %r41, %r40, 2; mov.u32 %r42, tile; add.u32 %r43, %r42, %r41;"
+
+
+def codes(result: RunResult) -> list[str]:
+    return [finding.code for finding in result.findings]
+
+
+def test_a_barrier_that_only_some_reach_is_a_deadlock(launch: Launch, kernel: Text) -> None:
+    body = "setp.lt.u32 %q1, %tid1, 32; @%q1 bra OUT; .loc 1 6 4\n bar.sync 0; bra END; OUT: bar.sync 1; END: ret;"
+    result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
+    assert "divergent-barrier" in codes(result)
+    assert any("32 of 64" in finding.message for finding in result.findings)
+    assert result.findings[0].line == 6
+
+
+def test_threads_that_have_ended_are_not_waited_for(launch: Launch, kernel: Text) -> None:
+    body = f"{PLACE} setp.gt.u32 %q1, %r40, 39; @%q1 ret; st.shared.u32 [%r43], %r40; bar.sync 0; ld.shared.u32 %r1, [tile+156]; st.global.u32 [%at4], %r1; ret;"
+    result = launch(kernel(body), np.zeros(128, np.uint32), grid=(2,), block=(64,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == ([39] * 40 + [0] * 24) * 2
+
+
+def test_one_barrier_may_stand_in_two_branches(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} setp.lt.u32 %q1, %r40, 32; @%q1 bra LOW;
+    st.shared.u32 [%r43], %r40; bar.sync 0; ld.shared.u32 %r1, [%r43+-128]; bra OUT;
+    LOW: st.shared.u32 [%r43], %r40; bar.sync 0; ld.shared.u32 %r1, [%r43+128];
+    OUT: st.global.u32 [%at4], %r1; ret;"""
+    result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [index ^ 32 for index in range(64)]
+
+
+def test_blocks_pass_their_barriers_by_themselves(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} mov.u32 %r1, %ctaid.x; mov.u32 %r2, 0; st.shared.u32 [%r43], %r40; bar.sync 0;
+    TOP: setp.ge.u32 %q1, %r2, %r1; @%q1 bra OUT;
+    add.u32 %r3, %r40, 1; and.b32 %r4, %r3, 63; shl.b32 %r5, %r4, 2; add.u32 %r6, %r42, %r5; ld.shared.u32 %r7, [%r6]; bar.sync 0;
+    st.shared.u32 [%r43], %r7; bar.sync 0; add.u32 %r2, %r2, 1; bra TOP;
+    OUT: ld.shared.u32 %r8, [%r43]; st.global.u32 [%at4], %r8; ret;"""
+    for seed in (0, 3):
+        result = launch(kernel(body), np.zeros(320, np.uint32), grid=(5,), block=(64,), schedule_seed=seed)
+        assert not result.findings
+        assert result.arrays["a0"].tolist() == [(index % 64 + index // 64) % 64 for index in range(320)]
+        assert result.barriers == sum(1 + 2 * block for block in range(5))
+
+
+def test_producers_arrive_and_consumers_wait(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} setp.lt.u32 %q1, %r40, 32; @%q1 bra PRODUCE;
+    bar.sync 1, 64; ld.shared.u32 %r1, [%r43+-128]; st.global.u32 [%at4], %r1; ret;
+    PRODUCE: mul.lo.u32 %r2, %r40, 3; st.shared.u32 [%r43], %r2; bar.arrive 1, 64; ret;"""
+    result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [0] * 32 + [3 * lane for lane in range(32)]
+
+
+def test_barriers_that_vote(launch: Launch, kernel: Text) -> None:
+    body = """
+    mov.u32 %r9, %ctaid.x; mov.u32 %r8, %tid.x; setp.lt.u32 %q1, %r8, %r9;
+    bar.red.popc.u32 %r1, 0, %q1; bar.red.and.pred %q2, 0, %q1; bar.red.or.pred %q3, 0, %q1;
+    selp.u32 %r2, 100, 0, %q2; selp.u32 %r3, 1000, 0, %q3; add.u32 %r4, %r1, %r2; add.u32 %r5, %r4, %r3; st.global.u32 [%at4], %r5; ret;
+    """
+    result = launch(kernel(body), np.zeros(48 * 64, np.uint32), grid=(64,), block=(48,))
+    want = [min(block, 48) + 100 * (block >= 48) + 1000 * (block > 0) for block in range(64) for _ in range(48)]
+    assert result.arrays["a0"].tolist() == want
+
+
+def test_a_missing_barrier_between_warps_names_both_threads_and_the_line(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE}
+    .loc 1 10 1
+    st.shared.u32 [%r43], %r40; {{barrier}}
+    xor.b32 %r1, %r41, 128; add.u32 %r2, %r42, %r1;
+    .loc 1 12 1
+    ld.shared.u32 %r3, [%r2]; st.global.u32 [%at4], %r3; ret;"""
+    racy = launch(kernel(body.replace("{barrier}", "")), np.zeros(64, np.uint32), block=(64,))
+    (finding,) = racy.findings
+    assert (finding.code, finding.line, finding.buffer) == ("shared-race", 12, "tile")
+    assert abs(finding.threads[0] - finding.threads[1]) == 32
+    assert "line 10" in finding.message
+    assert not launch(kernel(body.replace("{barrier}", "bar.sync 0;")), np.zeros(64, np.uint32), block=(64,)).findings
+
+
+def test_writing_what_another_warp_has_read_is_a_race(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} st.shared.u32 [%r43], %r40; bar.sync 0;
+    xor.b32 %r1, %r41, 128; add.u32 %r2, %r42, %r1; ld.shared.u32 %r3, [%r2]; {{barrier}}
+    .loc 1 20 1
+    add.u32 %r4, %r3, 1000; st.shared.u32 [%r43], %r4; ret;"""
+    assert [
+        (f.code, f.line)
+        for f in launch(kernel(body.replace("{barrier}", "")), np.zeros(64, np.uint32), block=(64,)).findings
+    ] == [("shared-race", 20)]
+    assert not launch(kernel(body.replace("{barrier}", "bar.sync 0;")), np.zeros(64, np.uint32), block=(64,)).findings
+
+
+@pytest.mark.parametrize(("value", "expected"), [("%r40", ["shared-race"]), ("7", [])])
+def test_one_place_written_with_different_values(value: str, expected: list[str], launch: Launch, kernel: Text) -> None:
+    body = f"{PLACE} st.shared.u32 [tile], {value}; ret;"
+    assert codes(launch(kernel(body), np.zeros(64, np.uint32), block=(64,))) == expected
+    assert codes(launch(kernel(body), np.zeros(32, np.uint32))) == expected
+
+
+def test_atomics_do_not_race_with_each_other_but_with_plain_accesses(launch: Launch, kernel: Text) -> None:
+    zero = f"{PLACE} setp.eq.u32 %q1, %r40, 0; @%q1 st.shared.u32 [tile], 0; "
+    add, read = "red.shared.add.u32 [tile], 1; ", "ld.shared.u32 %r1, [tile]; st.global.u32 [%at4], %r1; ret;"
+    fine = f"{zero} bar.sync 0; {add} {add} bar.sync 0; {read}"
+    assert not launch(kernel(fine), np.zeros(64, np.uint32), block=(64,)).findings
+    assert codes(launch(kernel(f"{zero} {add} bar.sync 0; {read}"), np.zeros(64, np.uint32), block=(64,)))[0] in {
+        "shared-race",
+        "uninitialised-shared",
+    }
+    assert codes(launch(kernel(f"{zero} bar.sync 0; {add} {read}"), np.zeros(64, np.uint32), block=(64,))) == [
+        "shared-race"
+    ]
+
+
+def test_reading_shared_memory_that_nobody_wrote(launch: Launch, kernel: Text) -> None:
+    body = f"{PLACE} setp.lt.u32 %q1, %r40, 63; @%q1 st.shared.u32 [%r43], %r40; bar.sync 0; .loc 1 3 7\n ld.shared.u32 %r1, [%r43]; ret;"
+    result = launch(kernel(body), np.zeros(128, np.uint32), grid=(2,), block=(64,))
+    (finding,) = result.findings
+    assert (finding.code, finding.line, finding.buffer, finding.offset, finding.threads) == (
+        "uninitialised-shared",
+        3,
+        "tile",
+        252,
+        (63,),
+    )
+    assert not launch(kernel(body), np.zeros(128, np.uint32), grid=(2,), block=(64,), check=False).findings
+
+
+def test_shared_memory_does_not_outlive_its_block(launch: Launch, kernel: Text) -> None:
+    body = f"{PLACE} mov.u32 %r1, %ctaid.x; setp.eq.u32 %q1, %r1, 0; @%q1 st.shared.u32 [%r43], 1; ld.shared.u32 %r2, [%r43]; ret;"
+    result = launch(kernel(body), np.zeros(32, np.uint32), grid=(2000,))
+    assert codes(result) == ["uninitialised-shared"]
+
+
+REDUCE = """
+extern "C" __global__ void reduce(const float* x, float* out, int n) {
+    __shared__ float part[256];
+    int t = threadIdx.x;
+    float sum = 0.0f;
+    for (int i = t; i < n; i += blockDim.x) sum += x[i];
+    part[t] = sum;
+    SYNC_A
+    for (int k = 128; k > 0; k >>= 1) {
+        if (t < k) part[t] += part[t + k];
+        SYNC_B
+    }
+    if (t == 0) out[0] = part[0];
+}
+"""
+
+
+@pytest.mark.parametrize("missing", ["SYNC_A", "SYNC_B"])
+def test_each_barrier_of_a_reduction_is_needed(missing: str, cuda: Callable[..., Compiled], run_cuda: Launch) -> None:
+    whole = REDUCE.replace("SYNC_A", "__syncthreads();").replace("SYNC_B", "__syncthreads();")
+    broken = REDUCE.replace(missing, "").replace("SYNC_A", "__syncthreads();").replace("SYNC_B", "__syncthreads();")
+    x = np.arange(1000, dtype=np.float32)
+    arguments = (("x", x), ("out", np.zeros(1, np.float32)), np.int32(1000))
+    for seed in (0, 1):
+        good = run_cuda(cuda(whole), *arguments, block=(256,), schedule_seed=seed)
+        assert not good.findings
+        assert good.arrays["out"][0] == x.sum()
+        assert codes(run_cuda(cuda(broken), *arguments, block=(256,), schedule_seed=seed))[0] == "shared-race"

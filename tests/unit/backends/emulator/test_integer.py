@@ -1,0 +1,202 @@
+"""Integer arithmetic against Python's integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+EDGES = [0, 1, 2, 3, 5, 31, 32, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1]
+WIDE_EDGES = [*EDGES, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 0x123456789ABCDEF0]
+
+
+def numbers(kind: str, rng: np.random.Generator, count: int = 240) -> np.ndarray:
+    """Edges and random values of a type, as its own dtype."""
+    bits = int(kind[1:])
+    edges = [value & (2**bits - 1) for value in (WIDE_EDGES if bits == 64 else EDGES)]
+    drawn = (
+        rng.integers(0, 2**bits, count - len(edges), dtype=np.uint64)
+        if bits < 64
+        else rng.integers(0, 2**64, count - len(edges), dtype=np.uint64, endpoint=False)
+    )
+    small = drawn >> rng.integers(0, bits, len(drawn)).astype(np.uint64)
+    values = np.concatenate((np.array(edges, np.uint64), small))
+    rng.shuffle(values)
+    unsigned = values.astype(f"u{bits // 8}")
+    return unsigned.view(f"i{bits // 8}") if kind[0] == "s" else unsigned
+
+
+def wrap(value: int, kind: str) -> int:
+    """A value as the bits of a type."""
+    return value & (2 ** int(kind[1:]) - 1)
+
+
+def truncated(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+BINARY: dict[str, Callable[[int, int, int], int]] = {
+    "add": lambda a, b, bits: a + b,
+    "sub": lambda a, b, bits: a - b,
+    "mul.lo": lambda a, b, bits: a * b,
+    "mul.hi": lambda a, b, bits: (a * b) >> bits,
+    "min": lambda a, b, bits: min(a, b),
+    "max": lambda a, b, bits: max(a, b),
+    "div": lambda a, b, bits: truncated(a, b) if b else -1,
+    "rem": lambda a, b, bits: a - truncated(a, b) * b if b else a,
+}
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("name", sorted(BINARY))
+def test_binary_operations(name: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b = numbers(kind, rng), numbers(kind, rng)
+    found = lanewise(f"{name}.{kind} %x, %a, %b;", [kind], [(kind, a), (kind, b)])
+    bits = int(kind[1:])
+    assert [int(value) for value in found] == [
+        wrap(BINARY[name](int(x), int(y), bits), kind) for x, y in zip(a, b, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32"])
+def test_wide_products_keep_every_bit(kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    wide = f"{kind[0]}{2 * int(kind[1:])}"
+    a, b, c = numbers(kind, rng), numbers(kind, rng), numbers(wide, rng)
+    found = lanewise(
+        f"mul.wide.{kind} %x, %a, %b; mad.wide.{kind} %y, %a, %b, %c;", [wide, wide], [(kind, a), (kind, b), (wide, c)]
+    )
+    assert [int(value) for value in found[0]] == [wrap(int(x) * int(y), wide) for x, y in zip(a, b, strict=True)]
+    assert [int(value) for value in found[1]] == [
+        wrap(int(x) * int(y) + int(z), wide) for x, y, z in zip(a, b, c, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_multiply_add(half: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = (numbers(kind, rng) for _ in range(3))
+    found = lanewise(f"mad.{half}.{kind} %x, %a, %b, %c;", [kind], [(kind, a), (kind, b), (kind, c)])
+    shift = int(kind[1:]) if half == "hi" else 0
+    assert [int(v) for v in found] == [
+        wrap((int(x) * int(y) >> shift) + int(z), kind) for x, y, z in zip(a, b, c, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["s32", "s64", "s16"])
+def test_absolute_value_and_negation_wrap_at_the_lowest_number(
+    kind: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a = numbers(kind, rng)
+    found = lanewise(f"abs.{kind} %x, %a; neg.{kind} %y, %a;", [kind, kind], [(kind, a)])
+    assert [int(v) for v in found[0]] == [wrap(abs(int(x)), kind) for x in a]
+    assert [int(v) for v in found[1]] == [wrap(-int(x), kind) for x in a]
+
+
+def test_saturating_sums(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b = numbers("s32", rng), numbers("s32", rng)
+    found = lanewise("add.sat.s32 %x, %a, %b; sub.sat.s32 %y, %a, %b;", ["s32", "s32"], [("s32", a), ("s32", b)])
+
+    def clamp(value: int) -> int:
+        return wrap(max(-(2**31), min(2**31 - 1, value)), "s32")
+
+    assert [int(v) for v in found[0]] == [clamp(int(x) + int(y)) for x, y in zip(a, b, strict=True)]
+    assert [int(v) for v in found[1]] == [clamp(int(x) - int(y)) for x, y in zip(a, b, strict=True)]
+
+
+def test_carries_make_128_bit_sums_of_64_bit_halves(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b = numbers("u64", rng), numbers("u64", rng)
+    split = "mov.b64 {%t0, %t1}, %a; mov.b64 {%t2, %t3}, %b;"
+    added = lanewise(
+        f"{split} add.cc.u32 %t4, %t0, %t2; addc.cc.u32 %t5, %t1, %t3; addc.u32 %y, 0, 0; mov.b64 %x, {{%t4, %t5}};",
+        ["u64", "u32"], [("u64", a), ("u64", b)],
+    )  # fmt: skip
+    totals = [int(x) + int(y) for x, y in zip(a, b, strict=True)]
+    assert [int(v) for v in added[0]] == [total & (2**64 - 1) for total in totals]
+    assert [int(v) for v in added[1]] == [total >> 64 for total in totals]
+    taken = lanewise(
+        f"{split} sub.cc.u32 %t4, %t0, %t2; subc.cc.u32 %t5, %t1, %t3; subc.u32 %y, 0, 0; mov.b64 %x, {{%t4, %t5}};",
+        ["u64", "u32"], [("u64", a), ("u64", b)],
+    )  # fmt: skip
+    assert [int(v) for v in taken[0]] == [(int(x) - int(y)) & (2**64 - 1) for x, y in zip(a, b, strict=True)]
+    assert [int(v) for v in taken[1]] == [0xFFFFFFFF if x < y else 0 for x, y in zip(a, b, strict=True)]
+
+
+def test_carries_make_a_long_product(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = numbers("u32", rng), numbers("u32", rng), numbers("u64", rng)
+    body = (
+        "mov.b64 {%t0, %t1}, %c; mad.lo.cc.u32 %t2, %a, %b, %t0; madc.hi.cc.u32 %t3, %a, %b, %t1;"
+        "addc.u32 %y, 0, 0; mov.b64 %x, {%t2, %t3};"
+    )
+    found = lanewise(body, ["u64", "u32"], [("u32", a), ("u32", b), ("u64", c)])
+    totals = [int(x) * int(y) + int(z) for x, y, z in zip(a, b, c, strict=True)]
+    assert [int(v) for v in found[0]] == [total & (2**64 - 1) for total in totals]
+    assert [int(v) for v in found[1]] == [total >> 64 for total in totals]
+
+
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_24_bit_products(half: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = (numbers(kind, rng) for _ in range(3))
+    found = lanewise(
+        f"mul24.{half}.{kind} %x, %a, %b; mad24.{half}.{kind} %y, %a, %b, %c;",
+        [kind, kind],
+        [(kind, a), (kind, b), (kind, c)],
+    )
+
+    def low24(value: int) -> int:
+        cut = value & 0xFFFFFF
+        return cut - (1 << 24) if kind == "s32" and cut >> 23 else cut
+
+    products = [low24(int(x)) * low24(int(y)) >> (16 if half == "hi" else 0) for x, y in zip(a, b, strict=True)]
+    assert [int(v) for v in found[0]] == [wrap(product, kind) for product in products]
+    assert [int(v) for v in found[1]] == [wrap(product + int(z), kind) for product, z in zip(products, c, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
+def test_sum_of_absolute_differences(kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = (numbers(kind, rng) for _ in range(3))
+    found = lanewise(f"sad.{kind} %x, %a, %b, %c;", [kind], [(kind, a), (kind, b), (kind, c)])
+    assert [int(v) for v in found] == [
+        wrap(abs(int(x) - int(y)) + int(z), kind) for x, y, z in zip(a, b, c, strict=True)
+    ]
+
+
+def part(value: int, index: int, bits: int, signed: bool) -> int:
+    cut = value >> (index * bits) & (2**bits - 1)
+    return cut - 2**bits if signed and cut >> (bits - 1) else cut
+
+
+@pytest.mark.parametrize("left", ["s32", "u32"])
+@pytest.mark.parametrize("right", ["s32", "u32"])
+def test_dot_products_of_bytes(left: str, right: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = (numbers("u32", rng) for _ in range(3))
+    sources = [("u32", a), ("u32", b), ("u32", c)]
+    four = lanewise(f"dp4a.{left}.{right} %x, %a, %b, %c;", ["u32"], sources)
+    two = lanewise(
+        f"dp2a.lo.{left}.{right} %x, %a, %b, %c; dp2a.hi.{left}.{right} %y, %a, %b, %c;", ["u32", "u32"], sources
+    )
+    signs = left == "s32", right == "s32"
+    rows = [tuple(map(int, row)) for row in zip(a, b, c, strict=True)]
+    assert [int(v) for v in four] == [
+        wrap(z + sum(part(x, i, 8, signs[0]) * part(y, i, 8, signs[1]) for i in range(4)), "u32") for x, y, z in rows
+    ]
+    for shift, found in ((0, two[0]), (2, two[1])):
+        assert [int(v) for v in found] == [
+            wrap(z + sum(part(x, i, 16, signs[0]) * part(y, i + shift, 8, signs[1]) for i in range(2)), "u32")
+            for x, y, z in rows
+        ]
+
+
+def test_packed_halves_are_taken_by_themselves(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b = numbers("u32", rng), numbers("u32", rng)
+    found = lanewise("add.u16x2 %x, %a, %b; max.s16x2 %y, %a, %b;", ["u32", "u32"], [("u32", a), ("u32", b)])
+    rows = list(zip(a.tolist(), b.tolist(), strict=True))
+    assert found[0].tolist() == [
+        ((x & 0xFFFF) + (y & 0xFFFF)) & 0xFFFF | (((x >> 16) + (y >> 16)) & 0xFFFF) << 16 for x, y in rows
+    ]
+    assert found[1].tolist() == [
+        sum((max(part(x, i, 16, True), part(y, i, 16, True)) & 0xFFFF) << 16 * i for i in range(2)) for x, y in rows
+    ]

@@ -1,0 +1,105 @@
+"""The judge over the real compiler and the emulator, on a row sum and changes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.judge import judge
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import CompileOptions, JudgeTask, Version
+from kernelmate.source import contract_for, find_kernels, text_unit
+
+HEAD = """// /// kernelmate
+// sizes = [{ rows = 8, cols = 320 }, { rows = 3, cols = 37 }]
+// grid = "rows"
+// block = 64
+// reference = "x.sum(axis=1)"
+// [args]
+// x = "in float32[rows, cols]"
+// y = "out float32[rows]"
+// cols = "int32"
+// ///
+"""
+KERNEL = """#include <cuda_fp16.h>
+__global__ void rowsum(const float* x, float* y, int cols) {
+  __shared__ float scratch[64];
+  const float* in = x + (size_t)blockIdx.x * cols;
+  float sum = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += 64) sum += in[c];
+  scratch[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = 32; half > 0; half /= 2) {
+    if (threadIdx.x < half) scratch[threadIdx.x] += scratch[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) y[blockIdx.x] = scratch[0];
+}
+"""
+LOOP = "for (int c = threadIdx.x; c < cols; c += 64) sum += in[c];"
+STORE = "if (threadIdx.x == 0) y[blockIdx.x] = scratch[0];"
+
+
+def version(text: str) -> Version:
+    kernel = find_kernels(text_unit(HEAD + text, "rowsum.cu"))[0]
+    contract = contract_for(kernel)
+    compiled = compile_kernel(
+        kernel, contract.options, instance=None, target=find_target(None), options=CompileOptions()
+    )
+    assert compiled.ok, compiled.diagnostics
+    return Version(compiled, contract, kernel.unit)
+
+
+@pytest.fixture(scope="module")
+def baseline() -> Version:
+    return version(KERNEL)
+
+
+def judged(candidate, baseline, tmp_path):
+    task = JudgeTask("emulator", find_target(None), candidate, baseline, None, (), 7, str(tmp_path))
+    return judge(task, EmulatorBackend(), lambda *_: None, lambda *_: None)
+
+
+def test_the_kernel_itself_is_right_and_counted(baseline, tmp_path) -> None:
+    judgement = judged(baseline, None, tmp_path)
+    assert judgement.correct is True
+    assert judgement.findings == ()
+    assert [m.launch.blocks for m in judgement.metrics] == [8, 3]
+    assert all(m.counters.global_load_sectors > 0 for m in judgement.metrics)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (LOOP, "double wide = 0; for (int c = threadIdx.x; c < cols; c += 64) wide += in[c]; sum = (float)wide;"),
+        (STORE, "if (threadIdx.x < 1) { y[blockIdx.x] = 0.0f; y[blockIdx.x] = scratch[0]; }"),
+    ],
+)
+def test_right_changes_pass(baseline, tmp_path, old, new) -> None:
+    judgement = judged(version(KERNEL.replace(old, new)), baseline, tmp_path)
+    assert judgement.correct is True
+    assert judgement.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (STORE, "", "stale-output"),
+        (STORE, "if (threadIdx.x == 0) y[blockIdx.x] = 1.0f;", "constant-output"),
+        (LOOP, "for (int c = threadIdx.x; c < cols / 64 * 64; c += 64) sum += in[c];", "wrong-at-size"),
+        (LOOP, LOOP.replace("c < cols", "c <= cols"), "out-of-bounds-read"),
+        (LOOP, LOOP.replace("in[c]", "2 * in[c]"), "wrong-values"),
+        (
+            LOOP,
+            "__half h = 0; for (int c = threadIdx.x; c < cols; c += 64) h = __hadd(h, __float2half(in[c]));"
+            " sum = __half2float(h);",
+            "precision-loss",
+        ),
+        (STORE, STORE + " if (threadIdx.x == 0 && cols > 0) ((float*)x)[0] = 0.0f;", "input-mutated"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "-" in value and " " not in value else "",
+)
+def test_wrong_changes_have_their_codes(baseline, tmp_path, old, new, code) -> None:
+    judgement = judged(version(KERNEL.replace(old, new)), baseline, tmp_path)
+    assert judgement.correct is False
+    assert judgement.findings[0].code == code

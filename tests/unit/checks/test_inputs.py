@@ -1,0 +1,210 @@
+"""What kernels are fed: the declared distribution to the letter, else several ways."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernelmate.checks.inputs import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, Style, draw, styles_of
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Argument, Contract
+
+SIZE = {"n": 4000}
+
+
+def contract(*arguments, inputs=None):
+    return Contract("k", (SIZE,), ("1",), ("32",), arguments, inputs=inputs)
+
+
+def one(dtype="float32", distribution=None, style=NORMAL, directory=None, seed=(1,), size=SIZE, direction="in"):
+    argument = Argument("x", direction, dtype, ("n",), distribution)
+    return draw(contract(argument), size, seed, style, directory)["x"]
+
+
+def test_equal_seeds_give_equal_inputs_and_others_others() -> None:
+    assert np.array_equal(one(seed=(1, 2)), one(seed=(1, 2)))
+    assert not np.array_equal(one(seed=(1, 2)), one(seed=(1, 3)))
+
+
+def test_two_arguments_get_different_values() -> None:
+    arrays = draw(contract(*(Argument(n, "in", "float32", ("n",)) for n in "ab")), SIZE, (1,), NORMAL, None)
+    assert not np.array_equal(arrays["a"], arrays["b"])
+
+
+@pytest.mark.parametrize("style", [NORMAL, UNIFORM, *STRESS_STYLES, WIDE_INTEGERS])
+def test_a_declared_distribution_is_never_varied(style) -> None:
+    values = one(distribution="uniform(2, 3)", style=style)
+    assert values.min() >= 2
+    assert values.max() <= 3
+
+
+def test_declared_integers_leave_the_upper_end_out_and_may_use_sizes() -> None:
+    values = one("int32", "integers(5, n)", size={"n": 9}, seed=(3,))
+    assert values.dtype == np.int32
+    assert set(values) <= {5, 6, 7, 8}
+
+
+def test_declared_zeros_and_ones() -> None:
+    assert not one(distribution="zeros").any()
+    assert (one(distribution="ones") == 1).all()
+
+
+def test_an_empty_range_of_integers_is_the_contracts_mistake() -> None:
+    with pytest.raises(ReferenceFailed, match=r"integers\(0, n - 4000\).* of x cannot be drawn at n = 4000"):
+        one("int32", "integers(0, n - 4000)")
+
+
+def test_an_empty_array_needs_no_range() -> None:
+    assert one("int32", "integers(0, n)", size={"n": 0}).size == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_ordinary_inputs_are_finite_in_every_type(dtype, scale) -> None:
+    assert np.isfinite(one(dtype, style=Style("normal", scale)).astype(np.float64)).all()
+
+
+def test_scales_are_scales() -> None:
+    assert one(style=Style("normal", 1e3)).std() == pytest.approx(1e3, rel=0.1)
+    assert one(style=Style("normal", 1e-3)).std() == pytest.approx(1e-3, rel=0.1)
+
+
+def test_special_values_are_planted_and_leave_most_elements_alone() -> None:
+    with_nan = one(style=Style("normal", specials=(np.nan,)))
+    assert 1 <= np.isnan(with_nan).sum() <= 10
+    with_infinities = one(style=Style("normal", specials=(np.inf, -np.inf)))
+    assert {np.inf, -np.inf} <= set(with_infinities[np.isinf(with_infinities)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_denormals_are_below_the_smallest_normal_number(dtype) -> None:
+    values = np.abs(one(dtype, style=Style("denormals")).astype(np.float64))
+    assert values.max() <= float(
+        ml_dtypes.finfo(np.dtype(dtype) if dtype != "bfloat16" else ml_dtypes.bfloat16).smallest_normal
+    )
+    assert values.max() > 0
+
+
+def test_undeclared_bytes_take_every_value() -> None:
+    assert set(one("uint8").tolist()) == set(range(256))
+    assert one("int8").min() == -128
+
+
+def test_undeclared_integers_stay_below_every_size_since_they_may_be_positions() -> None:
+    values = draw(contract(Argument("x", "in", "int32", ("m",))), {"m": 500, "n": 3}, (1,), NORMAL, None)["x"]
+    assert values.min() >= 0
+    assert values.max() < 3
+
+
+def test_out_arrays_are_not_drawn() -> None:
+    assert not one(direction="out").any()
+
+
+def test_complex_inputs_have_two_parts() -> None:
+    values = one("complex64")
+    assert values.dtype == np.complex64
+    assert values.imag.std() > 0.5
+
+
+def test_styles_differ_only_where_something_is_left_open() -> None:
+    declared = Argument("x", "in", "float32", ("n",), "normal")
+    assert styles_of(contract(declared)) == ()
+    assert UNIFORM in styles_of(contract(declared, Argument("z", "inout", "float16", ("n",))))
+    assert styles_of(contract(Argument("x", "out", "float32", ("n",)))) == ()
+    assert styles_of(contract(Argument("x", "in", "int32", ("n",)))) == (WIDE_INTEGERS,)
+    assert styles_of(contract(Argument("x", "in", "float32", ("n",)), inputs="f.py:make")) == ()
+
+
+def test_inputs_come_from_files(tmp_path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.arange(4000.0), other=np.zeros(3))
+    assert one(distribution="file('x.npz')", directory=tmp_path).tolist() == list(range(4000))
+
+
+def test_a_file_of_another_shape_or_without_the_name_is_refused(tmp_path) -> None:
+    np.savez(tmp_path / "short.npz", x=np.arange(3.0))
+    np.savez(tmp_path / "other.npz", y=np.arange(4000.0))
+    with pytest.raises(ReferenceFailed, match=r"shape \[3\].*\[4000\]"):
+        one(distribution="file('short.npz')", directory=tmp_path)
+    with pytest.raises(ReferenceFailed, match="cannot be read"):
+        one(distribution="file('other.npz')", directory=tmp_path)
+    with pytest.raises(ReferenceFailed, match="cannot be read"):
+        one(distribution="file('absent.npz')", directory=tmp_path)
+
+
+MAKERS = """
+import numpy as np
+
+def as_dict(n, seed):
+    print("never seen")
+    return {"a": np.sort(np.random.default_rng(seed).random(n)), "b": np.arange(n)}
+
+def as_tuple(n, seed):
+    return np.zeros(n), np.ones(n)
+
+def short(n, seed):
+    return {"a": np.zeros(n)}
+
+def many(n):
+    return np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+
+def shapeless(n):
+    return {"a": np.zeros(n + 1), "b": np.zeros(n)}
+
+def raises(n):
+    return [][n]
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    (tmp_path / "makers.py").write_text(MAKERS)
+
+    def make(name, seed=1):
+        arguments = (
+            Argument("a", "in", "float32", ("n",)),
+            Argument("b", "inout", "int32", ("n",)),
+            Argument("c", "out", "float32", ("n",)),
+        )
+        return draw(contract(*arguments, inputs=f"makers.py:{name}"), {"n": 5}, (seed,), NORMAL, tmp_path)
+
+    return make
+
+
+def test_the_contracts_own_function_makes_the_inputs(made, capsys, tmp_path) -> None:
+    arrays = made("as_dict")
+    assert (np.diff(arrays["a"]) > 0).all()
+    assert arrays["a"].dtype == np.float32
+    assert arrays["b"].tolist() == [0, 1, 2, 3, 4]
+    assert not arrays["c"].any()
+    assert not np.array_equal(arrays["a"], made("as_dict", seed=2)["a"])
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "__pycache__").exists()
+
+
+def test_arrays_without_names_go_to_in_and_inout_arguments_in_order(made) -> None:
+    arrays = made("as_tuple")
+    assert not arrays["a"].any()
+    assert (arrays["b"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("short", "no array for b"),
+        ("many", "4 arrays"),
+        ("shapeless", r"shape \[6\]"),
+        ("raises", "IndexError"),
+        ("absent", "holds no function absent"),
+    ],
+)
+def test_a_function_that_makes_something_else_is_refused(made, name, says) -> None:
+    with pytest.raises(ReferenceFailed, match=says):
+        made(name)
+
+
+def test_a_failure_names_the_users_line(made) -> None:
+    with pytest.raises(ReferenceFailed) as caught:
+        made("raises")
+    assert caught.value.line == MAKERS[: MAKERS.index("return [][n]")].count("\n") + 1
+    assert caught.value.file.endswith("makers.py")

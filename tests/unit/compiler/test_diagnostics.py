@@ -1,0 +1,92 @@
+"""The compiler's messages in the user's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.compiler.diagnostics import Sources, read_log
+from kernelmate.records import Anchor, Compiled, CompileOptions, Unit
+from kernelmate.source import find_kernels, text_unit
+
+Compile = Callable[..., Compiled]
+
+
+def errors(result: Compiled) -> list[tuple[int | None, int | None, str]]:
+    return [(d.line, d.column, d.message) for d in result.diagnostics if d.severity == "error"]
+
+
+def test_columns_count_characters_behind_letters_of_several_bytes(compiled: Compile) -> None:
+    text = '__global__ void k(int* x) { printf("→é"); x[0] = nothing; }\n'
+    assert errors(compiled(text)) == [(1, text.index("nothing") + 1, 'identifier "nothing" is undefined')]
+
+
+def test_columns_count_tabs_as_one(compiled: Compile) -> None:
+    assert errors(compiled("__global__ void k(int* x) {\n\t\tnothing = 1;\n}\n"))[0][:2] == (2, 3)
+
+
+def test_a_lost_brace_is_placed_where_it_was_opened(compiled: Compile) -> None:
+    ((line, column, message),) = errors(compiled("\n__global__ void k(int* x) { x[0] = 1;\n\nint main() { }\n"))
+    assert (line, column) == (2, 27)
+    assert message.startswith('expected a "}"')
+
+
+def test_notes_belong_to_their_error(compiled: Compile) -> None:
+    text = "__device__ void f(int);\n__device__ void f(float, int);\n__global__ void k(double d) { f(d, d, d); }\n"
+    result = compiled(text)
+    assert {d.severity for d in result.diagnostics} == {"error"}
+    assert result.diagnostics[0].line == 3
+    assert "(line 1)" in result.diagnostics[0].message
+    assert "(line 2)" in result.diagnostics[0].message
+
+
+def test_calling_a_host_function_says_so(compiled: Compile) -> None:
+    ((_, _, message),) = errors(compiled("int h(int a) { return a; }\n__global__ void k(int* x) { *x = h(1); }\n"))
+    assert "h is a host function" in message
+
+
+def test_a_mistake_in_inline_assembly_is_placed_at_its_line(compiled: Compile) -> None:
+    text = '__global__ void k(float* x) {\n  x[1] = 2;\n  asm("foo.bar %0;" : "=f"(x[0]));\n}\n'
+    found = errors(compiled(text))
+    assert {line for line, _, _ in found} == {3}
+    assert any("foo" in message for _, _, message in found)
+
+
+def test_too_much_static_shared_memory_is_told_at_the_kernel(compiled: Compile) -> None:
+    text = "\n__global__ void big(float* x) { __shared__ float t[20000]; t[threadIdx.x] = *x; __syncthreads(); *x = t[3]; }\n"
+    ((line, column, message),) = errors(compiled(text))
+    assert (line, column) == (2, 17)
+    assert "too much shared" in message
+    assert "ptxas info" not in message
+
+
+def test_an_unknown_option_is_told(compiled: Compile) -> None:
+    ((_, _, message),) = errors(compiled("__global__ void k(int* x) { *x = 1; }\n", "--no-such-thing"))
+    assert "--no-such-thing" in message
+
+
+def test_a_template_without_an_instance_says_how_to_name_one(compiled: Compile) -> None:
+    ((line, _, message),) = errors(compiled("template <int N> __global__ void k(int* x) { *x = N; }\n"))
+    assert line == 1
+    assert 'instances = ["k<...>"]' in message
+
+
+def test_positions_go_through_the_anchors_of_a_string(cache_dir: object) -> None:
+    text = "template <class T> __device__ T f(T v) { return v.no; }\n__global__ void k(int* x) { *x = f(1); bad; }\n"
+    unit = Unit("app.py", text, "python", anchors=(Anchor(1, 1, 11, 9), Anchor(2, 1, 20, 5)))
+    (kernel,) = find_kernels(unit)
+    result = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    found = {(d.file, d.line, d.column) for d in result.diagnostics if d.severity == "error"}
+    assert found == {("app.py", 11, 49 + 8), ("app.py", 20, 40 + 4)}
+    assert any("at line 20" in d.message for d in result.diagnostics)
+
+
+def test_each_message_is_told_once() -> None:
+    log = 'kernel.cu(1): error: a thing\n  x\n  ^\n\nkernel.cu(1): error: a thing\n  x\n  ^\n\n1 error detected in the compilation of "kernel.cu".\n'
+    found = read_log(log, Sources(text_unit("x"), {}))
+    assert [(d.line, d.column, d.message) for d in found] == [(1, 1, "a thing")]
+
+
+def test_a_path_with_parentheses_is_read_whole() -> None:
+    (found,) = read_log("dir (1)/a(2).h(7): warning #177-D: unused\n", Sources(text_unit("x"), {}))
+    assert (found.file, found.line, found.code, found.severity) == ("dir (1)/a(2).h", 7, "177-D", "warning")

@@ -1,0 +1,90 @@
+"""What nvcc gives unasked, and what device code takes from `std::`."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.compiler.prelude import _FUNCTIONS, _LIBCUXX, _TRAIT_NAMES
+
+KERNEL = "__global__ void k(double* x) {{ {} }}\n"
+
+
+def test_limits_and_types_are_there_without_an_include(compiled) -> None:
+    result = compiled(
+        "constexpr float kInfinity = INFINITY;\n__constant__ float c_low[2] = {-INFINITY, NAN};\n"
+        "__global__ void k(double* x, uint8_t a, int64_t b, uint c) {\n"
+        "  static_assert(sizeof(uint8_t) == 1 && sizeof(int64_t) == 8 && sizeof(size_t) == 8);\n"
+        "  static_assert(INT_MAX == 2147483647 && INT_MIN < 0 && UINT32_MAX == 0xffffffffu && LONG_MAX > INT_MAX);\n"
+        "  static_assert(FLT_MAX > 3.4e38f && FLT_EPSILON < 2e-7f && DBL_MAX > 1e308 && kInfinity > FLT_MAX);\n"
+        "  x[0] = M_PI + c_low[a] + b + c;\n}\n"
+    )
+    assert result.ok, result.diagnostics
+    assert result.diagnostics == ()
+
+
+def test_functions_of_std_keep_the_type_of_their_argument(compiled) -> None:
+    text = KERNEL.format(
+        "static_assert(sizeof(std::sqrt(1.f)) == 4 && sizeof(std::abs(-1.f)) == 4 && sizeof(std::pow(2.f, 2.f)) == 4);"
+        "x[0] = std::min(x[1], x[2]) + std::abs(-3) + std::exp(x[3]);"
+    )
+    result = compiled(text)
+    assert result.ok, result.diagnostics
+
+
+def test_every_function_of_the_list_is_there(compiled) -> None:
+    result = compiled("namespace mine {\n" + "\n".join(f"using std::{name};" for name in sorted(_FUNCTIONS)) + "\n}\n"
+                      "__global__ void k(int* x) { " + " ".join(f"using std::{name};" for name in sorted(_FUNCTIONS)) + " *x = 1; }\n")  # fmt: skip
+    assert result.ok, result.diagnostics
+
+
+def test_traits_mean_what_they_mean(compiled) -> None:
+    checks = (
+        "std::is_same<int, int>::value", "!std::is_same_v<int, long>", "std::is_integral_v<const unsigned>",
+        "!std::is_integral_v<float>", "std::is_floating_point<double>::value", "std::is_unsigned_v<size_t>",
+        "std::is_signed_v<char>", "!std::is_signed_v<void*>", "std::is_pointer_v<int* const>", "!std::is_pointer_v<int>",
+        "std::is_same_v<std::remove_cvref_t<const int&>, int>", "std::is_same_v<std::conditional_t<true, int, float>, int>",
+        "std::is_same_v<std::enable_if_t<true, char>, char>", "std::is_same_v<std::remove_pointer_t<int*>, int>",
+        "std::is_void_v<const void>", "std::is_arithmetic<bool>::value", "std::integral_constant<int, 3>{} == 3",
+        "std::is_const_v<const int>", "!std::is_const_v<int>",
+    )  # fmt: skip
+    result = compiled(KERNEL.format(" ".join(f"static_assert({check});" for check in checks) + " x[0] = 1;"))
+    assert result.ok, result.diagnostics
+
+
+def test_using_namespace_std_brings_them_in_unqualified(compiled) -> None:
+    text = (
+        "#include <type_traits>\nusing namespace std;\n"
+        "template <class T, class = enable_if_t<is_floating_point<T>::value>> __global__ void k(T* x) "
+        "{ x[0] = max(x[1], T(0)) + min(1, 2); }\n"
+    )
+    result = compiled(text, instance="k<float>")
+    assert result.ok, result.diagnostics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("header", _LIBCUXX)
+def test_what_libcuxx_is_said_to_have_it_has(compiled, header) -> None:
+    body = " ".join(f"using std::{name};" for name in sorted(_LIBCUXX[header]))
+    result = compiled(KERNEL.format(body + " x[0] = 1;"))
+    assert result.ok, result.diagnostics
+    assert result.diagnostics == ()
+
+
+def test_headers_of_cuda_that_define_the_same_do_not_quarrel(compiled) -> None:
+    text = (
+        "#include <cuda/std/climits>\n#include <cuda/std/cfloat>\n#include <cuda/std/cstdint>\n#include <cuda_fp16.h>\n"
+        "__global__ void k(double* x) { x[0] = INT64_MAX + FLT_MAX + cuda::std::uint8_t(1); }\n"
+    )
+    result = compiled(text)
+    assert result.ok, result.diagnostics
+    assert result.diagnostics == ()
+
+
+def test_a_tensor_map_is_known_where_the_driver_header_is_included(compiled) -> None:
+    text = "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap m, int* x) { *x = sizeof(m); }\n"
+    assert compiled(text, target="sm_90a").ok
+
+
+def test_the_lists_do_not_overlap() -> None:
+    lists = [_FUNCTIONS, _TRAIT_NAMES, *_LIBCUXX.values()]
+    assert sum(map(len, lists)) == len(frozenset().union(*lists))

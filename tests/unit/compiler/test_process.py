@@ -1,0 +1,114 @@
+"""The compiler's process: killed, replaced, and gone with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kernelmate.compiler.child import Job
+from kernelmate.compiler.process import CompilerProcess
+from kernelmate.errors import CompileTimeout
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
+
+GOOD = Job("__global__ void k(int* x) { *x = 1; }", "kernel.cu", (), ("--gpu-architecture=sm_90",), ("k",))
+ENDLESS = Job(
+    "template <int D, unsigned long long P> struct N { static __device__ int v() "
+    "{ return N<D - 1, 2 * P>::v() + N<D - 1, 2 * P + 1>::v(); } };\n"
+    "template <unsigned long long P> struct N<0, P> { static __device__ int v() { return P; } };\n"
+    "__global__ void k(int* x) { *x = N<50, 1>::v(); }",
+    "kernel.cu", (), ("--gpu-architecture=sm_90",), ("k",),
+)  # fmt: skip
+
+PARENT = """
+import sys, threading, time
+from kernelmate.compiler.process import COMPILER
+from kernelmate.compiler.child import Job
+import tests_job
+COMPILER.start()
+print(COMPILER.pid, flush=True)
+COMPILER.compile(tests_job.JOB, 600)
+"""
+
+
+@pytest.fixture
+def compiler():
+    process = CompilerProcess()
+    yield process
+    process.close()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, a zombie counting as ended; waits for it."""
+    for _ in range(400):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.025)
+    return False
+
+
+def test_the_child_is_kept_from_one_compilation_to_the_next(compiler) -> None:
+    assert compiler.compile(GOOD, 60).ok
+    first = compiler.pid
+    assert compiler.compile(GOOD, 60).lowered == ("_Z1kPi",)
+    assert compiler.pid == first
+
+
+def test_at_the_time_limit_it_is_killed_and_the_next_compiles(compiler) -> None:
+    compiler.start()
+    first = compiler.pid
+    with pytest.raises(CompileTimeout, match="killed"):
+        compiler.compile(ENDLESS, 1)
+    assert gone(first)
+    assert compiler.compile(GOOD, 60).ok
+
+
+def test_closing_leaves_no_process(compiler) -> None:
+    compiler.start()
+    pid = compiler.pid
+    compiler.close()
+    assert gone(pid)
+    assert compiler.pid is None
+
+
+def test_several_threads_get_their_own_answers(compiler) -> None:
+    answers: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        text = GOOD.text.replace("k(", f"k{number}(")
+        answers[number] = compiler.compile(Job(text, "kernel.cu", (), GOOD.options, (f"k{number}",)), 60).lowered[0]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {number: f"_Z2k{number}Pi" for number in range(6)}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_it_goes_with_its_parent_in_the_middle_of_a_compilation(tmp_path, how) -> None:
+    (tmp_path / "tests_job.py").write_text(
+        "from kernelmate.compiler.child import Job\n"
+        f"JOB = Job({ENDLESS.text!r}, 'kernel.cu', (), {ENDLESS.options!r}, ('k',))\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(0.5)
+    parent.send_signal(how)
+    parent.wait()
+    assert gone(child)
