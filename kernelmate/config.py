@@ -54,6 +54,7 @@ class Settings(BaseSettings):
         compile_timeout_s: seconds for one compilation.
         reference_timeout_s: seconds for one call of the user's reference function.
         memory_limit_mb: MiB that judging may take beyond the idle worker.
+        instruction_limit: instructions that all threads of one emulated launch may take together.
         seed: of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
@@ -76,6 +77,7 @@ class Settings(BaseSettings):
     compile_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     reference_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     memory_limit_mb: int = Field(default=8192, ge=1)
+    instruction_limit: int = Field(default=20_000_000_000, ge=1)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     std: Literal["c++11", "c++14", "c++17", "c++20", "c++23"] = "c++17"
     defines: Words = ()

@@ -11,7 +11,8 @@
     ├── EnvironmentFailed        exit 3: this machine lacks something
     │   ├── CompilerUnavailable  no NVRTC here
     │   ├── BackendUnavailable   the asked-for backend cannot run here
-    │   └── WorkerUnavailable    the worker process cannot be started or kept
+    │   ├── WorkerUnavailable    the worker process cannot be started or kept
+    │   └── LaunchTooLarge       the launch is beyond what the emulator takes on
     └── CompileTimeout           exit 1: the compiler was killed at the time limit
 
 A candidate that is wrong, hangs or crashes is no error: it is a finding in a verdict.
@@ -112,6 +113,12 @@ class WorkerUnavailable(EnvironmentFailed):
     """The worker process cannot be started, or died before it was given a candidate."""
 
     code = "no-worker"
+
+
+class LaunchTooLarge(EnvironmentFailed):
+    """A launch takes more instructions or memory than the emulator takes on, which says nothing of the kernel."""
+
+    code = "too-large"
 
 
 class CompileTimeout(KernelmateError):

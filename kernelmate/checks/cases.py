@@ -158,11 +158,15 @@ class CaseJudge:
         bench: the version under judgement.
         oracle: knows what is right.
         compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
+
+    Attributes:
+        baseline_ran: the baseline made the launch that was tried last.
     """
 
     def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool) -> None:
         self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
         self._compared = compared
+        self.baseline_ran = False
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
@@ -188,6 +192,7 @@ class CaseJudge:
     def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
         """One launch; None where neither the contract nor the reference says that it must work."""
         size = record.size
+        self.baseline_ran = False
         try:
             given = self.oracle.inputs(size, shot)
             theirs = self.oracle.theirs(size, shot, given)
@@ -196,6 +201,7 @@ class CaseJudge:
             if shot.plain:
                 raise
             return None
+        self.baseline_ran = theirs is not None
         if theirs is not None and shot.misalign and theirs.errors:
             return None
         outcome = self.bench.run(size, shot, given, count=count)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernelmate.backends.base import Backend, RunResult, UnsupportedInstruction
+from kernelmate.backends.base import Backend, EmulationTooLarge, RunResult, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.findings import placed, ranked
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.trials import Bench
-from kernelmate.errors import ContractError, ReferenceFailed
+from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     Case,
     Finding,
@@ -33,6 +33,10 @@ Timer = Callable[[Version, LaunchShape, RunResult], Timing | None]
 STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-instruction"})
 """Findings after which no further size is tried: each would take as long and say the same."""
 
+RACES = frozenset({"shared-race", "global-race"})
+
+TOO_LARGE_HINT = "Judge smaller sizes (--size), raise instruction_limit in the settings, or use a GPU."
+
 MOST_PRINTED = 4096
 """Characters of what a kernel printed that are kept."""
 
@@ -49,10 +53,11 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -
     Raises:
         ReferenceFailed: the user's reference or inputs function failed, so there is no judgement.
         ContractError: the contract has no value at a listed size.
+        LaunchTooLarge: the kernel itself, or its reference, is beyond the emulator at a listed size.
     """
     version = task.candidate
     try:
-        bench = Bench(backend, task.target, version, task.step_limit)
+        bench = Bench(backend, task, version)
     except UnsupportedInstruction as refusal:
         return Judgement(False, (), (placed(refusal.finding, version.unit),), ())
     try:
@@ -75,6 +80,7 @@ class _Judge:
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         self.cases = CaseJudge(bench, self.oracle, compared=self.compared)
+        self.unraced = backend.name == "emulator"
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
@@ -125,6 +131,9 @@ class _Judge:
             if min(size.values()) > 0:
                 self.reasons.append(f"not tried at {size_text(size)}, where the reference fails: {error.message}")
             return
+        except EmulationTooLarge as error:
+            self._too_large(size, origin, error)
+            return
         self.records.append(record)
         for noted in record.noted:
             self._keep(record, noted)
@@ -132,6 +141,14 @@ class _Judge:
     def _refused(self, size: Size, code: str, message: str, origin: Origin = "contract") -> None:
         self.records.append(CaseRecord(size, origin, launched=False))
         self._add(code, "error", f"at {size_text(size)}: {message}")
+
+    def _too_large(self, size: Size, origin: Origin, error: EmulationTooLarge) -> None:
+        if origin == "own":
+            self.reasons.append(f"not tried at {size_text(size)}: {error}")
+        elif self.cases.baseline_ran:
+            self._refused(size, "hang", f"{error} The baseline stays within it")
+        else:
+            raise LaunchTooLarge(f"At {size_text(size)} {error}", hint=TOO_LARGE_HINT) from None
 
     def _keep(self, record: CaseRecord, noted: Noted) -> None:
         where = f"at {size_text(record.size)}: {noted.message}"
@@ -185,16 +202,26 @@ class _Judge:
         if False in counted or any(f.severity == "error" for f in findings):
             return False
         if not self.oracle.known:
-            self.reasons.append("the contract names no reference, so nothing says what is right")
             return None
         if True not in counted:
             self.reasons.append(
                 "every case is degenerate: a zero output, an unchanged one, or the one for other inputs would pass too"
             )
             return None
+        self._say_unraced(findings)
         if not self.oracle.independent:
             self.reasons.append("agrees with the baseline; the contract names no reference")
         return True
+
+    def _say_unraced(self, findings: tuple[Finding, ...]) -> None:
+        """No race seen is no proof, so what was looked at is said."""
+        if not self.unraced or any(f.code in RACES for f in findings):
+            return
+        launches = [s.outcome.shot for r in self.records for s in r.seen if not s.outcome.stopped]
+        schedules, sizes = len({shot.schedule for shot in launches}), sum(1 for r in self.records if r.seen)
+        self.reasons.append(
+            f"no race seen in {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
+        )
 
     def _metrics(self, record: CaseRecord) -> SizeMetrics | None:
         if record.counted is None or not record.seen or record.seen[0].outcome.stopped:
@@ -233,7 +260,7 @@ def _reference(backend: Backend, task: JudgeTask) -> Bench | None:
     if version is None:
         return None
     try:
-        return Bench(backend, task.target, version, task.step_limit)
+        return Bench(backend, task, version)
     except UnsupportedInstruction as refusal:
         finding = placed(refusal.finding, version.unit)
         raise ReferenceFailed(
@@ -249,6 +276,6 @@ def _loaded(backend: Backend, task: JudgeTask, version: Version | None) -> Bench
     if version is None:
         return None
     try:
-        return Bench(backend, task.target, version, task.step_limit)
+        return Bench(backend, task, version)
     except UnsupportedInstruction:
         return None

@@ -13,7 +13,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, Backend, Module, Run, RunResult, ScalarArgument
 from kernelmate.checks.inputs import NORMAL, Style, draw, styles_of
 from kernelmate.checks.kinds import Array, Arrays, is_inexact
-from kernelmate.records import Contract, Finding, LaunchShape, Size, Target, Version
+from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
 FLOAT_POISONS = (0xFF, 0x5A)
@@ -113,14 +113,14 @@ def plan(contract: Contract, elements: int, number: int, *, listed: bool) -> tup
 class Bench:
     """One version loaded on a backend, and its launches at one size."""
 
-    def __init__(self, backend: Backend, target: Target, version: Version, step_limit: int) -> None:
+    def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
         self.version = version
-        self._backend, self._target, self._step_limit = backend, target, step_limit
-        self._module: Module = backend.load(version.compiled, target)
+        self._backend, self._task = backend, task
+        self._module: Module = backend.load(version.compiled, task.target)
 
     def reload(self) -> None:
         """Forget whatever the module remembers."""
-        self._module = self._backend.load(self.version.compiled, self._target)
+        self._module = self._backend.load(self.version.compiled, self._task.target)
 
     def shape(self, size: Size) -> LaunchShape:
         """The version's own launch at a size.
@@ -142,7 +142,14 @@ class Bench:
             else:
                 data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
                 arguments.append(ArrayArgument(a.name, data, shot.misalign, a.direction != "in"))
-        run = Run(self.shape(size), tuple(arguments), shot.schedule, self._step_limit, count)
+        run = Run(
+            self.shape(size),
+            tuple(arguments),
+            shot.schedule,
+            self._task.step_limit,
+            count,
+            total_limit=self._task.instruction_limit,
+        )
         return Outcome(shot, given, self._module.run(run))
 
 

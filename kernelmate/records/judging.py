@@ -31,6 +31,7 @@ class JudgeTask:
         own_sizes: also judge sizes of our own around them.
         directory: folder that relative `path:function` references are read from.
         step_limit: dynamic instructions one thread may take before the kernel counts as hung (emulator).
+        instruction_limit: dynamic instructions all threads of one launch may take together (emulator).
     """
 
     backend: BackendName
@@ -43,6 +44,7 @@ class JudgeTask:
     directory: str
     own_sizes: bool = True
     step_limit: int = 20_000_000
+    instruction_limit: int = 20_000_000_000
     reference_timeout_s: float = 60.0
 
 

@@ -57,6 +57,7 @@ class Court:
     seed: int
     timeout_s: float
     reference_timeout_s: float
+    instruction_limit: int
     on_progress: OnProgress | None
 
     @property
@@ -101,7 +102,7 @@ class Court:
         if not prepared.findings:
             outcome = self._run(prepared, baseline)
             if isinstance(outcome, Death):
-                verdict = _with_death(verdict, prepared.kernel, outcome)
+                verdict = _with_death(verdict, prepared.kernel, outcome, _slow_hint(self.backend, outcome, baseline))
             else:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
@@ -132,6 +133,7 @@ class Court:
             seed=self.seed,
             directory=str(directory_of(self.kernel)),
             reference_timeout_s=self.reference_timeout_s,
+            instruction_limit=self.instruction_limit,
         )
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
@@ -194,9 +196,16 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
     )
 
 
-def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
+def _slow_hint(backend: BackendName, death: Death, baseline: Trial | None) -> str:
+    """What may be the matter with a kernel that is judged by itself: emulating takes longer than running."""
+    if backend != "emulator" or death.kind != "hang" or baseline is not None:
+        return ""
+    return " If it does end on a GPU, it is large for the emulator: judge smaller sizes (--size) or raise --timeout."
+
+
+def _with_death(verdict: Verdict, kernel: Kernel, death: Death, hint: str) -> Verdict:
     """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
-    message = f"{death.detail}{_printed(death)}"
+    message = f"{death.detail}{_printed(death)}{hint}"
     if death.judge_failed:
         message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
     finding = kernel_finding(kernel, death.kind, message)

@@ -209,6 +209,7 @@ class Session:
             seed=self._seed(),
             timeout_s=self.settings.timeout_s,
             reference_timeout_s=self.settings.reference_timeout_s,
+            instruction_limit=self.settings.instruction_limit,
             on_progress=self._on_progress,
         )
 

@@ -306,8 +306,7 @@ class _Launch:
     def _too_large(self) -> EmulationTooLarge:
         return EmulationTooLarge(
             f"the launch of {self.shape.blocks} blocks of {self.shape.threads} threads takes over "
-            f"{self.run.total_limit} thread-instructions, the emulator's limit for one launch. "
-            "Use a smaller size, or a GPU.",
+            f"{self.run.total_limit} thread-instructions, the emulator's limit for one launch.",
             self.run.total_limit,
         )
 

@@ -7,6 +7,7 @@ import pytest
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.errors import LaunchTooLarge
 from kernelmate.records import CompileOptions, JudgeTask, Version
 from kernelmate.source import contract_for, find_kernels, text_unit
 
@@ -66,6 +67,12 @@ def test_the_kernel_itself_is_right_and_counted(baseline, tmp_path) -> None:
     assert judgement.findings == ()
     assert [m.launch.blocks for m in judgement.metrics] == [8, 3]
     assert all(m.counters.global_load_sectors > 0 for m in judgement.metrics)
+
+
+def test_a_launch_beyond_the_limit_is_refused_by_name(baseline, tmp_path) -> None:
+    task = JudgeTask("emulator", find_target(None), baseline, None, None, (), 7, str(tmp_path), instruction_limit=1000)
+    with pytest.raises(LaunchTooLarge, match="over 1000 thread-instructions"):
+        judge(task, EmulatorBackend(), lambda *_: None, lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import UnsupportedInstruction
+from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import find_target
-from kernelmate.errors import ReferenceFailed
+from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.records import Finding, JudgeTask, Timing
 
 DOUBLE = """
@@ -178,14 +178,50 @@ def test_without_reference_and_baseline_nothing_is_called_right(verdict_on) -> N
     block = DOUBLE.replace('reference = "2 * x"\n', "")
     judgement = verdict_on(body(honest), block=block, against=False)
     assert judgement.correct is None
-    assert judgement.reasons
+    assert all(case.correct is None for case in judgement.cases)
 
 
 def test_without_reference_a_candidate_agrees_with_the_baseline(verdict_on) -> None:
     block = DOUBLE.replace('reference = "2 * x"\n', "")
     assert verdict_on(body(honest), block=block).correct is True
     assert verdict_on(body(wrong_everywhere), block=block).correct is False
-    assert "agrees with the baseline" in verdict_on(body(honest), block=block).reasons[0]
+    assert "agrees with the baseline; the contract names no reference" in verdict_on(body(honest), block=block).reasons
+
+
+def test_how_much_was_looked_at_for_races_is_said(verdict_on) -> None:
+    judgement = verdict_on(body(honest))
+    (said,) = [reason for reason in judgement.reasons if "race" in reason]
+    assert said.startswith("no race seen in ")
+    assert said.endswith(f" schedules and {len(judgement.cases)} sizes")
+
+
+def too_large_from(limit):
+    def large(x, y, n, schedule):
+        if n >= limit:
+            raise EmulationTooLarge("the launch takes over 5 thread-instructions.", 5)
+        honest(x, y, n, schedule)
+
+    return large
+
+
+def test_a_kernel_too_large_for_the_emulator_is_refused_with_what_to_do(verdict_on) -> None:
+    with pytest.raises(LaunchTooLarge, match=r"At n = 1000 the launch takes over 5 thread-instructions") as caught:
+        verdict_on(body(too_large_from(1000)), against=False)
+    assert "--size" in str(caught.value.hint)
+    assert caught.value.exit_code == 3
+
+
+def test_a_candidate_too_large_where_the_baseline_is_not_hangs(verdict_on) -> None:
+    judgement = verdict_on(body(too_large_from(1000)))
+    assert judgement.correct is False
+    assert errors(judgement) == ["hang"]
+
+
+def test_a_size_of_our_own_that_is_too_large_is_only_said(verdict_on) -> None:
+    block = DOUBLE.replace("{ n = 1000 }, { n = 33 }", "{ n = 40 }")
+    judgement = verdict_on(body(too_large_from(100)), block=block, against=False)
+    assert judgement.correct is True
+    assert any("not tried at n = 257: the launch takes over" in reason for reason in judgement.reasons)
 
 
 def test_what_cannot_be_told_from_zero_counts_neither_way(verdict_on) -> None:
