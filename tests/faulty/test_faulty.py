@@ -25,5 +25,6 @@ def test_there_are_enough_and_each_says_what_is_wrong_and_can_be_launched() -> N
         (kernel,) = load_kernels(path)
         assert kernel.name == path.stem
         contract = parse_contract(kernel)
-        assert contract is not None and len(contract.sizes) == 1
+        assert contract is not None
+        assert len(contract.sizes) == 1
     assert len({expected(path) for path in FAULTY}) >= 11
