@@ -9,7 +9,7 @@ constexpr int kTile = 32;
 constexpr int kRowsPerPass = 8;
 
 // /// kernelmate
-// sizes = [{ rows = 512, cols = 512 }, { rows = 37, cols = 853 }, { rows = 1, cols = 1 }]
+// sizes = [{ rows = 1024, cols = 1024 }, { rows = 37, cols = 853 }, { rows = 1, cols = 1 }]
 // grid = ["cdiv(cols, 32)", "cdiv(rows, 32)"]
 // block = [32, 8]
 // reference = "reference.py:transpose"
@@ -50,7 +50,7 @@ __global__ void transpose(const float* in, float* out, int rows, int cols) {
   } while (0)
 
 int main() {
-  const int rows = 512, cols = 512;
+  const int rows = 1024, cols = 1024;
   std::vector<float> host(rows * cols);
   for (int i = 0; i < rows * cols; ++i) host[i] = static_cast<float>(i % 1013);
 

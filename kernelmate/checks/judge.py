@@ -15,6 +15,7 @@ from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.trials import Bench
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
+    NO_RACE_SEEN,
     Case,
     Finding,
     Judgement,
@@ -220,7 +221,7 @@ class _Judge:
         launches = [s.outcome.shot for r in self.records for s in r.seen if not s.outcome.stopped]
         schedules, sizes = len({shot.schedule for shot in launches}), sum(1 for r in self.records if r.seen)
         self.reasons.append(
-            f"no race seen in {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
+            f"{NO_RACE_SEEN} {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
         )
 
     def _metrics(self, record: CaseRecord) -> SizeMetrics | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
-from kernelmate.records.judging import Judgement, JudgeTask, SizeMetrics, Version
+from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
@@ -26,6 +26,7 @@ from kernelmate.records.verdict import (
 )
 
 __all__ = [
+    "NO_RACE_SEEN",
     "Anchor",
     "Argument",
     "BackendName",

@@ -10,6 +10,9 @@ from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.kernels import Unit
 from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Timing
 
+NO_RACE_SEEN = "no race seen in"
+"""How the reason begins that says how much was looked at for races: true of nearly every version."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -194,7 +194,10 @@ def _candidates(optimization: Optimization) -> list[str]:
         return []
     rows = []
     for index, judged in enumerate(optimization.candidates):
-        whys = [f'<span class="faint">{_text(judged.candidate.why)}</span>', *map(_text, judged.verdict.reasons)]
+        whys = [
+            f'<span class="faint">{_text(judged.candidate.why)}</span>',
+            *map(_text, words.telling_reasons(judged.verdict)),
+        ]
         mark = " (best)" if index == optimization.best else ""
         word, tone = words.standing(judged.verdict)
         author = f'<a href="#version-{index + 1}"><code>{_text(judged.candidate.author)}</code></a>'

@@ -33,6 +33,7 @@ from kernelmate.report.words import (
     size_words,
     speedup_words,
     standing,
+    telling_reasons,
 )
 
 Row = tuple[str, str, str, str]
@@ -207,7 +208,7 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
         if reasons:
             bullet = f"{index + 1}: "
             whys.append(lines([item.candidate.why], bullet))
-            whys.append(lines(item.verdict.reasons[:MOST_REASONS], " " * len(bullet) + "- "))
+            whys.append(lines(telling_reasons(item.verdict)[:MOST_REASONS], " " * len(bullet) + "- "))
     return Group(made, "", *whys) if whys else Group(made)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from kernelmate.records import (
+    NO_RACE_SEEN,
     Case,
     Counters,
     FirstWrong,
@@ -319,6 +320,11 @@ def further_reasons(verdict: Verdict) -> tuple[str, ...]:
     said = {f"{finding.code}: {finding.message}" for finding in verdict.findings}
     said |= {f"does not compile: {diagnostic.message}" for diagnostic in verdict.diagnostics}
     return tuple(reason for reason in verdict.reasons if reason not in said)
+
+
+def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
+    """The reasons that tell one version from another, for where many versions stand below each other."""
+    return tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
 
 
 def kernel_words(verdict: Verdict) -> str:

@@ -208,7 +208,7 @@ def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[Me
         return "time", f"Lower occupancy is {means}"
     if only == "accuracy" and lowered and not re.search(r"error|fehler|rounding", wish):
         return "time", f"Lower precision is {means}"
-    return only, f"Read as: {UNDERSTOOD[only]}."
+    return only, f"{UNDERSTOOD[only][0].upper()}{UNDERSTOOD[only][1:]}."
 
 
 def _single(asked: Asked, baseline: Verdict | None) -> MetricName:

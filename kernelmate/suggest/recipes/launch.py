@@ -269,9 +269,10 @@ def _why(request: SuggestRequest, before: LaunchShape, after: LaunchShape) -> st
     now = _occupancy(request, after)
     was = request.verdict.occupancy
     if now is not None and was is not None:
-        text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}"
+        if f"{now.theoretical:.0%}" != f"{was.theoretical:.0%}":
+            text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}"
         if now.waves is not None and was.waves is not None:
-            text += f" in {now.waves:.2g} waves instead of {was.waves:.2g}"
+            text += f", {now.waves:.2g} waves instead of {was.waves:.2g}"
     return text + "."
 
 
