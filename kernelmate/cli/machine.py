@@ -24,19 +24,16 @@ PROBE_S = 20.0
 """Seconds after which a probe of the driver or of a library is given up."""
 
 NVRTC_PROBE = """
-from cuda.bindings import nvrtc
-status, major, minor = nvrtc.nvrtcVersion()
-assert int(status) == 0, status
-status, archs = nvrtc.nvrtcGetSupportedArchs()
-print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}" if int(status) == 0 else f"NVRTC {major}.{minor}")
+from kernelmate.compiler.library import load_library
+library = load_library()
+archs = library.architectures()
+major, minor = library.version()
+print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}")
 """
 CUPY_PROBE = """
 import cupy
 print(f"CuPy {cupy.__version__}, {cupy.cuda.runtime.getDeviceCount()} GPU(s) visible to it")
 """
-CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
-"""Distributions whose headers device code includes."""
-
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
 
@@ -82,21 +79,32 @@ def compiler() -> Check:
             "NVIDIA publishes no NVRTC for macOS.",
             "Use KernelMate on Linux or Windows, or over ssh.",
         )
+    from kernelmate.compiler.places import cuda_major
+
     worked, said = _python_probe(NVRTC_PROBE)
     if worked:
         return Check("compiler", "ok", said)
-    advice = f"{sys.executable} -m pip install --force-reinstall cuda-bindings nvidia-cuda-nvrtc (version 13)"
+    wheels = (
+        "nvidia-cuda-nvrtc-cu12 (version 12)" if cuda_major() == 12 else "cuda-bindings nvidia-cuda-nvrtc (version 13)"
+    )
+    advice = f"{sys.executable} -m pip install --force-reinstall {wheels}"
     return Check("compiler", "broken", f"NVRTC cannot be loaded: {said}", advice)
 
 
 def headers() -> Check:
     """CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
-    missing = [wheel for wheel in CUDA_WHEELS if _version(wheel) is None]
+    from kernelmate.compiler.places import HEADERS, cuda_major
+
+    wheels = HEADERS[cuda_major()]
+    missing = [wheel for wheel in wheels if _version(wheel) is None]
     if not missing:
-        return Check("headers", "ok", ", ".join(f"{wheel} {_version(wheel)}" for wheel in CUDA_WHEELS))
+        return Check("headers", "ok", ", ".join(f"{wheel} {_version(wheel)}" for wheel in wheels))
     toolkit = os.environ.get("CUDA_PATH") or os.environ.get("CUDA_HOME")
     detail = f"not installed: {', '.join(missing)}" + (f"; there is a toolkit in {toolkit}" if toolkit else "")
-    advice = f"{sys.executable} -m pip install {' '.join(missing)} (version 13), for kernels that include CUDA headers"
+    advice = (
+        f"{sys.executable} -m pip install {' '.join(missing)} (version {cuda_major()}), "
+        "for kernels that include CUDA headers"
+    )
     return Check("headers", "missing", detail, advice)
 
 

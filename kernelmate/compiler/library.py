@@ -1,4 +1,4 @@
-"""NVRTC itself, by `cuda.bindings` or, with CuPy for CUDA 12 alone, by CuPy's own binding. Loaded in the child only."""
+"""NVRTC itself, by `cuda.bindings` or, with CuPy for CUDA 12, by CuPy's own binding. Loaded in the child only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from kernelmate.compiler.child import Job, Product
 from kernelmate.compiler.options import SEED
+from kernelmate.compiler.places import cuda_major
 
 
 class Library(Protocol):
@@ -19,23 +20,24 @@ class Library(Protocol):
         """Compile; never raises for what is wrong with the text."""
         ...
 
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of NVRTC."""
+        ...
+
+    def architectures(self) -> tuple[int, ...]:
+        """Architectures it compiles for: 90 is sm_90."""
+        ...
+
 
 @functools.lru_cache(maxsize=1)
 def load_library() -> Library:
     """The NVRTC of this machine.
 
     Raises:
-        ImportError: neither binding is installed.
-        RuntimeError: a binding is there, and its library is not.
+        ImportError: the binding is not installed.
+        RuntimeError: the binding is there, and its library is not.
     """
-    try:
-        return CudaBindings()
-    except (ImportError, RuntimeError):
-        try:
-            return CupyBinding()
-        except ImportError:
-            pass
-        raise
+    return CupyBinding() if cuda_major() == 12 else CudaBindings()
 
 
 class CudaBindings:
@@ -57,6 +59,17 @@ class CudaBindings:
             virtual = tuple(option.replace("=sm_", "=compute_") for option in job.options)
             return Product(False, product.log, ptx=self._compile(job, virtual).ptx)
         return product
+
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of NVRTC."""
+        _, major, minor = self._nvrtc.nvrtcVersion()
+        return int(major), int(minor)
+
+    def architectures(self) -> tuple[int, ...]:
+        """Architectures it compiles for: 90 is sm_90."""
+        status, architectures = self._nvrtc.nvrtcGetSupportedArchs()
+        self._demand(status)
+        return tuple(architectures)
 
     def _compile(self, job: Job, options: tuple[str, ...]) -> Product:
         nvrtc = self._nvrtc
@@ -120,7 +133,7 @@ class CupyBinding:
         program = nvrtc.createProgram(job.text, job.name, contents, names)
         try:
             for expression in job.expressions:
-                nvrtc.addAddNameExpression(program, expression)
+                nvrtc.addNameExpression(program, expression)
             try:
                 # Only NVRTC of CUDA 13 takes a seed.
                 nvrtc.compileProgram(program, tuple(option for option in job.options if option != SEED))
@@ -131,6 +144,15 @@ class CupyBinding:
             return Product(True, log, ptx, bytes(nvrtc.getCUBIN(program)), lowered)
         finally:
             nvrtc.destroyProgram(program)
+
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of NVRTC."""
+        major, minor = self._nvrtc.getVersion()
+        return int(major), int(minor)
+
+    def architectures(self) -> tuple[int, ...]:
+        """Architectures it compiles for: 90 is sm_90."""
+        return tuple(self._nvrtc.getSupportedArchs())
 
 
 def _text(value: str | bytes) -> str:

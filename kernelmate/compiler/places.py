@@ -11,8 +11,17 @@ from pathlib import Path
 
 from kernelmate.errors import CompilerUnavailable
 
-_LIBRARIES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12", "cupy-cuda12x", "cupy-cuda13x")
-_HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt", "cupy-cuda12x")
+_LIBRARIES = {
+    12: ("nvidia-cuda-nvrtc-cu12", "cupy-cuda12x"),
+    13: ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "cupy-cuda13x"),
+}
+HEADERS = {
+    12: ("nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12"),
+    13: ("nvidia-cuda-runtime", "nvidia-cuda-cccl"),
+}
+"""Distributions whose headers device code includes, by CUDA's major version."""
+
+_FURTHER_HEADERS = ("nvidia-cuda-crt", "cupy-cuda12x")
 _HINT = "Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
 
 
@@ -26,6 +35,12 @@ def require_platform() -> None:
 
 
 @functools.lru_cache
+def cuda_major() -> int:
+    """The CUDA that compiles: 12 where CuPy is the wheel for it, since its driver loads nothing newer; else 13."""
+    return 12 if _version("cupy-cuda12x") is not None and _version("cupy-cuda13x") is None else 13
+
+
+@functools.lru_cache
 def compiler_version() -> str:
     """NVRTC's version, as its wheel states it.
 
@@ -33,7 +48,7 @@ def compiler_version() -> str:
         CompilerUnavailable: it is not installed.
     """
     require_platform()
-    for name in _LIBRARIES:
+    for name in _LIBRARIES[cuda_major()]:
         version = _version(name)
         if version is not None:
             return version if name.startswith("nvidia") else f"of {name} {version}"
@@ -43,7 +58,8 @@ def compiler_version() -> str:
 @functools.lru_cache
 def header_versions() -> tuple[str, ...]:
     """Versions of the wheels whose headers a kernel may include."""
-    return tuple(f"{name} {version}" for name in _HEADERS if (version := _version(name)) is not None)
+    names = (*HEADERS[cuda_major()], *_FURTHER_HEADERS)
+    return tuple(f"{name} {version}" for name in names if (version := _version(name)) is not None)
 
 
 def _version(name: str) -> str | None:
@@ -59,9 +75,11 @@ def system_includes() -> tuple[str, ...]:
 
     The wheels lack the `crt` headers that `mma.h` needs; a toolkit has them.
     """
-    places = [site / "nvidia" / "cu13" / "include" for site in _sites()]
-    if not any(place.is_dir() for place in places):
-        for site in _sites():
+    places = []
+    for site in _sites():
+        if cuda_major() == 13:
+            places.append(site / "nvidia" / "cu13" / "include")
+        else:
             places += [site / "nvidia" / part / "include" for part in ("cuda_runtime", "cuda_cccl")]
             places += [
                 site / "cupy" / "_core" / "include" / "cupy" / "_cccl" / p for p in ("libcudacxx", "cub", "thrust")
