@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,13 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
-from kernelmate.backends.emulator.bind import Binder, fold_constants, single_definitions
+from kernelmate.backends.emulator.bind import fold_constants, single_definitions
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.execution import Choice, Execution
 from kernelmate.backends.emulator.findings import Findings, Stop
 from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
+from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.link import Linked, Placed, Refused, link
 from kernelmate.backends.emulator.machine import Machine, Windowed
@@ -31,7 +34,7 @@ from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.races import SharedMonitor
 from kernelmate.backends.emulator.registers import Registers
-from kernelmate.backends.emulator.schedule import Limits, Overrun, Scheduler, Tally
+from kernelmate.backends.emulator.schedule import Limits, Overrun, Tally
 from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
@@ -47,9 +50,17 @@ _BATCH_BYTES = 192 << 20
 
 
 class EmulatorBackend:
-    """Runs kernels without a GPU."""
+    """Runs kernels without a GPU.
+
+    Args:
+        jit: whether kernels are compiled to native code: `auto` where that pays, `always`, `never`. The environment's
+            `KERNELMATE_EMULATOR_JIT` stands in where it is not given.
+    """
 
     name: BackendName = "emulator"
+
+    def __init__(self, jit: Mode | None = None) -> None:
+        self._jit = jit
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule:
         """Decode a compiled kernel.
@@ -59,7 +70,7 @@ class EmulatorBackend:
         """
         try:
             program = parse_program(compiled.ptx, compiled.lowered_name)
-            return EmulatedModule(compiled, target, decode(link(program, compiled.lowered_name)))
+            return EmulatedModule(compiled, target, decode(link(program, compiled.lowered_name)), self._jit)
         except Refused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
         except PtxError as error:
@@ -79,8 +90,9 @@ def _refusal(message: str, position: Position | None) -> Finding:
 class EmulatedModule:
     """One decoded kernel. Launches start from fresh memory but for `__device__` variables, which a loaded module keeps."""
 
-    def __init__(self, compiled: Compiled, target: Target, decoded: Decoded) -> None:
+    def __init__(self, compiled: Compiled, target: Target, decoded: Decoded, jit: Mode | None = None) -> None:
         self.compiled = compiled
+        self._jit = jit
         self.target = target
         self.decoded = decoded
         self._variables: dict[str, Array] = {}
@@ -91,6 +103,7 @@ class EmulatedModule:
             any(block.spins for block in decoded.blocks),
             slice_of(decoded),
         )
+        self._chooser = Chooser(decoded, self._facts.single, f"{compiled.lowered_name}\n{compiled.ptx}")
 
     def run(self, run: Run) -> RunResult:
         """Make one launch.
@@ -104,7 +117,18 @@ class EmulatedModule:
                 {item.name: item.data.copy() for item in run.arguments if isinstance(item, ArrayArgument)}, (refused,)
             )
         with np.errstate(all="ignore"):
-            return _Launch(self.decoded, self.target, run, self._facts, self._variables).go()
+            return _Launch(self.decoded, self.target, run, self._facts, self._variables).go(self._native(run))
+
+    def _native(self, run: Run) -> Choice:
+        mode = self._jit or jit_of_environment()
+        # Checks watch every access as it is made, and threads that wait for each other need the scheduler's patience.
+        return Choice(self._chooser, "never" if run.check or self._facts.waits else mode)
+
+
+def jit_of_environment() -> Mode:
+    """`KERNELMATE_EMULATOR_JIT`, else `auto`."""
+    wanted = os.environ.get("KERNELMATE_EMULATOR_JIT", "auto")
+    return next((mode for mode in MODES if mode == wanted), "auto")
 
 
 def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
@@ -254,7 +278,7 @@ class _Launch:
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
         return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
 
-    def go(self) -> RunResult:
+    def go(self, choice: Choice) -> RunResult:
         machine = self.machine
         fold_constants(self.decoded, machine, self.facts.single)
         if self.counted is not None:
@@ -264,19 +288,17 @@ class _Launch:
         if self.run.check:
             shadows = Shadows(self.decoded, machine, self.facts.addresses)
             self._watch_shared()
-        blocks = Binder(self.decoded, machine, shadows).blocks()
-        tally = Tally(np.zeros(len(blocks), np.int64), branches=self.counted[2] if self.counted else None)
         limits = Limits(self.run.step_limit, self.run.total_limit)
-        scheduler = Scheduler(machine, self.decoded, blocks, limits, tally)
+        execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted)
         try:
             for number in range(self.lanes.batches()):
-                self._batch(number, scheduler)
-                self._check_size(number, tally)
+                self._batch(number, execution)
+                self._check_size(number, execution.tally)
         except Stop:
             pass
         except Overrun:
             raise self._too_large() from None
-        return self._result(tally)
+        return self._result(execution.finish())
 
     def _watch_shared(self) -> None:
         machine = self.machine
@@ -287,7 +309,7 @@ class _Launch:
         machine.shared.monitors.append(self._shared_monitor)
         machine.barrier_watchers.append(self._shared_monitor.barrier)
 
-    def _batch(self, number: int, scheduler: Scheduler) -> None:
+    def _batch(self, number: int, execution: Execution) -> None:
         machine = self.machine
         lanes = self.lanes.fill(self.lanes.order(number))
         machine.shared.reset()
@@ -295,7 +317,7 @@ class _Launch:
             self._shared_monitor.reset()
         if machine.local.limit:
             machine.local.reset()
-        scheduler.run(lanes)
+        execution.run(lanes, self.lanes.batches() - number)
 
     def _check_size(self, number: int, tally: Tally) -> None:
         """Refuse early what would clearly run into the limit: from the pace of the first batches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -49,6 +50,8 @@ from kernelmate.backends.emulator.warp import (
     bind_vote,
 )
 
+_ENDS = Branch | BranchTable | Exit | Trap | Barrier
+
 
 def single_definitions(decoded: Decoded) -> frozenset[str]:
     """Registers that one unguarded instruction alone writes."""
@@ -93,20 +96,19 @@ class Binder:
         self._machine = machine
         self._shadows = shadows
 
-    def blocks(self) -> list[BoundBlock]:
-        """Every basic block of the kernel."""
-        return [self._block(block) for block in self._decoded.blocks]
+    def blocks(self, later: Sequence[bool] = ()) -> list[BoundBlock]:
+        """Every basic block of the kernel; those marked `later` are bound when they are first run, if ever."""
+        marks = later or [False] * len(self._decoded.blocks)
+        return [self._block(block, mark) for block, mark in zip(self._decoded.blocks, marks, strict=True)]
 
-    def _block(self, block: Block) -> BoundBlock:
+    def _block(self, block: Block, later: bool) -> BoundBlock:
         steps = self._decoded.steps[block.start : block.end]
-        bound = BoundBlock(block, [], len(steps))
-        for number, step in enumerate(steps, block.start):
-            if isinstance(step.operation, Branch | BranchTable | Exit | Trap | Barrier):
+        bound = BoundBlock(block, None, len(steps), lambda: self._operations(block))
+        if not later:
+            bound.ready()
+        for step in steps[-1:]:
+            if isinstance(step.operation, _ENDS):
                 self._end(bound, step)
-            else:
-                operation = self._operation(step, number)
-                if operation is not None:
-                    bound.operations.append(operation)
         bound.position = bound.position or next((step.position for step in reversed(steps) if step.position), None)
         first = steps[0]
         if block.gathers and not self._never(first.guard):
@@ -114,6 +116,14 @@ class Binder:
             barrier = isinstance(first.operation, WarpBarrier)
             bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
         return bound
+
+    def _operations(self, block: Block) -> list[Bound]:
+        found = []
+        for number, step in enumerate(self._decoded.steps[block.start : block.end], block.start):
+            operation = None if isinstance(step.operation, _ENDS) else self._operation(step, number)
+            if operation is not None:
+                found.append(operation)
+        return found
 
     def _never(self, guard: Register | None) -> bool:
         if guard is None:

@@ -83,7 +83,8 @@ class GlobalMemory:
         random = np.random.default_rng([seed, 1]) if seed else None
         self._order = random.permutation(slots) if random is not None else np.arange(slots)
         self._shift = random.integers(0, 4096, slots) if random is not None else np.zeros(slots, np.int64)
-        self._by_slot: dict[int, Buffer] = {}
+        self.slots = slots
+        self.by_slot: dict[int, Buffer] = {}
         self.buffers: list[Buffer] = []
         self.granule_shift = granule.bit_length() - 1
         self._footprint = footprint
@@ -103,12 +104,12 @@ class GlobalMemory:
         touched = np.zeros(length // _SECTOR, bool) if self._footprint else None
         buffer = Buffer(name, origin, lead, content.size, data, writable, visible, constant, touched=touched)
         self.buffers.append(buffer)
-        self._by_slot[slot] = buffer
+        self.by_slot[slot] = buffer
         return buffer
 
     def at(self, address: int) -> Buffer | None:
         """The buffer in whose slot an address lies."""
-        return self._by_slot.get((address - GLOBAL_BASE) // BUFFER_SPACING)
+        return self.by_slot.get((address - GLOBAL_BASE) // BUFFER_SPACING)
 
     def slots_of(self, addresses: Array) -> Array:
         """Slot number of each address."""
@@ -116,7 +117,7 @@ class GlobalMemory:
 
     def in_slot(self, slot: int) -> Buffer | None:
         """The buffer of a slot."""
-        return self._by_slot.get(slot)
+        return self.by_slot.get(slot)
 
     def note_read(self, buffer: Buffer, offsets: Array, size: int) -> None:
         """Keep `read_first` up to date; `offsets` are from the origin."""
@@ -131,11 +132,16 @@ class GlobalMemory:
 
     def note_store(self, buffer: Buffer, offsets: Array, size: int) -> None:
         """Remember what the kernel has stored, until it is known to read the buffer anyway."""
-        if buffer.stored is None:
-            buffer.stored = np.zeros((buffer.data.size >> self.granule_shift) + 1, bool)
+        stored = self.stored(buffer)
         granules = offsets >> np.uint64(self.granule_shift)
         for step in range(max(1, size >> self.granule_shift)):
-            buffer.stored[granules + np.uint64(step)] = True
+            stored[granules + np.uint64(step)] = True
+
+    def stored(self, buffer: Buffer) -> Array:
+        """`buffer.stored`, made where there is none yet."""
+        if buffer.stored is None:
+            buffer.stored = np.zeros((buffer.data.size >> self.granule_shift) + 1, bool)
+        return buffer.stored
 
     def footprint(self) -> int:
         """Unique bytes touched, in whole sectors."""

@@ -77,6 +77,14 @@ class Registers:
             found = self._storage[name] = np.zeros(self._count, dtype)
         return found
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a register of that name."""
+        return name in self._kinds
+
+    def special(self, name: str) -> Array | int:
+        """What the lanes read from a special register."""
+        return self._specials.read(name)
+
     def width(self, name: str) -> int:
         """Bytes of a register."""
         return SIZES[self._kinds[name]]
@@ -159,6 +167,12 @@ def _immediate(operand: Immediate, kind: str) -> Any:
     if not operand.float_bytes and kind in {"f32", "f64"}:
         return DTYPES[kind].type(operand.bits)
     return scalar(operand.bits, kind)
+
+
+def immediate_bits(operand: Immediate, kind: str) -> int:
+    """The bits of an immediate operand as a value of a type."""
+    value = np.asarray(_immediate(operand, kind))
+    return int(value.reshape(1).view(f"u{value.itemsize}")[0])
 
 
 def values_of(value: Value, group: Group | None) -> Any:

@@ -7,7 +7,9 @@ so that a thread that waits for another one's store gets it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from kernelmate.backends.emulator.registers import Bound, Value, Varying, spread
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
 
+if TYPE_CHECKING:
+    from kernelmate.backends.emulator.jit.native import Native
+
 _STEPS_LOOKED_AT = 64
 
 
@@ -36,8 +41,9 @@ class BoundBlock:
     """A basic block ready to run.
 
     Attributes:
-        operations: all but the last where that directs control.
+        operations: all but the last where that directs control; None until `ready` has bound them.
         steps: instructions in it, for limits and counts.
+        bind: makes the operations.
         end: what ends it, or None where it falls through; `index` is the table index of a `brx.idx`.
         guard: predicate of `end`.
         targets: block numbers that `end` may lead to.
@@ -45,14 +51,21 @@ class BoundBlock:
     """
 
     block: Block
-    operations: list[Bound]
+    operations: list[Bound] | None
     steps: int
+    bind: Callable[[], list[Bound]]
     end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
     guard: Varying | None = None
     targets: tuple[int, ...] = ()
     index: Value | None = None
     position: Position | None = None
     gathering: Gathering | None = None
+
+    def ready(self) -> list[Bound]:
+        """The operations."""
+        if self.operations is None:
+            self.operations = self.bind()
+        return self.operations
 
 
 @dataclass(slots=True)
@@ -77,9 +90,11 @@ class Scheduler:
     """Runs batches of one launch."""
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: Limits, tally: Tally
-    ) -> None:
+        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: Limits, tally: Tally,
+        native: Native | None = None,
+    ) -> None:  # fmt: skip
         self.machine = machine
+        self.native = native
         self.blocks = blocks
         self.limits = limits
         self.tally = tally
@@ -94,6 +109,7 @@ class Scheduler:
         self._barriers = Barriers(machine, self._per_block, self._put)
         self._issued = 0
         self._steps: Array | None = None
+        self._by_hand = native is None
         self._countdown = _STEPS_LOOKED_AT
 
     def run(self, lanes: Array) -> None:
@@ -115,6 +131,9 @@ class Scheduler:
         self.progress.reset()
         self._issued = 0
         self._steps = None
+        self._by_hand = self.native is None
+        if self.native is not None:
+            self.native.begin_batch()
         late = machine.lanes.late[lanes]
         for chosen, key in ((~late, 0), (late, len(self.blocks))):
             if chosen.any():
@@ -122,10 +141,62 @@ class Scheduler:
         while True:
             if self._pending:
                 key = self._next()
-                self._advance(key, self._pending.pop(key))
+                if not self._by_hand and self._is_native(key):
+                    self._run_native(key)
+                else:
+                    self._advance(key, self._pending.pop(key))
             elif not self._unlock():
                 break
-        self.tally.longest = max(self.tally.longest, self._issued if self._steps is None else int(self._steps.max()))
+        longest = self._issued if self._steps is None else int(self._steps.max())
+        self.tally.longest = max(self.tally.longest, longest)
+
+    # ------------------------------------------------------------------------------------------ native
+
+    def _is_native(self, key: int) -> bool:
+        return self.native is not None and self.native.is_native(key % len(self.blocks))
+
+    def _run_native(self, key: int) -> None:
+        """Run all groups that may go now; warps stop where one of their lanes needs what is done here."""
+        native, count = self.native, len(self.blocks)
+        assert native is not None
+        base = key - key % count
+        keys = [other for other in self._pending if base <= other < base + count and other not in self._yielded]
+        groups = [(other - base, self._pending.pop(other)) for other in keys]
+        before = int(native.steps.max())
+        standing = native.run(groups)
+        self.tally.instructions += native.instructions
+        if self.tally.instructions > self.limits.total:
+            raise Overrun
+        self._issued += int(native.steps.max()) - before
+        if self._issued > self.limits.steps:
+            # Some thread may have reached its limit: from here on each one is counted, which native code does not do.
+            self._by_hand = True
+        places = native.places
+        for place, lanes in standing:
+            if place < places.ended:
+                self._put(base + place, lanes)
+        for place, lanes in standing:
+            if place >= places.ended:
+                self._after_native(base, place, lanes)
+
+    def _after_native(self, base: int, place: int, lanes: Array) -> None:
+        """Lanes that native code has left to the scheduler; see `layout.Places`."""
+        assert self.native is not None
+        kind, number = divmod(place, self.native.places.pieces)
+        block = self.blocks[number]
+        if kind == 3:
+            self._look_around(block, base, number, lanes)
+            return
+        if kind == 2:
+            group, active = self._masks(lanes)
+            self._account(block, number, lanes)
+            for operation in block.ready():
+                operation(group, active)
+            going = (number + 1, lanes) if block.end is None else self._finish(block, base, number, lanes)
+        else:
+            going = self._finish(block, base, number, lanes)
+        if going is not None:
+            self._put(base + going[0], going[1])
 
     # ---------------------------------------------------------------------------------------- choosing
 
@@ -176,6 +247,9 @@ class Scheduler:
                     lanes = np.concatenate((lanes, self._pending.pop(here)))
                     lanes.sort()
                     group, active = self._masks(lanes)
+            if not self._by_hand and self._is_native(number):
+                self._put(base + number, lanes)
+                return
             block = self.blocks[number]
             if block.gathering is not None:
                 gathered = self._gather(block.gathering, base + number, lanes)
@@ -185,7 +259,7 @@ class Scheduler:
                     lanes = gathered
                     group, active = self._masks(lanes)
             self._account(block, number, lanes)
-            for operation in block.operations:
+            for operation in block.ready():
                 operation(group, active)
             if block.end is None:
                 number += 1

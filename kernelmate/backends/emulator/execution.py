@@ -1,0 +1,130 @@
+"""Runs the batches of one launch, by native code once that pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernelmate.backends.emulator.bind import Binder
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.choose import Chooser, Mode
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.operations import Load, Store
+from kernelmate.backends.emulator.schedule import Limits, Scheduler, Tally
+from kernelmate.backends.emulator.shadow import Shadows
+from kernelmate.backends.emulator.types import SIZES, Array
+
+if TYPE_CHECKING:
+    from kernelmate.backends.emulator.jit.native import Native
+
+Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who decides on native code for a launch, and how it is to be decided."""
+
+    chooser: Chooser
+    mode: Mode
+
+
+class Execution:
+    """One launch's scheduler, which changes to native code between batches.
+
+    Attributes:
+        tally: of the launch so far; `entered` is by the kernel's own basic blocks after `finish`.
+    """
+
+    def __init__(
+        self, machine: Machine, decoded: Decoded, shadows: Shadows | None, limits: Limits, choice: Choice,
+        counted: Counted | None,
+    ) -> None:  # fmt: skip
+        self._machine = machine
+        self._decoded = decoded
+        self._shadows = shadows
+        self._limits = limits
+        self._choice = choice
+        self._counted = counted
+        self._native: Native | None = None
+        self._entered = np.zeros(len(decoded.blocks), np.int64)
+        self._origin: tuple[int | None, ...] = tuple(range(len(decoded.blocks)))
+        self.tally = Tally(self._entered, branches=counted[2] if counted else None)
+        self._scheduler: Scheduler | None = None
+        self._threads = 0
+
+    def run(self, lanes: Array, batches: int) -> None:
+        """Run one batch; `batches` are left with it.
+
+        Raises:
+            Stop, Overrun: see `Scheduler.run`.
+        """
+        if self._native is None:
+            self._choose(len(lanes) * batches)
+        assert self._scheduler is not None
+        self._scheduler.run(lanes)
+        self._threads += len(lanes)
+
+    def _choose(self, threads: int) -> None:
+        """Native code if what is left to do is worth it, by what was done so far, in this launch or in others."""
+        chooser = self._choice.chooser
+        if self._threads:
+            chooser.per_thread = self.tally.instructions / self._threads
+        counts = self._counted is not None
+        program = chooser.choose(self._choice.mode, self._machine, counts, chooser.per_thread * threads)
+        if program is None:
+            if self._scheduler is None:
+                blocks = Binder(self._decoded, self._machine, self._shadows).blocks()
+                self._scheduler = Scheduler(self._machine, self._decoded, blocks, self._limits, self.tally)
+            return
+        from kernelmate.backends.emulator.jit.native import Native
+
+        refined = program.refined
+        self._flush()
+        self._origin = refined.origin
+        self.tally.entered = np.zeros(len(refined.origin), np.int64)
+        self._native = Native(program, self._machine, self.tally.entered)
+        blocks = Binder(refined.decoded, self._machine, self._shadows).blocks(refined.native)
+        self._scheduler = Scheduler(
+            self._machine, refined.decoded, blocks, self._limits, self.tally, self._native
+        )  # fmt: skip
+
+    def _flush(self) -> None:
+        """Add what was entered to the counts of the kernel's own blocks."""
+        if self.tally.entered is self._entered:
+            return
+        for piece, block in enumerate(self._origin):
+            if block is not None:
+                self._entered[block] += self.tally.entered[piece]
+        self.tally.entered = self._entered
+
+    def finish(self) -> Tally:
+        """The launch's tally, with what native code counted added to the counters."""
+        self._flush()
+        if self._threads:
+            self._choice.chooser.per_thread = self.tally.instructions / self._threads
+        if self._native is None:
+            self._choice.chooser.spent += self.tally.instructions
+        elif self._counted is not None:
+            self._count(self._native, *self._counted)
+        return self.tally
+
+    def _count(
+        self, native: Native, memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter
+    ) -> None:  # fmt: skip
+        branches.divergent += int(native.diverged.sum())
+        for number in np.flatnonzero(native.sites[:, 0]):
+            operation = native.program.refined.decoded.steps[number].operation
+            assert isinstance(operation, Load | Store)
+            groups, passes, lanes = (int(figure) for figure in native.sites[number])
+            action = "load" if isinstance(operation, Load) else "store"
+            size = SIZES[operation.kind] * len(operation.results if isinstance(operation, Load) else operation.sources)
+            if operation.space == "shared":
+                shared.wavefronts[action] += passes
+                shared.conflicts += passes - groups
+            else:
+                memory.requests[action] += groups
+                memory.sectors[action] += passes
+                memory.bytes_asked += size * lanes

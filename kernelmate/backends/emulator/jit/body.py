@@ -1,0 +1,362 @@
+"""One piece for the lanes of one warp: a loop that computes and loads, then the stores, then what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.decode import Block, Decoded, Step
+from kernelmate.backends.emulator.jit.accesses import (
+    Access,
+    Together,
+    accesses_of,
+    check_global,
+    check_window,
+    note,
+    place_of,
+)
+from kernelmate.backends.emulator.jit.emit import bump, each_lane, item, load, number, store
+from kernelmate.backends.emulator.jit.frame import Frame
+from kernelmate.backends.emulator.jit.helpers import bits
+from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
+from kernelmate.backends.emulator.jit.lowering import BOOL, DOUBLE, FLOAT, I8, I32, I64, lower, type_of, widen
+from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
+from kernelmate.backends.emulator.operations import Branch, Compute, Load, Store
+from kernelmate.backends.emulator.program import Immediate, Operand, Register, Sink, Special, Symbol
+from kernelmate.backends.emulator.registers import immediate_bits
+from kernelmate.backends.emulator.types import SIZES, is_signed
+
+
+@dataclass(slots=True)
+class Warp:
+    """The warp at hand: its first lane's number, where its block's shared memory begins, and the lanes that run."""
+
+    first: ir.Value
+    shared: ir.Value
+    mask: ir.Value
+
+
+@dataclass(slots=True)
+class _Later:
+    """A store that is made after the lanes' loop: tables of places, values and, where it is guarded, its lanes."""
+
+    places: ir.Value
+    values: list[tuple[ir.Value, ir.Type]]
+    size: int
+    guarded: ir.Value | None
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A memory instruction to be counted: table of its addresses and, where it is guarded, its lanes."""
+
+    access: Access
+    group: Together
+    addresses: ir.Value
+    guarded: ir.Value | None
+
+
+class Body:
+    """Writes the code of one piece.
+
+    Args:
+        fail: where to go, with nothing done, when a check fails.
+        counts: count memory instructions.
+    """
+
+    def __init__(self, frame: Frame, decoded: Decoded, block: Block, needs: Needs, counts: bool) -> None:
+        self._frame = frame
+        self._decoded = decoded
+        self._block = block
+        self._needs = needs
+        self._counts = counts
+        self._accesses = accesses_of(decoded, block, frame)
+        self._tables = 0
+        self._later: list[_Later] = []
+        self._counted: list[_Counted] = []
+        self._env: dict[str, ir.Value] = {}
+        memories = [access.memory for access, _ in self._accesses.values()]
+        # The only access to a memory may store at once; of several, each is made for all lanes before the next one.
+        self._at_once = {memory for memory in memories if memories.count(memory) == 1}
+        self._taken: ir.Value | None = None
+
+    def write(self, b: ir.IRBuilder, warp: Warp, fail: ir.Block) -> ir.Value:
+        """The whole piece; gives the mask of lanes for which its end's guard holds."""
+        frame, mask = self._frame, warp.mask
+        self._b, self._warp, self._fail = b, warp, fail
+        kept = sorted(self._needs.kept - frame.constants)
+        # A register that the piece also reads must keep its value until no check can fail any more.
+        held = {name: self._table() for name in kept if name in self._needs.reads and self._accesses}
+        self._taken = frame.variable(I32)
+        b.store(number(0, I32), self._taken)
+        guard = self._decoded.steps[self._block.end - 1].guard if self._ends() else None
+        self._clear_guards(b)
+        with each_lane(b, mask) as lane:
+            self._start_lane(b, lane)
+            self._steps()
+            for name in kept:
+                value = self._register(name)
+                place = item(b, held[name], lane, 8) if name in held else self._element(name)
+                store(b, widen(b, value, I8, False) if value.type == BOOL else value, place)
+            if guard is not None:
+                holds = self._read(guard, "pred")
+                bit = b.shl(b.zext(holds, I32), lane)
+                b.store(b.or_(b.load(self._taken, typ=I32), bit), self._taken)
+        for later in self._later:
+            self._store_now(b, later, mask)
+        self._copy(b, held, mask)
+        for counted in self._shared_counts():
+            self._count(b, *counted, mask)
+        return b.load(self._taken, typ=I32) if guard is not None else mask
+
+    def _ends(self) -> bool:
+        return isinstance(self._decoded.steps[self._block.end - 1].operation, ENDS)
+
+    def _table(self) -> ir.Value:
+        self._tables += 1
+        return self._frame.scratch(self._tables - 1)
+
+    def _clear_guards(self, b: ir.IRBuilder) -> None:
+        self._guards = {
+            step: self._frame.variable(I32) for step in self._accesses if self._decoded.steps[step].guard is not None
+        }
+        for variable in self._guards.values():
+            b.store(number(0, I32), variable)
+
+    def _start_lane(self, b: ir.IRBuilder, lane: ir.Value) -> None:
+        self._env.clear()
+        self._lane = lane
+        self._number = b.add(self._warp.first, b.zext(lane, I64))
+        for _, group in self._accesses.values():
+            group.checked = None
+        # What all lanes read is loaded at the top, so that it stands before every branch of the lane's code.
+        for name in sorted(self._needs.reads):
+            if name not in self._frame.constants:
+                self._register(name)
+
+    def _steps(self) -> None:
+        for place, step in enumerate(self._decoded.steps[self._block.start : self._block.end], self._block.start):
+            operation = step.operation
+            if isinstance(operation, Compute):
+                if not all(name in self._frame.constants for name in step.writes) or not step.writes:
+                    self._compute(step, operation)
+            elif place in self._accesses:
+                self._access(step, *self._accesses[place])
+
+    # ------------------------------------------------------------------------------------------ registers
+
+    def _element(self, name: str) -> ir.Value:
+        return item(self._b, self._frame.array(name), self._number, self._frame.bits_of(name) // 8)
+
+    def _register(self, name: str) -> ir.Value:
+        """A register's bits, in its own width; a predicate as one bit."""
+        frame, b = self._frame, self._b
+        kind = ir.IntType(frame.bits_of(name))
+        if name in frame.constants:
+            return b.trunc(frame.uniform(("register", name)), BOOL if frame.is_predicate(name) else kind)
+        found = self._env.get(name)
+        if found is None:
+            found = load(b, self._element(name), kind)
+            if frame.is_predicate(name):
+                found = b.trunc(found, BOOL)
+            self._env[name] = found
+        return found
+
+    def _read(self, operand: Operand, kind: str) -> ir.Value:
+        """An operand as a value of a type."""
+        b = self._b
+        bits_ = BOOL if kind == "pred" else ir.IntType(8 * SIZES[kind])
+        if isinstance(operand, Immediate):
+            value = number(immediate_bits(operand, kind), bits_)
+        elif isinstance(operand, Register):
+            value = widen(b, self._register(operand.name), bits_, False)
+            value = b.not_(value) if operand.negated else value
+        elif isinstance(operand, Special):
+            shared = self._frame.special(operand)
+            value = widen(b, self._register(operand.name) if shared is None else shared, bits_, False)
+        else:
+            assert isinstance(operand, Symbol)
+            value = widen(b, self._frame.symbol(operand), bits_, False)
+        return b.bitcast(value, type_of(kind)) if kind in {"f32", "f64"} else value
+
+    def _write(self, operand: Operand, kind: str, value: ir.Value, guard: ir.Value | None) -> None:
+        """A result into its register, which may be wider."""
+        if isinstance(operand, Sink):
+            return
+        assert isinstance(operand, Register)
+        b, frame = self._b, self._frame
+        if value.type in (FLOAT, DOUBLE):
+            value = b.bitcast(value, ir.IntType(8 * SIZES[kind]))
+        if not frame.is_predicate(operand.name):
+            value = widen(b, value, ir.IntType(frame.bits_of(operand.name)), is_signed(kind))
+        if guard is not None:
+            value = b.select(guard, value, self._register(operand.name))
+        self._env[operand.name] = value
+
+    def _compute(self, step: Step, operation: Compute) -> None:
+        values = [self._read(operand, kind) for operand, kind in operation.sources]
+        guard = self._read(step.guard, "pred") if step.guard is not None else None
+        results = lower(self._b, form_of(step, operation), values)
+        for (operand, kind), result in zip(operation.results, results, strict=True):
+            self._write(operand, kind, result, guard)
+
+    # --------------------------------------------------------------------------------------------- memory
+
+    def _access(self, step: Step, access: Access, group: Together) -> None:
+        if step.guard is None:
+            self._access_now(step, access, group)
+            return
+        b = self._b
+        before = dict(self._env)
+        for name in step.writes:
+            before[name] = self._register(name)
+        guard = self._read(step.guard, "pred")
+        variable = self._guards[access.step]
+        bit = b.shl(b.zext(guard, I32), self._lane)
+        b.store(b.or_(b.load(variable, typ=I32), bit), variable)
+        here, then, after = b.block, b.append_basic_block("guarded"), b.append_basic_block("guarded_done")
+        b.cbranch(guard, then, after)
+        b.position_at_end(then)
+        self._access_now(step, access, group)
+        came = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        results = {name: self._env[name] for name in step.writes}
+        self._env = before
+        for name, result in results.items():
+            merged = b.phi(result.type)
+            merged.add_incoming(before[name], here)
+            merged.add_incoming(result, came)
+            self._env[name] = merged
+
+    def _access_now(self, step: Step, access: Access, group: Together) -> None:
+        b, frame = self._b, self._frame
+        if group.checked is None:
+            check = check_global if group.memory == "global" else check_window
+            check(b, frame, group, self._base(group), self._fail)
+        window = None
+        if group.memory == "shared":
+            window = self._warp.shared
+        elif group.memory == "local":
+            window = b.add(frame.slot(Slot.LOCAL_AT), b.mul(self._number, frame.slot(Slot.LOCAL_STRIDE)))
+        place, own = place_of(b, group, access, window)
+        note(b, frame, group, access, own, self._counts)
+        if self._counts and group.memory != "local":
+            self._remember(access, group, own)
+        if isinstance(access.operation, Load):
+            self._load(access.operation, place)
+        else:
+            self._store(access, place)
+
+    def _base(self, group: Together) -> ir.Value:
+        if group.base is None:
+            return number(0)
+        if isinstance(group.base, Symbol):
+            return self._frame.symbol(group.base)
+        assert isinstance(group.base, Register)
+        value = self._register(group.base.name)
+        return widen(self._b, value, I64, True)
+
+    def _load(self, operation: Load, place: ir.Value) -> None:
+        size = SIZES[operation.kind]
+        kind = ir.IntType(8 * size)
+        bits_kind = ("s" if is_signed(operation.kind) else "b") + str(8 * size)
+        for index, operand in enumerate(operation.results):
+            value = load(self._b, self._b.add(place, number(index * size)), kind, 1)
+            self._write(operand, bits_kind, value, None)
+
+    def _store(self, access: Access, place: ir.Value) -> None:
+        assert isinstance(access.operation, Store)
+        b, operation = self._b, access.operation
+        size = SIZES[operation.kind]
+        values = [self._read(operand, f"b{8 * size}") for operand in operation.sources]
+        if access.memory in self._at_once:
+            for index, value in enumerate(values):
+                store(b, value, b.add(place, number(index * size)), 1)
+            if not any(later.guarded is None and not later.values for later in self._later):
+                self._later.append(_Later(place, [], size, None))
+            return
+        places = self._table()
+        store(b, place, item(b, places, self._lane, 8))
+        kept = []
+        for value in values:
+            table = self._table()
+            store(b, value, item(b, table, self._lane, 8))
+            kept.append((table, value.type))
+        self._later.append(_Later(places, kept, size, self._guards.get(access.step)))
+
+    def _lanes(self, b: ir.IRBuilder, guarded: ir.Value | None, mask: ir.Value) -> ir.Value:
+        return mask if guarded is None else b.load(guarded, typ=I32)
+
+    def _store_now(self, b: ir.IRBuilder, later: _Later, mask: ir.Value) -> None:
+        """One store instruction, lane after lane: of several to one place the last one stays."""
+        if not later.values:
+            bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
+            return
+        lanes = self._lanes(b, later.guarded, mask)
+        with b.if_then(b.icmp_unsigned("!=", lanes, number(0, I32))):
+            with each_lane(b, lanes) as lane:
+                place = load(b, item(b, later.places, lane, 8))
+                for index, (table, kind) in enumerate(later.values):
+                    value = load(b, item(b, table, lane, 8), kind)
+                    store(b, value, b.add(place, number(index * later.size)), 1)
+            bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
+
+    def _copy(self, b: ir.IRBuilder, held: dict[str, ir.Value], mask: ir.Value) -> None:
+        if not held:
+            return
+        with each_lane(b, mask) as lane:
+            place = b.add(self._warp.first, b.zext(lane, I64))
+            for name, table in held.items():
+                size = self._frame.bits_of(name) // 8
+                value = load(b, item(b, table, lane, 8), ir.IntType(8 * size))
+                store(b, value, item(b, self._frame.array(name), place, size))
+
+    # -------------------------------------------------------------------------------------------- counters
+
+    def _remember(self, access: Access, group: Together, own: ir.Value) -> None:
+        """Keep the address for counting, unless another access of the group has the same pattern."""
+        grain = 32 if group.memory == "global" else 4
+        for other in self._counted:
+            same = other.group is group and other.access.size == access.size
+            if same and (other.access.offset - access.offset) % grain == 0 and other.access.stores == access.stores:
+                self._counted.append(_Counted(access, group, other.addresses, None))
+                return
+        addresses = self._table()
+        store(self._b, own, item(self._b, addresses, self._lane, 8))
+        self._counted.append(_Counted(access, group, addresses, self._guards.get(access.step)))
+
+    def _shared_counts(self) -> list[tuple[_Counted, list[int]]]:
+        """Each distinct pattern with the steps that have it."""
+        found: dict[int, tuple[_Counted, list[int]]] = {}
+        for counted in self._counted:
+            _, steps = found.setdefault(id(counted.addresses), (counted, []))
+            steps.append(counted.access.step)
+        return list(found.values())
+
+    def _count(self, b: ir.IRBuilder, counted: _Counted, steps: list[int], mask: ir.Value) -> None:
+        frame = self._frame
+        lanes = self._lanes(b, counted.guarded, mask)
+        with b.if_then(b.icmp_unsigned("!=", lanes, number(0, I32))):
+            if counted.group.memory == "global":
+                requests: Any = number(1)
+                passes = b.call(frame.helpers.sectors, [counted.addresses, lanes])
+            else:
+                both = b.call(frame.helpers.wavefronts(counted.access.size), [counted.addresses, lanes])
+                requests, passes = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF))
+            for step in steps:
+                row = item(b, frame.slot(Slot.SITES_AT), number(step), COUNT_BYTES)
+                for which, amount in (
+                    (Count.REQUESTS, requests),
+                    (Count.PASSES, passes),
+                    (Count.LANES, bits(b, lanes)),
+                ):
+                    bump(b, b.add(row, number(8 * which)), amount)
+
+
+def is_backward(decoded: Decoded, block: Block) -> bool:
+    """Whether the piece ends in a branch to itself or to one before it."""
+    operation = decoded.steps[block.end - 1].operation
+    return isinstance(operation, Branch) and decoded.block_at[operation.target] <= block.index

@@ -1,0 +1,221 @@
+"""One native function of a kernel's pieces: runs each warp until its lanes stand where only the scheduler can go on.
+
+Within a warp the lanes that are first in program order go first, all that stand at one piece together, as the scheduler
+does it with whole batches: lanes part and meet at the same places, and every instruction of a warp is counted alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.decode import Block
+from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
+from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, item, load, number
+from kernelmate.backends.emulator.jit.frame import Frame, Uniform
+from kernelmate.backends.emulator.jit.helpers import Helpers, bits
+from kernelmate.backends.emulator.jit.layout import Places, Slot
+from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64
+from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
+from kernelmate.backends.emulator.operations import Branch
+
+ENTRY = "run_warps"
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What native code expects of a launch: places of registers and uniforms in their tables, and how many caches."""
+
+    registers: Mapping[str, int]
+    uniforms: Mapping[Uniform, int]
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What differs from launch to launch in the code that is generated.
+
+    Attributes:
+        constants: registers that are one number. fixed: special registers that are.
+        counts: memory instructions are counted.
+    """
+
+    constants: frozenset[str]
+    fixed: frozenset[str]
+    counts: bool
+
+
+def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
+    """LLVM's text of the function, and its interface."""
+    module = ir.Module("kernel")
+    function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
+    frame = Frame(function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed)
+    _Writer(function, frame, refined, shape.counts).write()
+    return str(module), Interface(dict(frame.registers), dict(frame.uniforms), frame.groups)
+
+
+class _Writer:
+    def __init__(self, function: ir.Function, frame: Frame, refined: Refined, counts: bool) -> None:
+        self._function = function
+        self._frame = frame
+        self._refined = refined
+        self._counts = counts
+        self._places = Places(len(refined.native))
+        self._mask, self._turns, self._issued = (frame.variable(kind) for kind in (I32, I64, I64))
+        self._alone = frame.variable(BOOL)
+        self._next_warp = function.append_basic_block("next_warp")
+        self._pick = function.append_basic_block("pick")
+        self._warp_done = function.append_basic_block("warp_done")
+        self._starts = {
+            index: function.append_basic_block(f"piece{index}")
+            for index, native in enumerate(refined.native) if native
+        }  # fmt: skip
+
+    def write(self) -> None:
+        """The whole function."""
+        frame = self._frame
+        b = ir.IRBuilder(self._next_warp)
+        index = b.phi(I64, "index")
+        self._index = index
+        with b.if_then(b.icmp_unsigned(">=", index, frame.slot(Slot.WARPS))):
+            b.ret_void()
+        self._warp = load(b, item(b, frame.slot(Slot.WARPS_AT), index, 8))
+        self._first = b.mul(self._warp, number(32))
+        self._lane_places = item(b, frame.slot(Slot.PLACES_AT), self._first, 4)
+        block = b.udiv(self._warp, frame.slot(Slot.WARPS_PER_BLOCK))
+        self._shared = b.add(frame.slot(Slot.SHARED_AT), b.mul(block, frame.slot(Slot.SHARED_STRIDE)))
+        b.store(number(0), self._turns)
+        b.store(number(0), self._issued)
+        b.branch(self._pick)
+        self._write_pick()
+        needs = needs_of(self._refined.decoded)
+        for number_, start in self._starts.items():
+            self._piece(start, self._refined.decoded.blocks[number_], Body(
+                frame, self._refined.decoded, self._refined.decoded.blocks[number_], needs[number_], self._counts
+            ))  # fmt: skip
+        b = ir.IRBuilder(self._warp_done)
+        bump(b, item(b, frame.slot(Slot.STEPS_AT), self._warp, 8), b.load(self._issued, typ=I64))
+        following = b.add(index, number(1))
+        b.branch(self._next_warp)
+        index.add_incoming(following, self._warp_done)
+        index.add_incoming(number(0), frame.entry.block)
+        frame.entry.branch(self._next_warp)
+
+    def _write_pick(self) -> None:
+        """Find the lanes that come first; leave the warp where those are the scheduler's."""
+        frame, b = self._frame, ir.IRBuilder(self._pick)
+        least, here, all_of_them = (frame.variable(I32) for _ in range(3))
+        pieces = number(self._places.pieces, I32)
+        b.store(pieces, least)
+        for variable in (here, all_of_them):
+            b.store(number(0, I32), variable)
+        with counting(b, number(32)) as lane:
+            place = load(b, item(b, self._lane_places, lane, 4), I32)
+            so_far = b.load(least, typ=I32)
+            b.store(b.select(b.icmp_unsigned("<", place, so_far), place, so_far), least)
+        first = b.load(least, typ=I32)
+        with counting(b, number(32)) as lane:
+            place = load(b, item(b, self._lane_places, lane, 4), I32)
+            bit = b.shl(number(1, I32), b.trunc(lane, I32))
+            for variable, chosen in ((here, b.icmp_unsigned("==", place, first)),
+                                     (all_of_them, b.icmp_unsigned("<", place, pieces))):  # fmt: skip
+                b.store(b.or_(b.load(variable, typ=I32), b.select(chosen, bit, number(0, I32))), variable)
+        mask = b.load(here, typ=I32)
+        b.store(mask, self._mask)
+        b.store(b.icmp_unsigned("==", mask, b.load(all_of_them, typ=I32)), self._alone)
+        switch = b.switch(first, self._warp_done)
+        for index, start in self._starts.items():
+            switch.add_case(number(index, I32), start)
+
+    def _piece(self, start: ir.Block, block: Block, body: Body) -> None:
+        frame, b = self._frame, ir.IRBuilder(start)
+        mask = b.load(self._mask, typ=I32)
+        fail = b.append_basic_block("again")
+        taken = body.write(b, Warp(self._first, self._shared, mask), fail)
+        bump(b, item(b, frame.slot(Slot.ENTERED_AT), number(block.index), 8), bits(b, mask))
+        steps = number(block.end - block.start)
+        b.store(b.add(b.load(self._issued, typ=I64), steps), self._issued)
+        self._end(b, block, mask, taken)
+        b = ir.IRBuilder(fail)
+        self._put(b, mask, self._places.again + block.index)
+        b.branch(self._pick)
+
+    def _end(self, b: ir.IRBuilder, block: Block, mask: ir.Value, taken: ir.Value) -> None:
+        """Where the lanes go after a piece."""
+        step = self._refined.decoded.steps[block.end - 1]
+        operation = step.operation
+        following = block.index + 1
+        if isinstance(operation, Branch):
+            target = self._refined.decoded.block_at[operation.target]
+            if step.guard is None:
+                self._go_back_or_on(b, block, mask, target, None)
+                return
+            self._branch(b, block, mask, taken, target)
+            return
+        if not isinstance(operation, ENDS):
+            self._go(b, mask, following)
+            return
+        ended = self._places.ended + block.index
+        if step.guard is None:
+            self._put(b, mask, ended)
+            b.branch(self._pick)
+            return
+        staying = b.and_(mask, b.not_(taken))
+        with b.if_then(b.icmp_unsigned("==", taken, number(0, I32))):
+            go_on = b.append_basic_block("nobody_ends")
+            b.branch(go_on)
+            self._go(ir.IRBuilder(go_on), mask, following)
+            b.position_at_end(b.append_basic_block("unused"))
+        self._put(b, taken, ended)
+        with b.if_then(b.icmp_unsigned("!=", staying, number(0, I32))):
+            self._put(b, staying, following)
+        b.branch(self._pick)
+
+    def _branch(self, b: ir.IRBuilder, block: Block, mask: ir.Value, taken: ir.Value, target: int) -> None:
+        nobody, everybody, both = (b.append_basic_block(name) for name in ("nobody", "everybody", "both"))
+        some = b.append_basic_block("some")
+        b.cbranch(b.icmp_unsigned("==", taken, number(0, I32)), nobody, some)
+        self._go(ir.IRBuilder(nobody), mask, block.index + 1)
+        b.position_at_end(some)
+        b.cbranch(b.icmp_unsigned("==", taken, mask), everybody, both)
+        self._go_back_or_on(ir.IRBuilder(everybody), block, mask, target, None)
+        b.position_at_end(both)
+        bump(b, item(b, self._frame.slot(Slot.DIVERGED_AT), number(block.index), 8), number(1))
+        self._put(b, b.and_(mask, b.not_(taken)), block.index + 1)
+        self._go_back_or_on(b, block, taken, target, self._pick)
+
+    def _go_back_or_on(
+        self, b: ir.IRBuilder, block: Block, mask: ir.Value, target: int, after: ir.Block | None
+    ) -> None:
+        """To a branch's target; `after` is given where others of the warp wait elsewhere."""
+        if is_backward(self._refined.decoded, block):
+            turns = b.add(b.load(self._turns, typ=I64), number(1))
+            b.store(turns, self._turns)
+            over = b.icmp_unsigned(">=", turns, self._frame.slot(Slot.TURN))
+            leave, stay = b.append_basic_block("turned"), b.append_basic_block("stays")
+            b.cbranch(over, leave, stay)
+            b.position_at_end(leave)
+            self._put(b, mask, self._places.turned + block.index)
+            b.branch(self._warp_done)
+            b.position_at_end(stay)
+        if after is None:
+            self._go(b, mask, target)
+        else:
+            self._put(b, mask, target)
+            b.branch(after)
+
+    def _go(self, b: ir.IRBuilder, mask: ir.Value, target: int) -> None:
+        """On to a piece: at once where no other lane of the warp runs, else whoever comes first."""
+        if target in self._starts:
+            at_once, wait = b.append_basic_block("at_once"), b.append_basic_block("wait")
+            b.cbranch(b.load(self._alone, typ=BOOL), at_once, wait)
+            ir.IRBuilder(at_once).branch(self._starts[target])
+            b.position_at_end(wait)
+        self._put(b, mask, target)
+        b.branch(self._pick)
+
+    def _put(self, b: ir.IRBuilder, mask: ir.Value, place: int) -> None:
+        """Note where lanes stand."""
+        b.call(self._frame.helpers.put, [self._lane_places, mask, number(place, I32)])

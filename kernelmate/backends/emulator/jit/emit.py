@@ -1,0 +1,80 @@
+"""Small things that every part of the generated code is written with: memory by address, and loops over lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.jit.lowering import I32, I64, intrinsic
+
+POINTER = ir.PointerType()
+VOID = ir.VoidType()
+
+
+def number(value: int, kind: ir.Type = I64) -> ir.Constant:
+    """An integer constant."""
+    return ir.Constant(kind, value)
+
+
+def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type = I64, align: int | None = None) -> ir.Value:
+    """What lies at an integer address."""
+    return b.load(b.inttoptr(address, POINTER), typ=kind, align=align or max(1, _bytes(kind)))
+
+
+def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int | None = None) -> None:
+    """Write a value to an integer address."""
+    b.store(value, b.inttoptr(address, POINTER), align=align or max(1, _bytes(value.type)))
+
+
+def _bytes(kind: ir.Type) -> int:
+    return kind.width // 8 if isinstance(kind, ir.IntType) else 8
+
+
+def item(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: int) -> ir.Value:
+    """Address of an element."""
+    return b.add(base, b.mul(b.zext(index, I64) if index.type != I64 else index, number(size)))
+
+
+def bump(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> None:
+    """Add to the 64-bit counter at an address."""
+    store(b, b.add(load(b, address), amount), address)
+
+
+@contextmanager
+def each_lane(b: ir.IRBuilder, mask: ir.Value) -> Iterator[ir.Value]:
+    """The code within runs for every set bit of a mask that is not zero, lowest first."""
+    before = b.block
+    body, after = b.append_basic_block("lane"), b.append_basic_block("lanes_done")
+    b.branch(body)
+    b.position_at_end(body)
+    left = b.phi(I32, "left")
+    left.add_incoming(mask, before)
+    yield intrinsic(b, "llvm.cttz", [left, ir.Constant(ir.IntType(1), 1)], I32)
+    rest = b.and_(left, b.sub(left, number(1, I32)))
+    left.add_incoming(rest, b.block)
+    b.cbranch(b.icmp_unsigned("!=", rest, number(0, I32)), body, after)
+    b.position_at_end(after)
+
+
+@contextmanager
+def counting(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
+    """The code within runs for 0 to count - 1; not at all for none."""
+    before = b.block
+    head, body, after = (b.append_basic_block(name) for name in ("head", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(count.type, "index")
+    index.add_incoming(ir.Constant(count.type, 0), before)
+    b.cbranch(b.icmp_unsigned("<", index, count), body, after)
+    b.position_at_end(body)
+    yield index
+    index.add_incoming(b.add(index, ir.Constant(count.type, 1)), b.block)
+    b.branch(head)
+    b.position_at_end(after)
+
+
+def table(b: ir.IRBuilder, kind: ir.Type, size: int) -> ir.Value:
+    """An array on the stack; gives its address as an integer. The builder stands in the function's entry."""
+    return b.ptrtoint(b.alloca(ir.ArrayType(kind, size)), I64)

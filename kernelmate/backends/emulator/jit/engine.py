@@ -1,0 +1,95 @@
+"""LLVM: compiles text to an object, loads objects, and tells whether the C library computes what NumPy does."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.jit.build import ENTRY
+
+Native = Callable[[int], None]
+
+
+@functools.cache
+def _library() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def _machine() -> Any:
+    llvm = _library()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+    )
+
+
+@functools.cache
+def describe() -> str:
+    """What compiled code depends on besides its text: LLVM's version and this CPU."""
+    import llvmlite
+
+    llvm = _library()
+    features = llvm.get_host_cpu_features().flatten()
+    return f"llvmlite {llvmlite.__version__} LLVM {llvm.llvm_version_info} {llvm.get_host_cpu_name()} {features}"
+
+
+def compile_text(text: str) -> bytes:
+    """LLVM's text as an object file for this machine.
+
+    Raises:
+        RuntimeError: LLVM does not take it.
+    """
+    llvm = _library()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = _machine()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return bytes(machine.emit_object(module))
+
+
+class Loaded:
+    """An object in memory. Its code goes with it, so keep it while `run` may be called."""
+
+    def __init__(self, code: bytes) -> None:
+        llvm = _library()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(ENTRY)
+        if not address:
+            raise RuntimeError("the object does not hold the kernel's function")
+        # A call through ctypes lets other threads run.
+        self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+
+
+@functools.cache
+def agrees(name: str) -> bool:
+    """Whether the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
+
+    NumPy has vector forms of its own on some CPUs, whose last bit may differ.
+    """
+    features: Any = importlib.import_module("numpy._core._multiarray_umath")
+    if features.__cpu_features__.get("AVX512_SKX"):
+        return False
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is None:
+        return False
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double]
+    random = np.random.default_rng(0)
+    values = np.concatenate([random.uniform(-160, 160, 5000), random.uniform(-2, 2, 5000)])
+    values = np.abs(values) if name == "log2" else values
+    theirs: Any = getattr(np, name)(values)
+    return bool((np.array([function(value) for value in values]).view(np.int64) == theirs.view(np.int64)).all())

@@ -1,0 +1,171 @@
+"""Arithmetic of f32 and f64 as LLVM instructions: the bits that NumPy gives, with no contraction and no fast-math."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.jit.lowering import (
+    DOUBLE,
+    FLOAT,
+    I32,
+    I64,
+    Form,
+    NotNative,
+    constant,
+    intrinsic,
+    lowers,
+)
+
+Values = Sequence[ir.Value]
+_DIRECTED = frozenset({"rz", "rm", "rp"})
+_SPECIAL = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "tanh"}
+
+
+def flush(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """Subnormals to zero of the same sign (`.ftz`)."""
+    smallest = 2.0**-126 if value.type == FLOAT else 2.0**-1022
+    small = b.fcmp_ordered("<", intrinsic(b, "llvm.fabs", [value]), constant(value, smallest))
+    return b.select(small, intrinsic(b, "llvm.copysign", [constant(value, 0.0), value]), value)
+
+
+def saturate(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """Clamp to [0, 1]; NaN and -0 become +0 (`.sat`)."""
+    zero, one = constant(value, 0.0), constant(value, 1.0)
+    below = b.select(b.fcmp_ordered("<", value, one), value, one)
+    return b.select(b.fcmp_ordered(">", value, zero), below, zero)
+
+
+def _inputs(b: ir.IRBuilder, form: Form, values: Values) -> list[ir.Value]:
+    return [flush(b, value) for value in values] if form.has("ftz") else list(values)
+
+
+def _finish(b: ir.IRBuilder, form: Form, result: ir.Value) -> ir.Value:
+    if form.has("ftz"):
+        result = flush(b, result)
+    return saturate(b, result) if form.has("sat") else result
+
+
+def lower_binary(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """The four basic operations, to nearest."""
+    form.require("rn", "ftz", "sat", "full", "approx")
+    operation = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[form.parts[0]]
+    return _finish(b, form, operation(*_inputs(b, form, values)))
+
+
+def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """Multiply-add rounded once, in any direction for f32."""
+    form.require("rn", "rm", "rp", "rz", "ftz", "sat")
+    sources = _inputs(b, form, values)
+    mode = next((part for part in form.parts[1:] if part in _DIRECTED), None)
+    if mode is None:
+        return _finish(b, form, intrinsic(b, "llvm.fma", sources))
+    if sources[0].type != FLOAT or mode == "rz":
+        raise NotNative
+    return _finish(b, form, _fused_directed(b, sources, mode))
+
+
+def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
+    """The product is exact in f64; the sum's rounding error tells on which side of it the exact result lies."""
+    x, y, z = (b.fpext(value, DOUBLE) for value in sources)
+    product = b.fmul(x, y)
+    total = b.fadd(product, z)
+    part = b.fsub(total, product)
+    error = b.fadd(b.fsub(product, b.fsub(total, part)), b.fsub(z, part))
+    near = b.fptrunc(total, FLOAT)
+    wide = b.fpext(near, DOUBLE)
+    down = mode == "rm"
+    side = ">" if down else "<"
+    # Past the exact value: by the second rounding, or, where that was exact, by the first one.
+    first = b.fcmp_ordered(side, wide, total)
+    equal = b.fcmp_ordered("==", wide, total)
+    over = b.or_(first, b.and_(equal, b.fcmp_ordered("<" if down else ">", error, ir.Constant(DOUBLE, 0.0))))
+    moved = b.select(over, _next(b, near, down), near)
+    if not down:
+        return moved
+    return b.select(_cancels(b, product, z), constant(near, -0.0), moved)
+
+
+def _next(b: ir.IRBuilder, value: ir.Value, down: bool) -> ir.Value:
+    """The neighbouring f32 towards minus or plus infinity."""
+    bits = b.bitcast(value, I32)
+    negative = b.icmp_signed("<", bits, constant(bits, 0))
+    step = b.select(negative, constant(bits, 1 if down else -1), constant(bits, -1 if down else 1))
+    moved = b.add(bits, step)
+    tiny = constant(bits, 0x80000001 if down else 1)
+    zero = b.fcmp_ordered("==", value, constant(value, 0.0))
+    return b.bitcast(b.select(zero, tiny, moved), FLOAT)
+
+
+def _cancels(b: ir.IRBuilder, product: ir.Value, addend: ir.Value) -> ir.Value:
+    """Whether an exact zero comes of opposite terms, which is -0 when rounding down."""
+    opposite = b.fcmp_ordered("==", product, b.fneg(addend))
+    signs = b.xor(b.bitcast(product, I64), b.bitcast(addend, I64))
+    return b.and_(opposite, b.icmp_signed("<", signs, ir.Constant(I64, 0)))
+
+
+def lower_minmax(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """Minimum and maximum in which a NaN loses and -0 is less than +0."""
+    form.require("ftz")
+    if len(values) != 2:
+        raise NotNative
+    x, y = _inputs(b, form, values)
+    largest = form.parts[0] == "max"
+    width = I32 if x.type == FLOAT else I64
+    bits = [b.bitcast(value, width) for value in (x, y)]
+    equal = b.bitcast(b.and_(*bits) if largest else b.or_(*bits), x.type)
+    first = b.fcmp_ordered(">" if largest else "<", x, y)
+    result = b.select(first, x, b.select(b.fcmp_ordered("==", x, y), equal, y))
+    result = b.select(b.fcmp_unordered("uno", y, y), x, result)
+    return _finish(b, form, result)
+
+
+def lower_sign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """Absolute value and negation."""
+    form.require("ftz")
+    (a,) = values
+    return _finish(b, form, intrinsic(b, "llvm.fabs", [a]) if form.parts[0] == "abs" else b.fneg(a))
+
+
+@lowers("copysign")
+def lower_copysign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """The second operand with the first one's sign."""
+    return intrinsic(b, "llvm.copysign", [values[1], values[0]])
+
+
+@lowers("sqrt", "rcp")
+def lower_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """Square root and reciprocal, to nearest."""
+    form.require("rn", "ftz", "approx")
+    (a,) = _inputs(b, form, values)
+    if form.parts[0] == "sqrt" and not (a.type == DOUBLE and form.has("approx")):
+        return _finish(b, form, intrinsic(b, "llvm.sqrt", [a]))
+    if a.type == DOUBLE and form.has("approx"):
+        raise NotNative
+    return _finish(b, form, b.fdiv(constant(a, 1.0), a))
+
+
+@lowers("rsqrt")
+def lower_inverse_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """Computed in f64 and rounded, as the NumPy form is."""
+    form.require("ftz", "approx")
+    (a,) = _inputs(b, form, values)
+    wide = b.fpext(a, DOUBLE) if a.type == FLOAT else a
+    result = b.fdiv(ir.Constant(DOUBLE, 1.0), intrinsic(b, "llvm.sqrt", [wide]))
+    return _finish(b, form, b.fptrunc(result, FLOAT) if a.type == FLOAT else result)
+
+
+@lowers("ex2", "lg2")
+def lower_special(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
+    """The C library's function in f64, rounded; used where NumPy is seen to call the same one."""
+    from kernelmate.backends.emulator.jit.engine import agrees
+
+    form.require("ftz", "approx")
+    name = _SPECIAL[form.parts[0]]
+    (a,) = _inputs(b, form, values)
+    if a.type != FLOAT or not agrees(name):
+        raise NotNative
+    kind = ir.FunctionType(DOUBLE, [DOUBLE])
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    return _finish(b, form, b.fptrunc(b.call(function, [b.fpext(a, DOUBLE)]), FLOAT))

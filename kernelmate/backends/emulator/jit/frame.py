@@ -1,0 +1,109 @@
+"""What one native function has at hand everywhere: the launch's table, registers, uniforms, and scratch space."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.jit.emit import item, load, number, table
+from kernelmate.backends.emulator.jit.helpers import Helpers
+from kernelmate.backends.emulator.jit.layout import SLOT_BYTES, Slot
+from kernelmate.backends.emulator.jit.lowering import I32, I64
+from kernelmate.backends.emulator.program import Special, Symbol
+from kernelmate.backends.emulator.types import SIZES
+
+Uniform = Hashable
+"""What is the same for all lanes: ("register", name), ("special", name) or ("symbol", name, offset)."""
+
+
+class Frame:
+    """The function under construction.
+
+    Args:
+        kinds: type of each register.
+        constants: registers that hold one number in the whole launch. fixed: special registers that do.
+
+    Attributes:
+        entry: builds at the end of the entry block, before anything runs.
+        registers: place of each register's array in the table. uniforms: of each uniform. groups: how many caches.
+    """
+
+    def __init__(
+        self, function: ir.Function, helpers: Helpers, kinds: Mapping[str, str],
+        constants: frozenset[str], fixed: frozenset[str],
+    ) -> None:  # fmt: skip
+        self.helpers = helpers
+        self.context = function.args[0]
+        self.entry = ir.IRBuilder(function.append_basic_block("entry"))
+        self.constants = constants
+        self.fixed = fixed
+        self._kinds = kinds
+        self.registers: dict[str, int] = {}
+        self.uniforms: dict[Uniform, int] = {}
+        self.groups = 0
+        self._slots: dict[Slot, ir.Value] = {}
+        self._arrays: dict[str, ir.Value] = {}
+        self._uniforms: dict[Uniform, ir.Value] = {}
+        self._tables: dict[int, ir.Value] = {}
+
+    def slot(self, which: Slot) -> ir.Value:
+        """A slot's content, read once."""
+        found = self._slots.get(which)
+        if found is None:
+            found = self._slots[which] = load(self.entry, self.slot_at(self.entry, which))
+        return found
+
+    def slot_at(self, b: ir.IRBuilder, which: Slot) -> ir.Value:
+        """A slot's address."""
+        return b.add(self.context, number(SLOT_BYTES * which))
+
+    def bits_of(self, name: str) -> int:
+        """Width of a register, or of a special register, as an array element."""
+        return 32 if name not in self._kinds else 8 * SIZES[self._kinds[name]]
+
+    def is_predicate(self, name: str) -> bool:
+        """Whether a register is one."""
+        return self._kinds.get(name) == "pred"
+
+    def array(self, name: str) -> ir.Value:
+        """Address of a register's array, or of a special register's."""
+        found = self._arrays.get(name)
+        if found is None:
+            place = self.registers.setdefault(name, len(self.registers))
+            at = item(self.entry, self.slot(Slot.REGISTERS_AT), number(place), 8)
+            found = self._arrays[name] = load(self.entry, at)
+        return found
+
+    def uniform(self, key: Uniform) -> ir.Value:
+        """A uniform as 64 bits."""
+        found = self._uniforms.get(key)
+        if found is None:
+            place = self.uniforms.setdefault(key, len(self.uniforms))
+            at = item(self.entry, self.slot(Slot.UNIFORMS_AT), number(place), 8)
+            found = self._uniforms[key] = load(self.entry, at)
+        return found
+
+    def symbol(self, symbol: Symbol) -> ir.Value:
+        """A variable's address."""
+        return self.uniform(("symbol", symbol.name, symbol.offset))
+
+    def special(self, special: Special) -> ir.Value | None:
+        """A special register that all lanes share; None where each has its own."""
+        return self.uniform(("special", special.name)) if special.name in self.fixed else None
+
+    def scratch(self, which: int) -> ir.Value:
+        """Address of one of the tables of 32 slots, which pieces use one after the other."""
+        found = self._tables.get(which)
+        if found is None:
+            found = self._tables[which] = table(self.entry, I64, 32)
+        return found
+
+    def variable(self, kind: ir.Type = I32) -> ir.Value:
+        """A variable on the stack."""
+        return self.entry.alloca(kind)
+
+    def new_group(self) -> int:
+        """A cache for one more group of global accesses."""
+        self.groups += 1
+        return self.groups - 1

@@ -1,0 +1,180 @@
+"""Functions that generated code calls: buffers by address, sectors, wavefronts, and what was stored where."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, each_lane, item, load, number, store, table
+from kernelmate.backends.emulator.jit.layout import FIELD_BYTES, Field, Slot
+from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, intrinsic
+from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
+
+_SPACING_SHIFT = BUFFER_SPACING.bit_length() - 1
+_BANKS = 32
+
+
+def field(b: ir.IRBuilder, buffer: ir.Value, which: Field) -> ir.Value:
+    """A field of a buffer's table."""
+    return load(b, b.add(buffer, number(8 * which)))
+
+
+class Helpers:
+    """The helper functions of one module, each made when first asked for."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._module = module
+        self._made: dict[str, ir.Function] = {}
+
+    def _function(self, name: str, result: ir.Type, *arguments: ir.Type) -> tuple[ir.Function, ir.IRBuilder]:
+        function = ir.Function(self._module, ir.FunctionType(result, arguments), name)
+        function.linkage = "internal"
+        # Inlined at every access they would make the code, and the time to compile it, many times larger.
+        function.attributes.add("noinline")
+        self._made[name] = function
+        return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+    @property
+    def find(self) -> ir.Function:
+        """(context, address, bytes, writes) to the buffer that holds all of them and may be so accessed; 0 for none."""
+        if "find" in self._made:
+            return self._made["find"]
+        function, b = self._function("find", I64, I64, I64, I64, I64)
+        context, address, extent, writes = function.args
+        slot = b.lshr(b.sub(address, number(GLOBAL_BASE)), number(_SPACING_SHIFT))
+        known = b.icmp_unsigned("<", slot, load(b, b.add(context, number(8 * Slot.BUFFERS))))
+        nothing = number(0)
+        with b.if_then(b.not_(known)):
+            b.ret(nothing)
+        buffer = b.add(load(b, b.add(context, number(8 * Slot.BUFFERS_AT))), b.mul(slot, number(FIELD_BYTES)))
+        room = b.sub(field(b, buffer, Field.SIZE), extent)
+        inside = b.icmp_unsigned("<=", b.sub(address, field(b, buffer, Field.START)), room)
+        fits = b.and_(inside, b.icmp_signed(">=", room, nothing))
+        allowed = b.or_(
+            b.icmp_unsigned("==", writes, nothing),
+            b.icmp_unsigned("!=", field(b, buffer, Field.WRITABLE), nothing),
+        )
+        b.ret(b.select(b.and_(fits, allowed), buffer, nothing))
+        return function
+
+    def note(self, stores: bool) -> ir.Function:
+        """(context, buffer, offset from its origin, bytes): remembers a store, or a load of what was not stored."""
+        name = "note_store" if stores else "note_load"
+        if name in self._made:
+            return self._made[name]
+        function, b = self._function(name, VOID, I64, I64, I64, I64)
+        context, buffer, offset, extent = function.args
+        shift = load(b, b.add(context, number(8 * Slot.GRANULE_SHIFT)))
+        first = b.add(field(b, buffer, Field.STORED_AT), b.lshr(offset, shift))
+        granules = b.lshr(extent, shift)
+        granules = b.select(b.icmp_unsigned("==", granules, number(0)), number(1), granules)
+        with counting(b, granules) as index:
+            at = b.add(first, index)
+            if stores:
+                store(b, number(1, I8), at)
+            else:
+                with b.if_then(b.icmp_unsigned("==", load(b, at, I8), number(0, I8))):
+                    # Read before written: from here on the buffer is counted as read, and nothing more is noted.
+                    store(b, number(0), b.add(buffer, number(8 * Field.NOTED)))
+        b.ret_void()
+        return function
+
+    @property
+    def put(self) -> ir.Function:
+        """(address of a warp's places, lanes, place): these lanes stand there now."""
+        if "put" in self._made:
+            return self._made["put"]
+        function, b = self._function("put", VOID, I64, I32, I32)
+        places, mask, place = function.args
+        with each_lane(b, mask) as lane:
+            store(b, place, item(b, places, lane, 4))
+        b.ret_void()
+        return function
+
+    @property
+    def sectors(self) -> ir.Function:
+        """(address of 32 addresses, lanes) to the number of distinct 32-byte sectors."""
+        if "sectors" in self._made:
+            return self._made["sectors"]
+        function, b = self._function("sectors", I64, I64, I32)
+        addresses, mask = function.args
+        seen = table(b, I64, 32)
+        last, count, falls = (b.alloca(I64) for _ in range(3))
+        distinct, known = b.alloca(I64), b.alloca(BOOL)
+        for variable, value in ((last, -1), (count, 0), (falls, 0)):
+            b.store(number(value), variable)
+        with each_lane(b, mask) as lane:
+            sector = b.lshr(load(b, item(b, addresses, lane, 8)), number(5))
+            before = b.load(last)
+            with b.if_then(b.icmp_signed("!=", sector, before)):
+                b.store(b.or_(b.load(falls), b.zext(b.icmp_signed("<", sector, before), I64)), falls)
+                store(b, sector, item(b, seen, b.load(count), 8))
+                b.store(b.add(b.load(count), number(1)), count)
+                b.store(sector, last)
+        with b.if_then(b.icmp_unsigned("==", b.load(falls), number(0))):
+            b.ret(b.load(count))
+        # Some sector comes after a higher one: count those that are not among the ones before them.
+        b.store(number(0), distinct)
+        with counting(b, b.load(count)) as index:
+            sector = load(b, item(b, seen, index, 8))
+            b.store(number(0, BOOL), known)
+            with counting(b, index) as earlier:
+                same = b.icmp_unsigned("==", sector, load(b, item(b, seen, earlier, 8)))
+                b.store(b.or_(b.load(known), same), known)
+            b.store(b.add(b.load(distinct), b.zext(b.not_(b.load(known)), I64)), distinct)
+        b.ret(b.load(distinct))
+        return function
+
+    def wavefronts(self, size: int) -> ir.Function:
+        """(address of 32 offsets, lanes) to the groups of lanes served together (upper half) and their wavefronts."""
+        wide = max(1, size // 4)
+        name = f"wavefronts{wide}"
+        if name in self._made:
+            return self._made[name]
+        part_function = self._part(wide)
+        function, b = self._function(name, I64, I64, I32)
+        offsets, mask = function.args
+        total = b.alloca(I64)
+        b.store(number(0), total)
+        lanes = 32 // wide
+        for part in range(wide):
+            chosen = b.and_(mask, number(((1 << lanes) - 1) << (part * lanes), I32))
+            with b.if_then(b.icmp_unsigned("!=", chosen, number(0, I32))):
+                depth = b.call(part_function, [offsets, chosen])
+                b.store(b.add(b.load(total), b.or_(depth, number(1 << 32))), total)
+        b.ret(b.load(total))
+        return function
+
+    def _part(self, wide: int) -> ir.Function:
+        """(address of 32 offsets, lanes) to the most distinct words that one bank is asked for."""
+        function, b = self._function(f"depth{wide}", I64, I64, I32)
+        offsets, mask = function.args
+        depths = table(b, I64, _BANKS)
+        words = table(b, I64, _BANKS * 32)
+        deepest, known = b.alloca(I64), b.alloca(BOOL)
+        b.store(number(0), deepest)
+        with counting(b, number(_BANKS)) as bank:
+            store(b, number(0), item(b, depths, bank, 8))
+        with each_lane(b, mask) as lane:
+            first = b.ashr(load(b, item(b, offsets, lane, 8)), number(2))
+            for index in range(wide):
+                word = b.add(first, number(index))
+                bank = b.and_(word, number(_BANKS - 1))
+                depth = load(b, item(b, depths, bank, 8))
+                row = item(b, words, bank, 8 * 32)
+                b.store(number(0, BOOL), known)
+                with counting(b, depth) as earlier:
+                    same = b.icmp_unsigned("==", word, load(b, item(b, row, earlier, 8)))
+                    b.store(b.or_(b.load(known), same), known)
+                with b.if_then(b.not_(b.load(known))):
+                    store(b, word, item(b, row, depth, 8))
+                    bump(b, item(b, depths, bank, 8), number(1))
+                    more = b.add(depth, number(1))
+                    top = b.load(deepest)
+                    b.store(b.select(b.icmp_unsigned(">", more, top), more, top), deepest)
+        b.ret(b.load(deepest))
+        return function
+
+
+def bits(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """How many lanes a mask has."""
+    return b.zext(intrinsic(b, "llvm.ctpop", [mask]), I64)

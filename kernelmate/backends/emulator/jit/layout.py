@@ -1,0 +1,91 @@
+"""How a launch's state lies in memory for native code: slots of 64 bits."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Slot(IntEnum):
+    """The one table that native code is called with; those in capitals with _AT are addresses."""
+
+    PLACES_AT = 0
+    """int32 per lane: where it stands, see `places`."""
+    WARPS_AT = 1
+    """int64 per warp to run."""
+    WARPS = 2
+    REGISTERS_AT = 3
+    """Address of each register's array."""
+    UNIFORMS_AT = 4
+    """What is the same for all lanes."""
+    CACHES_AT = 5
+    """Per group of global accesses: the buffer it met last, as the address of its `Field` table."""
+    BUFFERS_AT = 6
+    """Per address slot a `Field` table."""
+    BUFFERS = 7
+    SHARED_AT = 8
+    SHARED_STRIDE = 9
+    SHARED_LIMIT = 10
+    LOCAL_AT = 11
+    LOCAL_STRIDE = 12
+    LOCAL_LIMIT = 13
+    ENTERED_AT = 14
+    """Per piece: threads that entered it."""
+    DIVERGED_AT = 15
+    """Per piece: warps that disagreed about its branch."""
+    SITES_AT = 16
+    """Per step: requests, passes, lanes, see `Count`."""
+    CHANGES = 17
+    """Incremented by stores."""
+    TURN = 18
+    """Backward branches that a warp may take before it gives way."""
+    STEPS_AT = 19
+    """Per warp: instructions issued in this batch."""
+    WARPS_PER_BLOCK = 20
+    GRANULE_SHIFT = 21
+
+
+class Field(IntEnum):
+    """One buffer of global memory."""
+
+    START = 0
+    """Address of the array's first byte."""
+    SIZE = 1
+    DATA_AT = 2
+    WRITABLE = 3
+    NOTED = 4
+    """Not zero while it is not known whether the kernel reads it before it writes it."""
+    STORED_AT = 5
+    TOUCHED_AT = 6
+    LEAD = 7
+
+
+class Count(IntEnum):
+    """What is counted of one memory instruction."""
+
+    REQUESTS = 0
+    """Warps that executed it; for shared memory, the groups of lanes that are served together."""
+    PASSES = 1
+    """Sectors of global memory, wavefronts of shared memory."""
+    LANES = 2
+
+
+SLOT_BYTES = 8
+FIELD_BYTES = 8 * len(Field)
+COUNT_BYTES = 8 * len(Count)
+
+
+class Places:
+    """What a lane's place means, with `pieces` pieces in the kernel: at the start of a piece, or one of these."""
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = pieces
+        self.ended = pieces
+        """+ piece: its steps are done, what ends it is the scheduler's."""
+        self.again = 2 * pieces
+        """+ piece: nothing of it is done, an access is wrong."""
+        self.turned = 3 * pieces
+        """+ piece: done, its backward branch taken for very long."""
+
+
+NOWHERE = -1
+"""Place of a lane that is not to run."""

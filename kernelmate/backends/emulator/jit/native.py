@@ -1,0 +1,163 @@
+"""Native code bound to one launch: its registers, memory and counters in the tables that the code reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.jit.build import Interface
+from kernelmate.backends.emulator.jit.layout import NOWHERE, Count, Field, Places, Slot
+from kernelmate.backends.emulator.jit.program import Program
+from kernelmate.backends.emulator.machine import Machine, Windowed
+from kernelmate.backends.emulator.memory import Buffer
+from kernelmate.backends.emulator.program import Special, Symbol
+from kernelmate.backends.emulator.progress import TURN
+from kernelmate.backends.emulator.types import Array
+
+
+class Native:
+    """Runs the warps of one launch.
+
+    Args:
+        entered: per piece, threads that entered it; kept up to date.
+
+    Attributes:
+        steps: per warp, instructions issued since the batch began.
+        diverged: per piece, warps that disagreed about its branch.
+        sites: per step, see `layout.Count`.
+    """
+
+    def __init__(self, program: Program, machine: Machine, entered: Array) -> None:
+        self.program = program
+        self.places = Places(len(program.refined.native))
+        self._machine = machine
+        self._entered = entered
+        self._costs = np.array([block.end - block.start for block in program.refined.decoded.blocks], np.int64)
+        lanes = machine.lanes
+        self.steps = np.zeros(lanes.warps, np.int64)
+        self.diverged = np.zeros(len(entered), np.int64)
+        self.sites = np.zeros((len(program.refined.decoded.steps), len(Count)), np.int64)
+        self._where = np.full(lanes.count, NOWHERE, np.int32)
+        self._all_warps = np.arange(lanes.warps, dtype=np.int64)
+        self._kept: list[Any] = []
+        self._buffers = self._buffer_table()
+        self._table = np.zeros(len(Slot), np.int64)
+        self._fill(program.interface)
+
+    def is_native(self, piece: int) -> bool:
+        """Whether a piece has a native form."""
+        return self.program.refined.native[piece]
+
+    def begin_batch(self) -> None:
+        """Forget what the last batch's warps have taken."""
+        self.steps.fill(0)
+
+    # ------------------------------------------------------------------------------------------- tables
+
+    def _fill(self, interface: Interface) -> None:
+        machine, table = self._machine, self._table
+        arrays = [self._array(name) for name in sorted(interface.registers, key=interface.registers.__getitem__)]
+        self._kept.append(arrays)
+        pointers = np.array([_address(array) for array in arrays] or [0], np.int64)
+        uniforms = np.array([self._uniform(key) for key in interface.uniforms] or [0], np.uint64)
+        caches = np.full(max(interface.groups, 1), _address(self._buffers) + self._first_buffer(), np.int64)
+        for slot, array in (
+            (Slot.PLACES_AT, self._where), (Slot.REGISTERS_AT, pointers), (Slot.UNIFORMS_AT, uniforms),
+            (Slot.CACHES_AT, caches), (Slot.BUFFERS_AT, self._buffers), (Slot.ENTERED_AT, self._entered),
+            (Slot.DIVERGED_AT, self.diverged), (Slot.SITES_AT, self.sites), (Slot.STEPS_AT, self.steps),
+        ):  # fmt: skip
+            table[slot] = _address(array)
+            self._kept.append(array)
+        table[Slot.BUFFERS] = len(self._buffers)
+        self._window(machine.shared, Slot.SHARED_AT, Slot.SHARED_STRIDE, Slot.SHARED_LIMIT)
+        self._window(machine.local, Slot.LOCAL_AT, Slot.LOCAL_STRIDE, Slot.LOCAL_LIMIT)
+        table[Slot.TURN] = TURN
+        table[Slot.WARPS_PER_BLOCK] = machine.lanes.width // 32
+        table[Slot.GRANULE_SHIFT] = machine.memory.granule_shift
+
+    def _window(self, window: Windowed, at: Slot, stride: Slot, limit: Slot) -> None:
+        self._table[at], self._table[stride], self._table[limit] = _address(window.data), window.stride, window.limit
+
+    def _array(self, name: str) -> Array:
+        registers = self._machine.registers
+        if not name.startswith("%") or registers.holds(name):
+            return registers.storage(name)
+        found = registers.special(name)
+        assert not isinstance(found, int)
+        return found
+
+    def _uniform(self, key: Any) -> int:
+        registers = self._machine.registers
+        if key[0] == "register":
+            raw = registers.constants[key[1]]
+            return int(raw.view(np.dtype(f"u{raw.itemsize}"))[0])
+        operand = Special(key[1]) if key[0] == "special" else Symbol(key[1], key[2])
+        value: Any = registers.read(operand, "u64")
+        return int(value.value)
+
+    def _buffer_table(self) -> Array:
+        memory = self._machine.memory
+        rows = np.zeros((memory.slots, len(Field)), np.int64)
+        for slot, buffer in memory.by_slot.items():
+            row = rows[slot]
+            row[Field.START], row[Field.SIZE] = buffer.address, buffer.size
+            row[Field.DATA_AT] = _address(buffer.data) + buffer.lead
+            row[Field.WRITABLE], row[Field.LEAD] = buffer.writable, buffer.lead
+            row[Field.TOUCHED_AT] = 0 if buffer.touched is None else _address(buffer.touched)
+            if buffer.visible:
+                stored = memory.stored(buffer)
+                row[Field.NOTED], row[Field.STORED_AT] = not buffer.read_first, _address(stored)
+        return rows
+
+    def _first_buffer(self) -> int:
+        """Offset of some buffer's table: where caches point to before they have met one."""
+        return min(self._machine.memory.by_slot, default=0) * len(Field) * 8
+
+    # --------------------------------------------------------------------------------------------- running
+
+    def run(self, groups: list[tuple[int, Array]]) -> list[tuple[int, Array]]:
+        """Run lanes from where they stand, as (place, lanes), each group's sorted; gives where they stand then."""
+        machine, where, table = self._machine, self._where, self._table
+        if len(groups) == 1:
+            lanes = groups[0][1]
+        else:
+            lanes = np.sort(np.concatenate([lanes for _, lanes in groups]))
+        where.fill(NOWHERE)
+        for place, standing in groups:
+            where[standing] = place
+        whole = len(lanes) == len(where)
+        warps = self._all_warps if whole else np.unique(lanes >> 5)
+        noted = self._note_before()
+        table[Slot.WARPS_AT], table[Slot.WARPS], table[Slot.CHANGES] = _address(warps), len(warps), 0
+        before = self._entered.copy()
+        issued = int(self.steps.max())
+        self.program.loaded.run(_address(table))
+        machine.changes += int(table[Slot.CHANGES])
+        machine.ticks += int(self.steps.max()) - issued
+        for slot, buffer in noted:
+            buffer.read_first = not self._buffers[slot, Field.NOTED]
+        self.instructions = int((self._entered - before) @ self._costs)
+        return self._standing(lanes)
+
+    def _note_before(self) -> list[tuple[int, Buffer]]:
+        """Buffers of which it is not known yet whether they are read first; NumPy operations may have found out."""
+        noted = []
+        for slot, buffer in self._machine.memory.by_slot.items():
+            if self._buffers[slot, Field.NOTED]:
+                if buffer.read_first:
+                    self._buffers[slot, Field.NOTED] = 0
+                else:
+                    noted.append((slot, buffer))
+        return noted
+
+    def _standing(self, lanes: Array) -> list[tuple[int, Array]]:
+        places = self._where if len(lanes) == len(self._where) else self._where[lanes]
+        first = int(places[0])
+        if (places == first).all():
+            return [(first, lanes)]
+        return [(int(place), lanes[places == place]) for place in np.flatnonzero(np.bincount(places))]
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data)

@@ -1,0 +1,118 @@
+"""Compiled kernels: built when first needed, kept on disk by content, and in memory as long as there is room."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit import engine, store
+from kernelmate.backends.emulator.jit.build import Interface, Shape, build
+from kernelmate.backends.emulator.jit.refine import Refined
+from kernelmate.backends.emulator.program import Special
+from kernelmate.version import VERSION
+
+MOST_LOADED = 64
+"""Programs kept in memory; what is not used any more makes room for what is."""
+_loaded: OrderedDict[str, Program] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Native code of a kernel for launches of one shape."""
+
+    refined: Refined
+    interface: Interface
+    loaded: engine.Loaded
+
+
+def program_for(refined: Refined, shape: Shape, text: str) -> Program:
+    """The program of a kernel; `text` is its PTX with its name.
+
+    Raises:
+        Exception: LLVM is missing or fails, in whatever way it does.
+    """
+    key = _key(shape, text)
+    found = _loaded.get(key)
+    if found is None:
+        found = _load(refined, shape, key)
+        while len(_loaded) >= MOST_LOADED:
+            _loaded.popitem(last=False)
+        _loaded[key] = found
+    _loaded.move_to_end(key)
+    return found
+
+
+def loaded_keys() -> tuple[str, ...]:
+    """Keys of the programs in memory, that used longest ago first."""
+    return tuple(_loaded)
+
+
+def forget() -> None:
+    """Give up all programs in memory; those on disk stay."""
+    _loaded.clear()
+
+
+def is_at_hand(shape: Shape, text: str) -> bool:
+    """Whether the program need not be compiled."""
+    key = _key(shape, text)
+    return key in _loaded or store.has(key)
+
+
+def _key(shape: Shape, text: str) -> str:
+    parts = (
+        VERSION, _own_code(), engine.describe(), text,
+        repr(sorted(shape.constants)), repr(sorted(shape.fixed)), repr(shape.counts),
+    )  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _own_code() -> str:
+    """A hash of what generates the code, so that no change of it meets an older one's programs."""
+    found = hashlib.sha256()
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *here.parent.glob("*.py"), *here.parent.glob("instructions/*.py")]):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _load(refined: Refined, shape: Shape, key: str) -> Program:
+    kept = store.read(key)
+    if kept is not None:
+        try:
+            head, code = kept
+            return Program(refined, _interface_of(head), engine.Loaded(code))
+        except (RuntimeError, ValueError, KeyError, TypeError):
+            pass  # An entry that does not load is as good as none: it is made again below.
+    text, interface = build(refined, shape)
+    code = engine.compile_text(text)
+    program = Program(refined, interface, engine.Loaded(code))
+    store.write(key, _head_of(interface), code)
+    return program
+
+
+def _head_of(interface: Interface) -> bytes:
+    uniforms = [list(key) for key in interface.uniforms]  # type: ignore[call-overload]
+    return json.dumps([dict(interface.registers), uniforms, interface.groups]).encode()
+
+
+def _interface_of(head: bytes) -> Interface:
+    registers, uniforms, groups = json.loads(head)
+    return Interface(registers, {tuple(key): place for place, key in enumerate(uniforms)}, groups)
+
+
+def specials_in(decoded: Decoded) -> frozenset[str]:
+    """Names of the special registers that a kernel reads."""
+    from kernelmate.backends.emulator.jit.refine import operands_of
+
+    return frozenset(
+        operand.name
+        for step in decoded.steps
+        for operand in operands_of(step.operation)
+        if isinstance(operand, Special)
+    )

@@ -1,0 +1,246 @@
+"""Cuts basic blocks into pieces that are native as a whole or not at all, and finds what each piece needs.
+
+A piece makes all its checks before its first store takes effect, so that it can be left and done again: a load after a
+store to the same memory therefore begins a new one, which also keeps the lanes of a warp in lockstep around stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
+from kernelmate.backends.emulator.jit import comparisons, conversions, integers
+from kernelmate.backends.emulator.jit.lowering import Form, NotNative, lower, type_of
+from kernelmate.backends.emulator.operations import (
+    WARP_OPERATIONS,
+    Barrier,
+    Branch,
+    BranchTable,
+    Compute,
+    Exit,
+    Load,
+    Nothing,
+    Operation,
+    Store,
+    Trap,
+)
+from kernelmate.backends.emulator.program import Operand, Register, Special, Symbol
+from kernelmate.backends.emulator.types import SIZES
+
+_REGISTERED = (integers, comparisons, conversions)
+"""Importing them registers every lowering."""
+ENDS = Branch | BranchTable | Exit | Trap | Barrier
+_SPACES = frozenset({"global", "const", "shared", "local"})
+LONGEST = 256
+"""Steps of a piece at most: what LLVM takes grows faster than the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """A kernel in pieces.
+
+    Attributes:
+        decoded: the same steps, its blocks cut.
+        origin: the uncut block of each piece, or None where the piece is not its block's first.
+        native: which pieces have a native form.
+    """
+
+    decoded: Decoded
+    origin: tuple[int | None, ...]
+    native: tuple[bool, ...]
+
+
+def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
+    """Cut the blocks of a kernel; `single` are registers with one definition."""
+    probe = _Probe(decoded, single)
+    blocks: list[Block] = []
+    origin: list[int | None] = []
+    native: list[bool] = []
+    for block in decoded.blocks:
+        for number, (start, end, is_native) in enumerate(_pieces(decoded, block, probe)):
+            label = f"{block.label}+{number}" if number else block.label
+            piece = replace(
+                block, index=len(blocks), start=start, end=end, label=label,
+                gathers=block.gathers and not number, spins=block.spins and end == block.end,
+            )  # fmt: skip
+            blocks.append(piece)
+            origin.append(None if number else block.index)
+            native.append(is_native)
+    cut = replace(decoded, blocks=tuple(blocks), block_at={block.start: block.index for block in blocks})
+    return Refined(cut, tuple(origin), tuple(native))
+
+
+def _pieces(decoded: Decoded, block: Block, probe: _Probe) -> list[tuple[int, int, bool]]:
+    """Bounds of the block's pieces and whether each is native."""
+    pieces: list[tuple[int, int, bool]] = []
+    start = block.start
+    current = True
+    stored: set[str] = set()
+    for number in range(block.start, block.end):
+        step = decoded.steps[number]
+        ends = isinstance(step.operation, ENDS)
+        is_native = ends or probe.native(step)
+        space = memory_of(step.operation)
+        hazard = isinstance(step.operation, Load) and space in stored
+        # What ends a block stays with the steps before it, of either sort.
+        cut = (is_native != current and not ends) or (is_native and (hazard or number - start >= LONGEST))
+        if cut and number > start:
+            pieces.append((start, number, current))
+            start = number
+            stored.clear()
+        if number == start:
+            current = is_native
+        if isinstance(step.operation, Store) and space:
+            stored.add(space)
+    pieces.append((start, block.end, current))
+    return pieces
+
+
+def memory_of(operation: Operation) -> str | None:
+    """Which memory an access is to: `global`, `shared`, `local`; None for none."""
+    if not isinstance(operation, Load | Store):
+        return None
+    return "global" if operation.space == "const" else operation.space
+
+
+class _Probe:
+    """Tells native operations by lowering them for nothing."""
+
+    def __init__(self, decoded: Decoded, single: frozenset[str]) -> None:
+        self._single = single
+        self._parameters = {placed.variable.name for placed in decoded.linked.parameters}
+        function = ir.Function(ir.Module("probe"), ir.FunctionType(ir.VoidType(), []), "probe")
+        self._builder = ir.IRBuilder(function.append_basic_block())
+
+    def native(self, step: Step) -> bool:
+        """Whether the step has a native form."""
+        operation = step.operation
+        if isinstance(operation, Nothing):
+            return True
+        if isinstance(operation, WARP_OPERATIONS):
+            return False
+        if isinstance(operation, Compute):
+            return self._lowers(step, operation)
+        if isinstance(operation, Load):
+            if operation.space == "param":
+                return self._folds(step, operation)
+            return operation.space in _SPACES and not _has_special(operation.address.base)
+        return isinstance(operation, Store) and operation.space in _SPACES
+
+    def _folds(self, step: Step, operation: Load) -> bool:
+        """Whether a parameter's load is folded into a constant of the launch."""
+        base = operation.address.base
+        known = isinstance(base, Symbol) and base.name in self._parameters
+        return known and step.guard is None and all(name in self._single for name in step.writes)
+
+    def _lowers(self, step: Step, operation: Compute) -> bool:
+        form = form_of(step, operation)
+        try:
+            values = [ir.Constant(type_of(kind), ir.Undefined) for kind in form.sources]
+            results = lower(self._builder, form, values)
+            return [result.type for result in results] == [type_of(kind) for kind in form.results]
+        except NotNative:
+            return False
+
+
+def _has_special(operand: Operand | None) -> bool:
+    return isinstance(operand, Special)
+
+
+def form_of(step: Step, operation: Compute) -> Form:
+    """What the lowerings look at."""
+    results = tuple(kind for _, kind in operation.results)
+    return Form(tuple(step.opcode.split(".")), results, tuple(kind for _, kind in operation.sources))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a piece reads of registers before it writes them, what it writes, and what of that is read after it."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+    kept: frozenset[str]
+
+
+def operands_of(operation: Operation) -> list[Operand]:
+    """Every operand that an operation reads; registers written under a guard are not among them."""
+    if isinstance(operation, Compute):
+        return [operand for operand, _ in operation.sources]
+    found: list[Operand] = []
+    for name in ("value", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
+        operand = getattr(operation, name, None)
+        if operand is not None and not isinstance(operand, int | str):
+            found.append(operand)
+    found += getattr(operation, "sources", ())
+    base = getattr(getattr(operation, "address", None), "base", None)
+    return found + ([base] if base is not None else [])
+
+
+def needs_of(decoded: Decoded) -> list[Needs]:
+    """Liveness of registers over the pieces."""
+    local = [_local_needs(decoded, block) for block in decoded.blocks]
+    live_in = [reads for reads, _ in local]
+    live_out: list[frozenset[str]] = [frozenset()] * len(local)
+    following = [_successors(decoded, block) for block in decoded.blocks]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(local))):
+            out = frozenset().union(*(live_in[after] for after in following[number]))
+            reads, writes = local[number]
+            into = reads | (out - writes)
+            if out != live_out[number] or into != live_in[number]:
+                live_out[number], live_in[number] = out, into
+                changed = True
+    return [
+        Needs(reads, writes, writes & (out | _end_reads(decoded, block)))
+        for (reads, writes), out, block in zip(local, live_out, decoded.blocks, strict=True)
+    ]
+
+
+def _end_reads(decoded: Decoded, block: Block) -> frozenset[str]:
+    """Registers that the scheduler reads at the piece's end."""
+    step = decoded.steps[block.end - 1]
+    if not isinstance(step.operation, BranchTable | Exit | Trap | Barrier):
+        return frozenset()
+    names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
+    return frozenset(names | ({step.guard.name} if step.guard else set()))
+
+
+def _local_needs(decoded: Decoded, block: Block) -> tuple[frozenset[str], frozenset[str]]:
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for step in decoded.steps[block.start : block.end]:
+        names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
+        if step.guard is not None:
+            names |= {step.guard.name, *step.writes}
+        reads |= names - writes
+        writes |= set(step.writes)
+    return frozenset(reads), frozenset(writes)
+
+
+def _successors(decoded: Decoded, block: Block) -> list[int]:
+    step = decoded.steps[block.end - 1]
+    operation = step.operation
+    after = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
+    if isinstance(operation, Branch):
+        target = [decoded.block_at[operation.target]]
+        return target if step.guard is None else target + after
+    if isinstance(operation, BranchTable):
+        return [decoded.block_at[target] for target in operation.targets] + after
+    if isinstance(operation, Exit | Trap) and step.guard is None:
+        return []
+    return after
+
+
+def is_register(operand: Operand | None) -> bool:
+    """Whether an operand is a register."""
+    return isinstance(operand, Register)
+
+
+def bytes_of(operation: Load | Store) -> int:
+    """Bytes that one lane accesses."""
+    items = operation.results if isinstance(operation, Load) else operation.sources
+    return SIZES[operation.kind] * len(items)

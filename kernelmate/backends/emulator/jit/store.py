@@ -1,0 +1,84 @@
+"""Compiled programs on disk, one file per content hash.
+
+A file is written beside its place and moved there, so that nobody reads half of one; a damaged one is as good as none.
+Whatever the disk refuses is no error: a program is then compiled each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+MOST_BYTES = 256 << 20
+"""Size of all files together from which the oldest are removed."""
+_MAGIC = b"KMJIT1\n"
+
+
+def folder() -> Path:
+    """Where they lie: `emulator` in the user's cache folder, or in `KERNELMATE_CACHE_DIR`."""
+    import platformdirs
+
+    base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
+    return Path(base) / "emulator"
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{key}.bin"
+
+
+def has(key: str) -> bool:
+    """Whether there is a file of that key."""
+    try:
+        return _path(key).is_file()
+    except OSError:
+        return False
+
+
+def read(key: str) -> tuple[bytes, bytes] | None:
+    """Head and code; None where there is no whole file."""
+    path = _path(key)
+    try:
+        raw = path.read_bytes()
+        with contextlib.suppress(OSError):
+            os.utime(path)
+    except OSError:
+        return None
+    digest, rest = raw[len(_MAGIC) : len(_MAGIC) + 32], raw[len(_MAGIC) + 32 :]
+    if not raw.startswith(_MAGIC) or len(rest) < 8 or hashlib.sha256(rest).digest() != digest:
+        return None
+    size = int.from_bytes(rest[:8], "little")
+    return rest[8 : 8 + size], rest[8 + size :]
+
+
+def write(key: str, head: bytes, code: bytes) -> None:
+    """Keep a program, if the disk allows."""
+    rest = len(head).to_bytes(8, "little") + head + code
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder(), suffix=".part")
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(rest).digest() + rest)
+        os.replace(name, _path(key))
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        return
+    _make_room()
+
+
+def _make_room() -> None:
+    """Remove what was not used for longest, from a size on; someone else may be doing the same."""
+    with contextlib.suppress(OSError):
+        entries = [(path.stat(), path) for path in folder().glob("*.bin")]
+        total = sum(status.st_size for status, _ in entries)
+        for status, path in sorted(entries, key=lambda entry: entry[0].st_mtime):
+            if total <= MOST_BYTES:
+                return
+            path.unlink(missing_ok=True)
+            total -= status.st_size

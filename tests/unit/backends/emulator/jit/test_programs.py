@@ -1,0 +1,191 @@
+"""Compiled programs: kept, rebuilt, given up, and done without."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import ArrayArgument, Run, RunResult
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.jit import choose, engine, program, store
+from kernelmate.records import Compiled, LaunchShape, Target
+
+Launch = Callable[..., RunResult]
+
+
+def doubling(addend: int = 0) -> str:
+    return f""".version 8.6\n.target sm_90\n.address_size 64
+.visible .entry k(.param .u64 p) {{
+.reg .b32 %r<4>; .reg .b64 %d<4>;
+ld.param.u64 %d0, [p]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; add.s64 %d2, %d0, %d1;
+ld.global.u32 %r1, [%d2]; add.u32 %r1, %r1, %r1; add.u32 %r1, %r1, {addend}; st.global.u32 [%d2], %r1; ret;
+}}"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path))
+    program.forget()
+    return tmp_path / "emulator"
+
+
+@pytest.fixture
+def double(compiled: Callable[..., Compiled], gpu: Target) -> Launch:
+    def run(addend: int = 0, jit: choose.Mode = "always", elements: int = 64) -> RunResult:
+        data = np.arange(64, dtype=np.uint32)[:elements]
+        launch = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", data),), check=False)
+        return EmulatorBackend(jit).load(compiled(doubling(addend), "k"), gpu).run(launch)
+
+    return run
+
+
+def right(result: RunResult, addend: int = 0) -> bool:
+    return bool((result.arrays["a"] == 2 * np.arange(64, dtype=np.uint32) + addend).all())
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    compile_text = engine.compile_text
+
+    def counted(text: str) -> bytes:
+        seen.append(text)
+        return compile_text(text)
+
+    monkeypatch.setattr(engine, "compile_text", counted)
+    return seen
+
+
+def test_a_program_is_compiled_once_and_read_from_disk_after(
+    cache: Path, double: Launch, compilations: list[str]
+) -> None:
+    for _ in range(2):
+        assert right(double())
+        program.forget()
+    assert len(compilations) == 1
+    assert len(list(cache.glob("*.bin"))) == 1
+    assert not list(cache.glob("*.part"))
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-7], lambda raw: raw[:60] + b"\0\1\2" + raw[63:], lambda raw: b""])
+def test_a_damaged_file_is_made_again(
+    damage: Callable[[bytes], bytes], cache: Path, double: Launch, compilations: list[str]
+) -> None:
+    double()
+    (path,) = cache.glob("*.bin")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    program.forget()
+    assert right(double())
+    assert len(compilations) == 2
+    assert len(path.read_bytes()) == len(whole)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    cache: Path, double: Launch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.mkdir(exist_ok=True)
+    cache.write_text("a file where the folder should be")
+    assert right(double())
+    assert not caplog.records
+
+
+def test_a_full_disk_is_no_error(cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "replace", full)
+    assert right(double())
+    assert not list(cache.glob("*"))
+
+
+def test_old_files_make_room(cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    double(1)
+    (first,) = cache.glob("*.bin")
+    os.utime(first, (1, 1))
+    monkeypatch.setattr(store, "MOST_BYTES", first.stat().st_size * 3 // 2)
+    double(2)
+    assert not first.exists()
+    assert len(list(cache.glob("*.bin"))) == 1
+
+
+def test_another_kernel_or_another_cpu_is_another_program(
+    cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert right(double(1), 1)
+    assert right(double(2), 2)
+    monkeypatch.setattr(engine, "describe", lambda: "another machine")
+    assert right(double(2), 2)
+    assert len(list(cache.glob("*.bin"))) == 3
+
+
+def test_without_llvmlite_numpy_does_it_all(
+    cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(text: str) -> bytes:
+        raise RuntimeError("LLVM ERROR: no such target")
+
+    monkeypatch.setattr(engine, "compile_text", broken)
+    with caplog.at_level(logging.WARNING):
+        assert right(double())
+    assert "goes on without native code" in caplog.text
+
+
+def test_llvmlite_is_neither_needed_nor_loaded_for_small_launches(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules['llvmlite'] = None
+import numpy as np
+from kernelmate.backends.base import ArrayArgument, Run
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, LaunchShape
+code = Compiled('k', None, 'k', 'sm_90', 'by hand', True, (), ptx={doubling()!r})
+for jit in ('auto', 'always'):
+    run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument('a', np.arange(64, dtype=np.uint32)),), check=False)
+    done = EmulatorBackend(jit).load(code, find_target('H100 SXM')).run(run)
+    assert (done.arrays['a'] == 2 * np.arange(64)).all()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("goes on without native code") == 1
+
+
+def test_a_wrong_access_is_reported_as_without_native_code(double: Launch, cache: Path) -> None:
+    numpy, native = (double(jit=jit, elements=40) for jit in ("never", "always"))
+    assert [finding.code for finding in numpy.findings] == ["out-of-bounds-read", "out-of-bounds-write"]
+    assert native.findings == numpy.findings
+    np.testing.assert_array_equal(native.arrays["a"], numpy.arrays["a"])
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/statm")
+def test_memory_does_not_grow_with_the_number_of_kernels(
+    cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "MOST_LOADED", 4)
+    for addend in range(12):
+        double(addend)
+    gc.collect()
+    before = _resident()
+    # Programs from disk, so that what is measured is what is loaded and not what LLVM keeps of compiling.
+    for _ in range(25):
+        for addend in range(12):
+            assert right(double(addend), addend)
+    gc.collect()
+    assert len(program.loaded_keys()) <= 4
+    # 300 programs of over 64 KiB each would be about 20 MiB.
+    assert _resident() - before < 6 << 20
