@@ -18,6 +18,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.backends.emulator.bind import fold_constants, single_definitions
+from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded, decode
 from kernelmate.backends.emulator.execution import Choice, Execution
@@ -34,7 +35,6 @@ from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.races import SharedMonitor
 from kernelmate.backends.emulator.registers import Registers
-from kernelmate.backends.emulator.schedule import Limits, Overrun, Tally
 from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
+from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.clock import bind_clock
 from kernelmate.backends.emulator.decode import Block, Decoded, Step
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
@@ -38,7 +39,6 @@ from kernelmate.backends.emulator.operations import (
 )
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate
-from kernelmate.backends.emulator.schedule import BoundBlock
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.warp import (

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.bind import Binder
+from kernelmate.backends.emulator.bound import Limits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.choose import Chooser, Mode
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Load, Store
-from kernelmate.backends.emulator.schedule import Limits, Scheduler, Tally
+from kernelmate.backends.emulator.schedule import Scheduler
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.types import SIZES, Array
 

@@ -7,22 +7,19 @@ so that a thread that waits for another one's store gets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
-from kernelmate.backends.emulator.counters import BranchCounter
-from kernelmate.backends.emulator.decode import Block, Decoded
+from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally
+from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
-from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.operations import Branch, Exit, Trap
 from kernelmate.backends.emulator.progress import Progress
-from kernelmate.backends.emulator.registers import Bound, Value, Varying, spread
+from kernelmate.backends.emulator.registers import spread
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
 
@@ -30,60 +27,6 @@ if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
 
 _STEPS_LOOKED_AT = 64
-
-
-class Overrun(Exception):
-    """The launch has taken more instructions than its total limit."""
-
-
-@dataclass(slots=True)
-class BoundBlock:
-    """A basic block ready to run.
-
-    Attributes:
-        operations: all but the last where that directs control; None until `ready` has bound them.
-        steps: instructions in it, for limits and counts.
-        bind: makes the operations.
-        end: what ends it, or None where it falls through; `index` is the table index of a `brx.idx`.
-        guard: predicate of `end`.
-        targets: block numbers that `end` may lead to.
-        gathering: lanes to wait for before its first operation.
-    """
-
-    block: Block
-    operations: list[Bound] | None
-    steps: int
-    bind: Callable[[], list[Bound]]
-    end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
-    guard: Varying | None = None
-    targets: tuple[int, ...] = ()
-    index: Value | None = None
-    position: Position | None = None
-    gathering: Gathering | None = None
-
-    def ready(self) -> list[Bound]:
-        """The operations."""
-        if self.operations is None:
-            self.operations = self.bind()
-        return self.operations
-
-
-@dataclass(slots=True)
-class Limits:
-    """Instructions one thread may take, and all threads together."""
-
-    steps: int
-    total: int
-
-
-@dataclass(slots=True)
-class Tally:
-    """What was executed: entries per block in threads, thread-instructions, the most that one thread can have taken."""
-
-    entered: Array
-    instructions: int = 0
-    longest: int = 0
-    branches: BranchCounter | None = field(default=None)
 
 
 class Scheduler:
@@ -236,20 +179,12 @@ class Scheduler:
         number = key - base
         group, active = self._masks(lanes)
         while True:
-            if self._pending:
-                here = base + number
-                first = self._first()
-                if first is not None and first < here:
-                    self._put(here, lanes)
-                    return
-                if here in self._pending:
-                    self._yielded.discard(here)
-                    lanes = np.concatenate((lanes, self._pending.pop(here)))
-                    lanes.sort()
-                    group, active = self._masks(lanes)
-            if not self._by_hand and self._is_native(number):
-                self._put(base + number, lanes)
+            met = self._meet(base + number, lanes)
+            if met is None:
                 return
+            if met is not lanes:
+                lanes = met
+                group, active = self._masks(lanes)
             block = self.blocks[number]
             if block.gathering is not None:
                 gathered = self._gather(block.gathering, base + number, lanes)
@@ -271,6 +206,22 @@ class Scheduler:
             if rest is not lanes:
                 lanes = rest
                 group, active = self._masks(lanes)
+
+    def _meet(self, here: int, lanes: Array) -> Array | None:
+        """The group with those that wait where it has come to; None where it has been set aside there itself."""
+        if self._pending:
+            first = self._first()
+            if first is not None and first < here:
+                self._put(here, lanes)
+                return None
+            if here in self._pending:
+                self._yielded.discard(here)
+                lanes = np.concatenate((lanes, self._pending.pop(here)))
+                lanes.sort()
+        if not self._by_hand and self._is_native(here):
+            self._put(here, lanes)
+            return None
+        return lanes
 
     def _account(self, block: BoundBlock, number: int, lanes: Array) -> None:
         steps = block.steps

@@ -52,6 +52,7 @@ def lower_setp(b: ir.IRBuilder, form: Form, values: Values) -> tuple[ir.Value, .
 @lowers("selp")
 def lower_select(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """The first where the predicate holds, else the second."""
+    form.require()
     first, second, predicate = values
     return b.select(predicate, first, second)
 

@@ -131,6 +131,7 @@ def lower_sign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 @lowers("copysign")
 def lower_copysign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """The second operand with the first one's sign."""
+    form.require()
     return intrinsic(b, "llvm.copysign", [values[1], values[0]])
 
 

@@ -119,10 +119,7 @@ class Native:
     def run(self, groups: list[tuple[int, Array]]) -> list[tuple[int, Array]]:
         """Run lanes from where they stand, as (place, lanes), each group's sorted; gives where they stand then."""
         machine, where, table = self._machine, self._where, self._table
-        if len(groups) == 1:
-            lanes = groups[0][1]
-        else:
-            lanes = np.sort(np.concatenate([lanes for _, lanes in groups]))
+        lanes = groups[0][1] if len(groups) == 1 else np.sort(np.concatenate([lanes for _, lanes in groups]))
         where.fill(NOWHERE)
         for place, standing in groups:
             where[standing] = place

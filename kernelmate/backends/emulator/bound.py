@@ -1,0 +1,69 @@
+"""Basic blocks ready to run, and what is kept of running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernelmate.backends.emulator.barriers import BoundBarrier
+from kernelmate.backends.emulator.counters import BranchCounter
+from kernelmate.backends.emulator.decode import Block
+from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
+from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.registers import Bound, Value, Varying
+from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.warp import Gathering
+
+
+class Overrun(Exception):
+    """The launch has taken more instructions than its total limit."""
+
+
+@dataclass(slots=True)
+class BoundBlock:
+    """A basic block ready to run.
+
+    Attributes:
+        operations: all but the last where that directs control; None until `ready` has bound them.
+        steps: instructions in it, for limits and counts.
+        bind: makes the operations.
+        end: what ends it, or None where it falls through; `index` is the table index of a `brx.idx`.
+        guard: predicate of `end`.
+        targets: block numbers that `end` may lead to.
+        gathering: lanes to wait for before its first operation.
+    """
+
+    block: Block
+    operations: list[Bound] | None
+    steps: int
+    bind: Callable[[], list[Bound]]
+    end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
+    guard: Varying | None = None
+    targets: tuple[int, ...] = ()
+    index: Value | None = None
+    position: Position | None = None
+    gathering: Gathering | None = None
+
+    def ready(self) -> list[Bound]:
+        """The operations."""
+        if self.operations is None:
+            self.operations = self.bind()
+        return self.operations
+
+
+@dataclass(slots=True)
+class Limits:
+    """Instructions one thread may take, and all threads together."""
+
+    steps: int
+    total: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was executed: entries per block in threads, thread-instructions, the most that one thread can have taken."""
+
+    entered: Array
+    instructions: int = 0
+    longest: int = 0
+    branches: BranchCounter | None = field(default=None)
