@@ -18,5 +18,6 @@ __global__ void barrier_in_a_loop(const float* x, float* y, int n) {
     row[threadIdx.x] += x[i];
     __syncthreads();
   }
+  __syncthreads();
   y[i] = row[threadIdx.x];
 }

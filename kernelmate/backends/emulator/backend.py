@@ -26,19 +26,21 @@ from kernelmate.backends.emulator.findings import Findings, Stop
 from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
 from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
 from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed, Refused, link
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
 from kernelmate.backends.emulator.operands import PtxError
-from kernelmate.backends.emulator.operations import Atomic, Load, Store
+from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, Store
+from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
-from kernelmate.backends.emulator.races import SharedMonitor
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
 from kernelmate.backends.emulator.types import SIZES, Array
+from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
 
@@ -101,6 +103,7 @@ class EmulatedModule:
             _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
             _granule(decoded, stores=False, spaces={"shared", "generic"}),
             any(block.spins for block in decoded.blocks),
+            _has_patterns(decoded),
             slice_of(decoded),
         )
         self._chooser = Chooser(decoded, self._facts.single, f"{compiled.lowered_name}\n{compiled.ptx}")
@@ -158,6 +161,7 @@ class Facts:
         store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
             shared memory.
         waits: some loop waits for memory that other threads write.
+        patterns: it holds fences or ordered accesses, by which threads may synchronise through memory.
         addresses: the integer arithmetic behind its addresses.
     """
 
@@ -165,6 +169,7 @@ class Facts:
     store_granule: int
     shared_granule: int
     waits: bool
+    patterns: bool
     addresses: Slice
 
 
@@ -172,6 +177,14 @@ def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
     kinds = Store | Atomic if stores else Load | Store | Atomic
     operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
     return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
+
+
+def _has_patterns(decoded: Decoded) -> bool:
+    ordered = {"acquire", "release", "acq_rel"}
+    return any(
+        (isinstance(step.operation, Nothing) and step.operation.fence) or not ordered.isdisjoint(step.opcode.split("."))
+        for step in decoded.steps
+    )
 
 
 class _Launch:
@@ -190,7 +203,7 @@ class _Launch:
         self._variables = variables
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
-        self._shared_monitor: SharedMonitor | None = None
+        self._watches: list[SharedWatch | LocalWatch] = []
         self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
 
     def _wanted_lanes(self, waits: bool) -> int:
@@ -199,8 +212,7 @@ class _Launch:
         per_lane: float = sum(SIZES[kind] for kind in linked.registers.values()) + linked.local_bytes + 64
         shared = linked.shared_bytes + self.shape.shared_bytes
         if self.run.check:
-            warps = -(-self.shape.threads // 256) * 8
-            shared += shared * (8 + warps) // self.facts.shared_granule
+            shared += shared * SHADOW_BYTES // self.facts.shared_granule
         per_lane += shared / max(self.shape.threads, 1)
         wanted = _LANES
         if waits or self.shape.cooperative:
@@ -287,7 +299,7 @@ class _Launch:
         shadows = None
         if self.run.check:
             shadows = Shadows(self.decoded, machine, self.facts.addresses)
-            self._watch_shared()
+            self._watch()
         limits = Limits(self.run.step_limit, self.run.total_limit)
         execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted)
         try:
@@ -300,21 +312,32 @@ class _Launch:
             raise self._too_large() from None
         return self._result(execution.finish())
 
-    def _watch_shared(self) -> None:
+    def _watch(self) -> None:
+        """Set the monitors of races and of reads before writes."""
         machine = self.machine
-        if not machine.shared.limit:
-            return
-        # Where threads wait for each other's stores, order comes from those and not from barriers alone.
-        self._shared_monitor = SharedMonitor(machine, self.facts.shared_granule, races=not self.facts.waits)
-        machine.shared.monitors.append(self._shared_monitor)
-        machine.barrier_watchers.append(self._shared_monitor.barrier)
+        machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
+        machine.barrier_watchers.append(order.barrier)
+        if machine.shared.limit:
+            shared = SharedWatch(machine, order, waits=self.facts.waits)
+            machine.shared.monitors.append(shared)
+            machine.barrier_watchers.append(shared.barrier)
+            self._watches.append(shared)
+        if machine.local.limit:
+            local = LocalWatch(machine)
+            machine.local.monitors.append(local)
+            self._watches.append(local)
+        if order.covers(self.shape.blocks):
+            machine.global_monitors.append(GlobalWatch(machine, order))
 
     def _batch(self, number: int, execution: Execution) -> None:
         machine = self.machine
-        lanes = self.lanes.fill(self.lanes.order(number))
+        blocks = self.lanes.order(number)
+        lanes = self.lanes.fill(blocks)
         machine.shared.reset()
-        if self._shared_monitor is not None:
-            self._shared_monitor.reset()
+        if machine.order is not None:
+            machine.order.begin(len(blocks))
+        for watch in self._watches:
+            watch.begin()
         if machine.local.limit:
             machine.local.reset()
         execution.run(lanes, self.lanes.batches() - number)

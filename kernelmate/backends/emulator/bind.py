@@ -37,8 +37,9 @@ from kernelmate.backends.emulator.operations import (
     WarpBarrier,
     WarpReduce,
 )
+from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
-from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate
+from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.warp import (
@@ -174,7 +175,7 @@ class Binder:
         if isinstance(operation, Compute):
             return bind_compute(operation, machine.registers)
         if isinstance(operation, Load | Store | Atomic):
-            site = site_of(operation, number, step.position)
+            site = site_of(operation, number, step.position, step.opcode)
             if isinstance(operation, Load):
                 return bind_load(operation, machine, linked, site)
             if isinstance(operation, Store):
@@ -183,7 +184,7 @@ class Binder:
         if isinstance(operation, Shuffle):
             return bind_shuffle(operation, machine, step.position)
         if isinstance(operation, Nothing | WarpBarrier):
-            return None
+            return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step)
 
     def _bind_rare(self, operation: Operation, step: Step) -> Bound:
@@ -202,6 +203,29 @@ class Binder:
             return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
+
+
+def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
+    """Fences and warp barriers: nothing happens in them, and they order what happens around them."""
+    order = machine.order
+    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
+        return None
+    if isinstance(operation, WarpBarrier):
+        mask = machine.registers.read(operation.mask, "b32")
+
+        def meet(group: Group | None, active: Group) -> None:
+            del group
+            lanes = machine.lanes_of(active)
+            order.warp_barrier(lanes, spread(mask, active, len(lanes)))
+
+        return meet
+    scope = next((SCOPES[word] for word in opcode.split(".")[1:] if word in SCOPES), SCOPES["sys"])
+
+    def fence(group: Group | None, active: Group) -> None:
+        del group
+        order.fence(machine.lanes_of(active), scope)
+
+    return fence
 
 
 def _guarded(bound: Bound, guard: Varying, machine: Machine) -> Bound:

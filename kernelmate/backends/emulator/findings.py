@@ -29,12 +29,96 @@ class _Entry:
     times: int
 
 
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two accesses without order.
+
+    Attributes:
+        code: `shared-race` or `global-race`. positions: of the later and of the earlier access.
+        threads: flat numbers in their blocks, in the same order. times: how many accesses this stands for.
+    """
+
+    code: str
+    severity: Severity
+    positions: tuple[Position | None, Position | None]
+    buffer: str
+    offset: int
+    threads: tuple[int, int]
+    text: str
+    times: int
+
+    @property
+    def lines(self) -> frozenset[int]:
+        """The lines that clash; 0 for an unknown one."""
+        return frozenset(position.line if position else 0 for position in self.positions)
+
+
+class Races:
+    """The races of one launch. Those that have a line in common have one cause: the order that is missing there."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Severity, str, frozenset[int]], tuple[Race, int]] = {}
+
+    def report(self, race: Race) -> None:
+        """Note a race; the first of its lines and buffer stands for all of them."""
+        key = (race.code, race.severity, race.buffer, race.lines)
+        first, times = self._found.get(key, (race, 0))
+        self._found[key] = (first, times + race.times)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Where there are races that matter."""
+        return frozenset(race.buffer for race, _ in self._found.values() if race.severity == "error")
+
+    def finish(self) -> tuple[Finding, ...]:
+        """One finding for each cause."""
+        raced = self.buffers
+        findings = []
+        for severity in ("error", "note"):
+            causes: list[tuple[set[int], list[tuple[Race, int]]]] = []
+            for race, times in self._found.values():
+                if race.severity != severity or (severity == "note" and race.buffer in raced):
+                    continue
+                lines, members = set(race.lines), [(race, times)]
+                for cause in [cause for cause in causes if cause[1][0][0].code == race.code and cause[0] & lines]:
+                    causes.remove(cause)
+                    lines |= cause[0]
+                    members = cause[1] + members
+                causes.append((lines, members))
+            findings += [_finding_of(members) for _, members in causes]
+        return tuple(findings)
+
+
+def _finding_of(members: list[tuple[Race, int]]) -> Finding:
+    first = members[0][0]
+    position = first.positions[0]
+    times = sum(count for _, count in members)
+    more = f" ({times} times in all)" if times > 1 else ""
+    others = sorted({race.buffer for race, _ in members} - {first.buffer})
+    also = f"; the same goes for {', '.join(others)}" if others else ""
+    return Finding(
+        first.code,
+        first.severity,
+        f"{first.text}{more}{also}",
+        None,
+        position.line if position else None,
+        position.column if position else None,
+        first.buffer,
+        first.offset,
+        first.threads,
+    )
+
+
 class Findings:
-    """The findings of one launch, in the order in which they came up."""
+    """The findings of one launch, in the order in which they came up, races last."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
         self._entries: dict[tuple[str, int, str | None], _Entry] = {}
+        self.races = Races()
 
     def report(
         self,
@@ -61,12 +145,12 @@ class Findings:
         self._entries[key] = _Entry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self.races)
 
     def finish(self) -> tuple[Finding, ...]:
         """All of them as records; where a race is found, what it leaves unwritten is no second cause."""
-        raced = {buffer for code, _, buffer in self._entries if code == "shared-race"}
-        return tuple(
+        raced = self.races.buffers
+        entries = tuple(
             Finding(
                 code,
                 entry.severity,
@@ -81,6 +165,7 @@ class Findings:
             for (code, _, buffer), entry in self._entries.items()
             if not (code == "uninitialised-shared" and buffer in raced)
         )
+        return entries + self.races.finish()
 
 
 def _message(entry: _Entry) -> str:

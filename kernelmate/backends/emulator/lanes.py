@@ -73,6 +73,11 @@ class Lanes:
         blocks = np.arange(first, min(first + self.blocks, self.total_blocks))
         return blocks if self._random is None else self._random.permutation(blocks)
 
+    def place_of(self, block: int) -> tuple[int, int, int]:
+        """x, y, z of a flat block number."""
+        x, y, _ = self.grid_shape
+        return block % x, block // x % y, block // (x * y)
+
     def fill(self, blocks: Array) -> Array:
         """Put these blocks into the slots; gives the lanes that hold a thread."""
         slots = np.zeros(self.blocks, np.int64)

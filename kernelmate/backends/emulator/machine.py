@@ -11,6 +11,7 @@ import numpy as np
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
+from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.types import Array
@@ -24,6 +25,8 @@ class Site:
         action: `load`, `store` or `atomic`.
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
+        scope: of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
+        acquires, releases: it synchronises by itself, without a fence.
     """
 
     number: int
@@ -34,6 +37,10 @@ class Site:
     poison: int = 0
     returns: bool = False
     synchronizing: bool = False
+    scope: int = 0
+    volatile: bool = False
+    acquires: bool = False
+    releases: bool = False
 
 
 class Monitor(Protocol):
@@ -89,6 +96,7 @@ class Machine:
         barrier_watchers: called with the block slots (as booleans) that pass a barrier.
         changes: counts what may let a waiting thread go on: stores, atomics, exits, barriers passed.
         ticks: instructions issued, the clock that kernels read.
+        order: what happens before what; None where nobody asks.
     """
 
     lanes: Lanes
@@ -106,6 +114,7 @@ class Machine:
     changes: int = 0
     ticks: int = 0
     barriers: int = 0
+    order: Order | None = None
 
     def pass_barrier(self, blocks: Array) -> None:
         """All threads of some block slots have met."""

@@ -1,203 +1,215 @@
-"""Shared memory that one thread accesses while another may write it, and that is read before it is written.
+"""Accesses that conflict and have no order: data races in shared and in global memory.
 
-Between two barriers of a block, two accesses to the same bytes by threads of different warps, at least one of them a
-write, have no order, unless both are atomic or volatile. Threads of one warp are not held against each other, except that
-one store instruction writes different values to one place. Writing the value that is there already is no race.
-
-What is tracked per granule (the smallest piece that the kernel accesses): the lane that wrote last, whether that was since
-the block's last barrier, and which warps have read since then.
+Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before the
+other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX ISA,
+memory consistency model. Two habits are judged apart from the letter of the model. A store of the value that is there
+already changes nothing in whatever order it comes: it is a note, not an error. And `volatile` in shared memory is how code
+from before Volta asked the lanes of a warp to wait for each other, which they do not: it counts as strong only in kernels
+that wait for memory in a loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from kernelmate.backends.emulator.machine import Machine, Site, Windowed
+from kernelmate.backends.emulator.findings import Race
+from kernelmate.backends.emulator.ledger import Ledger
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.types import Array
 
-_DID = {"load": "read", "store": "written", "atomic": "updated"}
+_GPU = 2
+_DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}
+_DID = {"load": "read", "store": "written", "atomic": "atomically updated"}
 
 
-class SharedMonitor:
-    """Watches the shared memory of all blocks of a batch.
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What has one ledger: a buffer, or the shared memory of all blocks of a batch.
 
-    Args:
-        granule: bytes of the smallest access to shared memory in the kernel.
-        races: look for races; uninitialised reads are always looked for.
+    Attributes:
+        code: of its races. data: its bytes.
+        place: from an offset in `data` to the name of what lies there, the offset in it, and both in words.
+        sites: instructions that have accessed it, by number. strengths: the scope of each one's accesses; 0 for weak.
     """
 
-    def __init__(self, machine: Machine, granule: int, races: bool) -> None:
+    code: str
+    data: Array
+    place: Callable[[int], tuple[str, int, str]]
+    sites: dict[int, Site]
+    strengths: dict[int, int]
+
+
+class Access:
+    """What some lanes access in one instruction, cell by cell.
+
+    Attributes:
+        lanes, packed, cells: who, who and when, where.
+        settled: accesses before this stamp need not be looked at. oldest: packed accesses below this are none.
+    """
+
+    def __init__(
+        self, ledger: Ledger, order: Order, lanes: Array, offsets: Array, size: int, *, settled: int, oldest: int
+    ) -> None:  # fmt: skip
+        self._offsets = offsets
+        self.cells, self._owners = ledger.cells(offsets, size)
+        packed = order.packed(lanes)
+        owners = self._owners
+        self.lanes = lanes if owners is None else lanes.take(owners)
+        self.packed = packed if owners is None else packed.take(owners)
+        self.settled = settled
+        self.oldest = oldest
+
+    def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
+        """Rows of bytes: what is stored in some cells, which begin at `offsets`."""
+        data = np.ascontiguousarray(values)
+        raw = data.view(np.uint8).reshape(len(data), -1)
+        owners = chosen if self._owners is None else self._owners[chosen]
+        within = offsets - self._offsets[owners].astype(np.int64)
+        return raw[owners[:, None], within[:, None] + np.arange(size)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clash:
+    """Cells of an access that are in conflict: their positions in the access, and whom they clash with."""
+
+    chosen: Array
+    others: Array
+    sites: Array
+
+
+class RaceDetector:
+    """Looks for races and reports them."""
+
+    def __init__(self, machine: Machine, order: Order) -> None:
         self._machine = machine
-        self._window: Windowed = machine.shared
-        self._races = races
-        self._granule = granule
-        self._shift = granule.bit_length() - 1
-        lanes = machine.lanes
-        slots, width = lanes.blocks, max(self._window.stride // granule, 1)
-        self._bases = self._window.bases(granule)
-        warps = -(-(lanes.width // 32) // 8) * 8
-        self._writer = np.zeros((slots, width), np.int32)
-        self._fresh = np.zeros((slots, width), bool)
-        self._readers = np.zeros((slots, width, warps), bool)
-        self._reader_rows = self._readers.reshape(-1).view(np.uint64).reshape(slots * width, warps // 8)
-        self._ordered = np.zeros((slots, width), bool)
-        self._warps = warps
-        self._warp_in_block = (lanes.iota % lanes.width) >> 5
-        own = np.zeros((lanes.width // 32, warps), bool)
-        own[np.arange(lanes.width // 32), np.arange(lanes.width // 32)] = True
-        self._others = ~((own.view(np.uint8) * np.uint8(255)).view(np.uint64))
-        self._written_since = False
-        self._read_since = False
-        self._complete = False
-        self._recent: dict[int, tuple[Site, Array, Array]] = {}
+        self._order = order
 
-    def reset(self) -> None:
-        """Start a batch: fresh blocks."""
-        self._writer.fill(0)
-        self._complete = False
-        self.barrier(np.ones(len(self._writer), bool))
+    def read(self, region: Region, ledger: Ledger, site: Site, access: Access) -> None:
+        """Some lanes read: against the last writes."""
+        if ledger.last_write >= access.settled:
+            self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
+        ledger.note_read(access.cells, access.packed, site.number, self._order.now)
 
-    def barrier(self, blocks: Array) -> None:
-        """These block slots have passed a barrier."""
-        everyone = bool(blocks.all())
-        if self._written_since:
-            self._fresh[blocks] = False
-            self._complete = bool(self._writer.all())
-            self._written_since = not everyone
-        if self._read_since:
-            self._readers[blocks] = False
-            self._read_since = not everyone
-        if everyone:
-            self._recent.clear()
+    def write(self, region: Region, ledger: Ledger, site: Site, access: Access, values: Array | None) -> None:
+        """Some lanes write: against the last writes and reads, and against each other."""
+        stored = values if site.action == "store" else None
+        if ledger.last_write >= access.settled:
+            self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), stored)
+        if ledger.reads is not None and ledger.last_read >= access.settled:
+            self._against(region, ledger, site, access, (ledger.reads, ledger.read_sites), stored)
+            self._against(region, ledger, site, access, (ledger.other_reads, ledger.other_read_sites), stored)
+        ledger.note_write(access.cells, access.packed, site.number, self._order.now)
+        if stored is not None and not region.strengths[site.number]:
+            self._among_themselves(region, ledger, site, access, stored)
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Some lanes access shared memory; called before a store takes effect."""
-        first = (offsets.astype(np.int64) >> self._shift) + self._bases[lanes]
-        pieces = max(1, site.size >> self._shift)
-        for piece in range(pieces):
-            places = first + piece if piece else first
-            if site.action == "load":
-                self._read(site, lanes, places)
-            else:
-                self._write(site, lanes, places, _piece(values, piece, pieces))
-        self._recent[site.number] = (site, lanes, first)
-
-    def _read(self, site: Site, lanes: Array, places: Array) -> None:
-        if not self._complete or self._written_since:
-            writer = self._writer.reshape(-1).take(places)
-            empty = writer == 0
-            if empty.any():
-                self._report_empty(site, lanes[empty], places[empty])
-            if self._races and self._written_since:
-                clash = self._fresh.reshape(-1).take(places) & ~empty & (((writer - 1) >> 5) != (lanes >> 5))
-                if site.synchronizing:
-                    clash &= ~self._ordered.reshape(-1).take(places)
-                if clash.any():
-                    where = int(np.flatnonzero(clash)[0])
-                    self._report(site, int(lanes[where]), int(places[where]), int(writer[where]) - 1, "write")
-        if self._races and not site.synchronizing:
-            self._readers.reshape(-1)[places * self._warps + self._warp_in_block[lanes]] = True
-            self._read_since = True
-
-    def _write(self, site: Site, lanes: Array, places: Array, values: Array | None) -> None:
-        ordered = site.synchronizing
-        writers = self._writer.reshape(-1)
-        if self._races:
-            if self._written_since:
-                self._against_writes(site, lanes, places, values, writers.take(places))
-            if self._read_since:
-                rows = self._reader_rows.take(places, axis=0) & self._others[self._warp_in_block[lanes]]
-                clash = rows.any(axis=1)
-                if clash.any() and values is not None and site.action == "store":
-                    clash &= ~self._unchanged(places, values)
-                if clash.any():
-                    where = int(np.flatnonzero(clash)[0])
-                    self._report(site, int(lanes[where]), int(places[where]), None, "read")
-        writers[places] = lanes + 1
-        if self._races and site.action == "store" and values is not None:
-            self._same_instruction(site, lanes, places, values, writers.take(places) - 1)
-        self._fresh.reshape(-1)[places] = True
-        self._ordered.reshape(-1)[places] = ordered
-        self._written_since = True
-
-    def _against_writes(self, site: Site, lanes: Array, places: Array, values: Array | None, writer: Array) -> None:
-        clash = self._fresh.reshape(-1).take(places) & (((writer - 1) >> 5) != (lanes >> 5)) & (writer != 0)
-        if site.synchronizing:
-            clash &= ~self._ordered.reshape(-1).take(places)
-        if clash.any() and values is not None and site.action == "store":
-            clash &= ~self._unchanged(places, values)
-        if clash.any():
-            where = int(np.flatnonzero(clash)[0])
-            self._report(site, int(lanes[where]), int(places[where]), int(writer[where]) - 1, "write")
-
-    def _unchanged(self, places: Array, values: Array) -> Array:
-        """Whether memory holds already what is stored."""
-        memory = self._window.rows(np.dtype(f"u{self._granule}"), 1)
-        return np.asarray(memory.take(places) == values)
-
-    def _same_instruction(self, site: Site, lanes: Array, places: Array, values: Array, winner: Array) -> None:
-        lost = winner != lanes
-        if not lost.any():
+    def _against(
+        self, region: Region, ledger: Ledger, site: Site, access: Access, table: tuple[Array, Array], stored: Array | None
+    ) -> None:  # fmt: skip
+        order = self._order
+        others = table[0].take(access.cells)
+        suspect = np.flatnonzero((others >= access.oldest) & ~order.same_thread(others, access.packed))
+        if not suspect.size:
             return
-        position = np.searchsorted(lanes, winner[lost])
-        differs = values[lost] != values[position]
-        if differs.any():
-            where = int(np.flatnonzero(lost)[np.flatnonzero(differs)[0]])
-            self._report(site, int(lanes[where]), int(places[where]), int(winner[where]), "same")
+        suspect = suspect[~order.happened_before(access.lanes[suspect], others[suspect])]
+        if not suspect.size:
+            return
+        sites = table[1].take(access.cells[suspect])
+        weak = ~self._both_strong(region, site, access.lanes[suspect], others[suspect], sites)
+        suspect, sites = suspect[weak], sites[weak]
+        if suspect.size:
+            self._report(region, ledger, site, access, _Clash(suspect, others[suspect], sites), stored)
 
-    def _report_empty(self, site: Site, lanes: Array, places: Array) -> None:
-        offset = int(places[0] - self._bases[lanes[0]]) * self._granule
-        name = self._window.names(offset) or "shared memory"
-        self._machine.findings.report(
-            "uninitialised-shared",
-            site.position,
-            lanes,
-            lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
-            buffer=name,
-            offset=offset,
-        )
+    def _both_strong(self, region: Region, site: Site, lanes: Array, others: Array, sites: Array) -> Array:
+        """Whether each pair of accesses is morally strong: it conflicts, and is no race."""
+        mine = region.strengths[site.number]
+        if not mine:
+            return np.zeros(len(lanes), bool)
+        numbers, inverse = np.unique(sites, return_inverse=True)
+        common = np.array([min(mine, region.strengths[int(number)]) for number in numbers])[inverse]
+        return np.asarray((common >= _GPU) | ((common > 0) & self._order.same_block(lanes, others)))
 
-    def _report(self, site: Site, lane: int, place: int, other: int | None, kind: str) -> None:
-        offset = (place - int(self._bases[lane])) * self._granule
-        name = self._window.names(offset) or "shared memory"
-        partner, line = self._partner(lane, place, other, kind, site)
-        thread = self._machine.lanes.thread
-        who = f"thread {thread[partner]}" if partner is not None else "a thread of another warp"
-        at = f" at line {line}" if line else ""
-        doing = {"load": "reads", "store": "writes", "atomic": "atomically updates"}[site.action]
-        if kind == "same":
-            text = f"writes {name} (byte {offset} of shared memory) and {who} writes another value there in the same instruction"
-        else:
-            did = "writes" if kind == "write" else "reads"
-            text = (
-                f"{doing} {name} (byte {offset} of shared memory), which {who} {did}{at} with no barrier between them"
-            )
-        lanes = np.array([lane] if partner is None else [lane, partner])
-        self._machine.findings.report("shared-race", site.position, lanes, lambda: text, buffer=name, offset=offset)
+    def _among_themselves(self, region: Region, ledger: Ledger, site: Site, access: Access, stored: Array) -> None:
+        """Lanes that store to one place in the same instruction."""
+        winners = ledger.writes.take(access.cells)
+        lost = np.flatnonzero(winners != access.packed)
+        if not lost.size:
+            return
+        places, last = np.unique(access.cells[::-1], return_index=True)
+        partners = len(access.cells) - 1 - last[np.searchsorted(places, access.cells[lost])]
+        offsets = ledger.offsets_of(access.cells[lost])
+        mine = access.bytes_of(stored, lost, offsets, ledger.granule)
+        theirs = access.bytes_of(stored, partners, offsets, ledger.granule)
+        same = (mine == theirs).all(axis=1)
+        sites = np.full(len(lost), site.number)
+        self._tell(region, ledger, site, access, _Clash(lost, winners[lost], sites), same)
 
-    def _partner(
-        self, lane: int, place: int, other: int | None, kind: str, site: Site
-    ) -> tuple[int | None, int | None]:
-        """The lane on the other side and its line, as far as the latest accesses of each instruction tell."""
-        for earlier, lanes, first in self._recent.values():
-            if (earlier.action == "load") != (kind == "read"):
+    def _report(
+        self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, stored: Array | None
+    ) -> None:
+        same = np.zeros(len(clash.chosen), bool)
+        if stored is not None:
+            offsets = ledger.offsets_of(access.cells[clash.chosen])
+            present = region.data[offsets[:, None] + np.arange(ledger.granule)]
+            same = (present == access.bytes_of(stored, clash.chosen, offsets, ledger.granule)).all(axis=1)
+        self._tell(region, ledger, site, access, clash, same)
+
+    def _tell(self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, same: Array) -> None:
+        """Report the first that changes something, and the first that does not."""
+        for chosen, silent in ((~same, False), (same, True)):
+            if not chosen.any():
                 continue
-            pieces = max(1, earlier.size >> self._shift)
-            hit = (place >= first) & (place < first + pieces)
-            hit &= (lanes == other) if other is not None else ((lanes >> 5) != (lane >> 5))
-            if hit.any():
-                found = int(lanes[np.flatnonzero(hit)[0]])
-                return found, earlier.position.line if earlier.position else None
-        line = site.position.line if kind == "same" and site.position else None
-        return other, line
+            at = int(np.flatnonzero(chosen)[0])
+            position = int(clash.chosen[at])
+            earlier = region.sites[int(clash.sites[at])]
+            offset = int(ledger.offsets_of(access.cells[position : position + 1])[0])
+            name, within, where = region.place(offset)
+            mine = self._order.thread_of(int(access.packed[position]))
+            theirs = self._order.thread_of(int(clash.others[at]))
+            race = Race(
+                region.code,
+                "note" if silent else "error",
+                (site.position, earlier.position),
+                name,
+                within,
+                (mine[1], theirs[1]),
+                _sentence(self._machine, site, earlier, where, mine, theirs, silent=silent),
+                int(np.count_nonzero(chosen)),
+            )
+            self._machine.findings.races.report(race)
 
 
-def _piece(values: Array | None, piece: int, pieces: int) -> Array | None:
-    """One granule of what each lane stores."""
-    if values is None:
-        return None
-    data = np.ascontiguousarray(values)
-    raw = data.view(np.uint8).reshape(len(data), -1)
-    size = raw.shape[1] // pieces
-    part = np.ascontiguousarray(raw[:, piece * size : (piece + 1) * size])
-    return part.view(np.dtype(f"u{size}")).reshape(-1)
+def _sentence(
+    machine: Machine, site: Site, earlier: Site, where: str, mine: tuple[int, int], theirs: tuple[int, int], *, silent: bool
+) -> str:  # fmt: skip
+    lanes = machine.lanes
+    line = earlier.position.line if earlier.position else 0
+    mine_in, theirs_in = lanes.place_of(mine[0]), lanes.place_of(theirs[0])
+    together = mine[0] == theirs[0]
+    who = f"thread {mine[1]} of block {mine_in} {_DOES[site.action]} {where}"
+    other = f"thread {theirs[1]}" if together else f"thread {theirs[1]} of block {theirs_in}"
+    if earlier is site:
+        did = f"as {other} does in the same instruction"
+    else:
+        at = f" at line {line}" if line else ""
+        did = f"which {other} {_DID[earlier.action]}{at}"
+    if silent:
+        return f"{who}, {did}; both leave the same value there, so that the order does not show"
+    return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs)}"
+
+
+def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int]) -> str:
+    if (site.action == "atomic") != (earlier.action == "atomic") and mine[0] != theirs[0]:
+        return "an atomic does not order the accesses around it, and an ordinary access to the same bytes is not atomic"
+    if site.action == earlier.action == "atomic":
+        return "atomics of block scope do not hold against other blocks"
+    if earlier is site and site.action == "store":
+        return "let one thread write, or use an atomic"
+    if mine[0] != theirs[0]:
+        return "blocks of one launch have no order: use atomics, a fence and a flag, or a second launch"
+    if mine[1] >> 5 == theirs[1] >> 5:
+        return "lanes of a warp do not wait for each other: put __syncwarp() or a barrier between"
+    return "put __syncthreads() between"

@@ -11,6 +11,7 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import Atomic, Load, Store
+from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varying, spread, values_of
 from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
@@ -144,13 +145,27 @@ def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -
     return run
 
 
-def site_of(operation: Load | Store | Atomic, number: int, position: Any) -> Site:
-    """What the ports need to know of a memory instruction."""
+def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode: str) -> Site:
+    """What the ports and the monitors need to know of a memory instruction."""
     size = SIZES[operation.kind]
     if isinstance(operation, Load):
         count = len(operation.results)
-        return Site(number, "load", size * count, count, position, synchronizing=operation.synchronizing)
-    if isinstance(operation, Store):
+        site = Site(number, "load", size * count, count, position, synchronizing=operation.synchronizing)
+    elif isinstance(operation, Store):
         count = len(operation.sources)
-        return Site(number, "store", size * count, count, position, synchronizing=operation.synchronizing)
-    return Site(number, "atomic", size, 1, position, returns=operation.result is not None, synchronizing=True)
+        site = Site(number, "store", size * count, count, position, synchronizing=operation.synchronizing)
+    else:
+        site = Site(number, "atomic", size, 1, position, returns=operation.result is not None, synchronizing=True)
+    _order_of(site, frozenset(opcode.split(".")[1:]))
+    return site
+
+
+def _order_of(site: Site, words: frozenset[str]) -> None:
+    """How strong the access is (PTX ISA, memory consistency model: `.volatile` is `.relaxed.sys`, atomics are `.gpu`)."""
+    site.volatile = "volatile" in words
+    site.acquires = bool(words & {"acquire", "acq_rel"})
+    site.releases = bool(words & {"release", "acq_rel"})
+    if site.volatile or "mmio" in words:
+        site.scope = SCOPES["sys"]
+    elif site.action == "atomic" or words & {"relaxed", "acquire", "release"}:
+        site.scope = next((SCOPES[word] for word in ("cta", "cluster", "gpu", "sys") if word in words), SCOPES["gpu"])

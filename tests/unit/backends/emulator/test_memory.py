@@ -60,7 +60,8 @@ OFFSET = "add.s32 %r1, %tid1, {by}; mul.wide.s32 %d1, %r1, 4; add.s64 %d2, %p0, 
 def test_a_read_past_the_end_names_buffer_offset_thread_and_place(launch: Launch, kernel: Text) -> None:
     body = f"{OFFSET.format(by=1)} .loc 1 14 9\n ld.global.f32 %f1, [%d2]; st.global.f32 [%at4], %f1; ret;"
     result = launch(kernel(body), np.arange(32, dtype=np.float32))
-    (finding,) = result.findings
+    finding, race = result.findings
+    assert race.code == "global-race"
     assert (finding.code, finding.severity, finding.buffer, finding.offset) == (
         "out-of-bounds-read",
         "error",

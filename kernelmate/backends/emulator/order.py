@@ -1,0 +1,211 @@
+"""What happens before what: the order that barriers, warp barriers, fences and atomics give to the accesses of a launch.
+
+Accesses carry a stamp: the number of synchronising events before them. For each pair of threads the stamp is kept up to
+which the one knows what the other did; an access with a lower stamp happens before whatever the first thread does next.
+Kept that way are whole blocks (the last barrier), warps (`__syncwarp`; lanes of a warp have no order of their own since
+Volta), pairs of warps (barriers of part of a block), and what release and acquire patterns add (`visibility`).
+
+PTX ISA, memory consistency model: causality order, in which a barrier synchronises at the scope of its block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.visibility import Visibility
+
+STAMP_SHIFT = 32
+"""An access is packed into one number: its stamp above, the number of its thread in the grid below."""
+_THREAD_MASK = np.int64((1 << STAMP_SHIFT) - 1)
+_CTA, _GPU = 1, 2
+SCOPES = {"cta": _CTA, "cluster": _CTA, "gl": _GPU, "gpu": _GPU, "sys": 3}
+"""Scopes by the qualifier that names them, the wider the larger; `membar.gl` says gpu in its own words."""
+
+
+class Order:
+    """The clocks of one launch.
+
+    Args:
+        patterns: the kernel holds fences or ordered atomics, so that threads may synchronise through memory.
+
+    Attributes:
+        now: stamp of accesses made now. start: stamp at which this batch began.
+        known_by_all: every block knows all that its own threads did before this stamp.
+        visibility: what release and acquire patterns made known; None where the kernel has none.
+    """
+
+    def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
+        self._lanes = lanes
+        self._live = live
+        self.bits = max(lanes.width - 1, 1).bit_length()
+        self.now = 0
+        self.start = 0
+        self.known_by_all = 0
+        self._ids = np.zeros(lanes.count, np.int64)
+        self._block = np.zeros(lanes.blocks, np.int64)
+        self._warp = np.zeros(lanes.warps, np.int64)
+        self._pairs: Array | None = None
+        self._between_warps: Array | None = None
+        self._packed = self._ids
+        self._packed_at = -1
+        self.visibility = Visibility(self, lanes) if patterns else None
+
+    def begin(self, used: int) -> None:
+        """Start a batch: other blocks are in the first `used` slots now, of which nothing is known."""
+        lanes = self._lanes
+        self.now += 1
+        self.start = self.known_by_all = self.now
+        self._ids[:] = (lanes.block << self.bits) | lanes.thread
+        self._block[:used] = self.now
+        self._block[used:] = np.iinfo(np.int64).max
+        self._warp[:] = self.now
+        self._packed_at = -1
+        self._pairs = self._between_warps = None
+        if self.visibility is not None:
+            self.visibility.begin()
+
+    def covers(self, blocks: int) -> bool:
+        """Whether every thread of a grid has a number of its own here."""
+        return blocks << self.bits < 1 << STAMP_SHIFT
+
+    # ------------------------------------------------------------------------------------- who and when
+
+    def packed(self, lanes: Array) -> Array:
+        """What these lanes do now, as numbers to keep in a shadow."""
+        if self._packed_at != self.now:
+            self._packed = self._ids + (np.int64(self.now) << STAMP_SHIFT)
+            self._packed_at = self.now
+        return self._packed if len(lanes) == len(self._packed) else self._packed.take(lanes)
+
+    def same_thread(self, accesses: Array, others: Array) -> Array:
+        """Whether each pair of packed accesses is by one thread."""
+        return np.asarray(((accesses ^ others) & _THREAD_MASK) == 0)
+
+    def thread_of(self, access: int) -> tuple[int, int]:
+        """Flat numbers of the block and of the thread in it."""
+        number = access & int(_THREAD_MASK)
+        return number >> self.bits, number & ((1 << self.bits) - 1)
+
+    def number_of(self, lane: int) -> int:
+        """The number in the grid of the thread in a lane."""
+        return int(self._ids[lane])
+
+    def same_block(self, lanes: Array, others: Array) -> Array:
+        """Whether each packed access is by a thread of the lane's own block."""
+        return np.asarray((others & _THREAD_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
+
+    # ------------------------------------------------------------------------------------------- events
+
+    def tick(self) -> int:
+        """A synchronising event: accesses from here on are told from those before."""
+        self.now += 1
+        return self.now
+
+    def barrier(self, blocks: Array) -> None:
+        """All threads of these block slots (booleans) have met."""
+        self._block[blocks] = self.tick()
+        self.known_by_all = int(self._block.min())
+        if self.visibility is not None:
+            self.visibility.barrier(blocks)
+
+    def part_barrier(self, before: list[tuple[Array, int]], waiting: Array) -> None:
+        """A barrier of part of a block, warp by warp.
+
+        Args:
+            before: lanes that arrived, and the stamp from which what they do comes after their arrival.
+            waiting: lanes that waited and now go on.
+        """
+        lanes = self._lanes
+        warps = lanes.width // 32
+        if self._between_warps is None:
+            self._between_warps = np.zeros((lanes.warps, warps), np.int64)
+        table = self._between_warps
+        waiters = np.unique(waiting >> 5)
+        for slot in np.unique(lanes.slot[waiting]):
+            mine = waiters[waiters // warps == slot]
+            merged = np.zeros(warps, np.int64)
+            for arrived, stamp in before:
+                theirs = np.unique(arrived[lanes.slot[arrived] == slot] >> 5)
+                if theirs.size:
+                    merged = np.maximum(merged, table[theirs].max(axis=0))
+                    merged[theirs - slot * warps] = np.maximum(merged[theirs - slot * warps], stamp)
+            table[mine] = np.maximum(table[mine], merged)
+        self.tick()
+
+    def warp_barrier(self, lanes: Array, masks: Array) -> None:
+        """Lanes pass `__syncwarp` with these masks."""
+        stamp = self.tick()
+        warps = lanes >> 5
+        living = np.packbits(self._live, bitorder="little").view(np.uint32)[warps]
+        whole = (masks & living) == living
+        if whole.any():
+            self._warp[warps[whole]] = stamp
+        if not whole.all():
+            self._meet_in_part(lanes[~whole], masks[~whole], stamp)
+        if self.visibility is not None:
+            self.visibility.warp_barrier(lanes)
+
+    def _meet_in_part(self, lanes: Array, masks: Array, stamp: int) -> None:
+        if self._pairs is None:
+            self._pairs = np.zeros((self._lanes.count, 32), np.int64)
+        members = (masks[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
+        for key in np.unique((lanes >> 5 << 32) | masks):
+            mine = lanes[((lanes >> 5 << 32) | masks) == key]
+            # Whoever takes part passes on what it has learnt from others.
+            self._pairs[mine] = self._pairs[mine].max(axis=0)
+        self._pairs[lanes] = np.where(members, stamp, self._pairs[lanes])
+
+    def fence(self, lanes: Array, scope: int) -> None:
+        """Lanes execute a fence of a scope."""
+        self.tick()
+        if self.visibility is not None:
+            self.visibility.fence(lanes, scope, self._block)
+
+    # ------------------------------------------------------------------------------------------- asking
+
+    def happened_before(self, lanes: Array, others: Array) -> Array:
+        """Whether each packed access happens before what its lane does now."""
+        numbers = others & _THREAD_MASK
+        stamps = others >> STAMP_SHIFT
+        own = self._ids.take(lanes)
+        same_block = numbers >> self.bits == own >> self.bits
+        found = numbers == own
+        found |= same_block & (stamps < self._block.take(self._lanes.slot.take(lanes)))
+        rest = np.flatnonzero(~found)
+        if rest.size:
+            found[rest] = self._closely(lanes[rest], numbers[rest], stamps[rest], own[rest], same_block[rest])
+        return np.asarray(found)
+
+    def _closely(self, lanes: Array, numbers: Array, stamps: Array, own: Array, same_block: Array) -> Array:
+        found = same_block & (numbers >> 5 == own >> 5) & (stamps < self._warp.take(lanes >> 5))
+        if self._pairs is not None:
+            same_warp = same_block & (numbers >> 5 == own >> 5)
+            found |= same_warp & (stamps < self._pairs[lanes, numbers & 31])
+        if self._between_warps is not None:
+            warp = (numbers & ((1 << self.bits) - 1)) >> 5
+            warp = np.where(same_block, warp, 0)
+            found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(lanes, warp)])
+        if self.visibility is not None and not found.all():
+            rest = np.flatnonzero(~found)
+            found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
+        return np.asarray(found)
+
+    def _warp_place(self, lanes: Array, warp: Array) -> Array:
+        """Where among its block's slots a warp runs: a schedule seed permutes them."""
+        geometry = self._lanes
+        place = np.empty(geometry.width // 32, np.int64)
+        place[geometry.thread[: geometry.width : 32] >> 5] = np.arange(geometry.width // 32)
+        return np.asarray(place[warp])
+
+    # ------------------------------------------------------------------- what visibility reads of the clocks
+
+    def block_known(self, slot: int) -> int:
+        """The stamp up to which a block's threads know each other."""
+        return int(self._block[slot])
+
+    def warp_known(self, lane: int) -> Array:
+        """The stamps up to which a lane knows the lanes of its warp, by `__syncwarp` alone."""
+        whole = np.full(32, self._warp[lane >> 5])
+        return whole if self._pairs is None else np.maximum(whole, self._pairs[lane])

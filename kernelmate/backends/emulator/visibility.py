@@ -1,0 +1,268 @@
+"""What threads learn of each other through memory: release and acquire patterns of the PTX memory model.
+
+A thread that has fenced and then writes with strength (an atomic, a volatile or relaxed store), or that writes with
+release, publishes what it knows; a thread that reads that value with strength and then fences, or that reads it with
+acquire, learns it. Atomics in between carry it on. Scopes limit both: to other blocks it takes gpu scope on both sides.
+
+Three habits of CUDA code that the letter of the model does not cover, and every GPU keeps, count as order too: a block
+or warp barrier after the strong read stands for the reader's fence; stores that each thread fenced before a barrier are
+published by the thread that signals after it; and what a thread learns between its fence and its signal is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.types import Array
+
+if TYPE_CHECKING:
+    from kernelmate.backends.emulator.order import Order
+
+_CTA, _GPU = 1, 2
+_MOST_EVENTS = 200_000
+"""Releases and acquires that are followed one by one; a launch with more is given the benefit of the doubt after that."""
+_ENTRIES_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One release: per thread of its block, the stamp up to which it publishes, for other blocks and for its own."""
+
+    position: int
+    abroad: Array | None
+    at_home: Array
+
+
+@dataclass(slots=True, eq=False)
+class _Log:
+    """All releases at one location that a read of its present value observes.
+
+    Attributes:
+        entries: by block, in the order in which they came. nested: what the releasing threads knew of other logs, each
+            with the position from which it counts.
+    """
+
+    length: int = 0
+    entries: dict[int, list[_Entry]] = field(default_factory=dict)
+    nested: list[tuple[int, _Log, int, bool]] = field(default_factory=list)
+    linked: dict[tuple[int, bool], int] = field(default_factory=dict)
+
+    def find(self, block: int, upto: int) -> _Entry | None:
+        """The latest release of a block among the first `upto`."""
+        for entry in reversed(self.entries.get(block, ())):
+            if entry.position < upto:
+                return entry
+        return None
+
+    def add(self, block: int, abroad: Array | None, at_home: Array, known: Known) -> None:
+        """A further release, by a thread that knows `known`."""
+        mine = self.entries.setdefault(block, [])
+        mine.append(_Entry(self.length, abroad, at_home))
+        if len(mine) > _ENTRIES_KEPT:
+            del mine[: _ENTRIES_KEPT // 2]
+        for (log, home_only), length in known.items():
+            if log is not self and self.linked.get((id(log), home_only), -1) < length:
+                self.linked[id(log), home_only] = length
+                self.nested.append((self.length, log, length, home_only))
+        self.length += 1
+
+
+Known = dict[tuple[_Log, bool], int]
+"""How much of each log is known; the flag says that a narrow scope on the reader's side lets in its own block's part only."""
+
+
+class Visibility:
+    """Release and acquire patterns of one launch."""
+
+    def __init__(self, order: Order, lanes: Lanes) -> None:
+        self._order = order
+        self._lanes = lanes
+        self._fenced = {_CTA: np.zeros(lanes.count, np.int64), _GPU: np.zeros(lanes.count, np.int64)}
+        self._known_at_fence = {_CTA: np.zeros(lanes.count, np.int64), _GPU: np.zeros(lanes.count, np.int64)}
+        self._logs: dict[int, _Log] = {}
+        self._pending: dict[int, Known] = {}
+        self._by_lane: dict[int, Known] = {}
+        self._by_slot: dict[int, Known] = {}
+        self._events = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """There were too many events to follow."""
+        return self._events > _MOST_EVENTS
+
+    def begin(self) -> None:
+        """Start a batch: the lanes hold other threads, memory remembers what was released."""
+        for stamps in (*self._fenced.values(), *self._known_at_fence.values()):
+            stamps.fill(0)
+        self._pending.clear()
+        self._by_lane.clear()
+        self._by_slot.clear()
+
+    # ------------------------------------------------------------------------------------------- events
+
+    def fence(self, lanes: Array, scope: int, block_known: Array) -> None:
+        """Lanes fence: what they did before can be published, what they have read is learnt."""
+        known = block_known.take(self._lanes.slot.take(lanes))
+        for level in (_CTA, _GPU):
+            if scope >= level:
+                self._fenced[level][lanes] = self._order.now
+                self._known_at_fence[level][lanes] = known
+        if self._pending:
+            self._learn(lanes, scope)
+
+    def barrier(self, blocks: Array) -> None:
+        """Blocks pass a barrier: what one of their threads has read or knows, all know."""
+        slots = self._lanes.slot
+        for table in (self._pending, self._by_lane):
+            for lane in [lane for lane in table if blocks[slots[lane]]]:
+                _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
+
+    def warp_barrier(self, lanes: Array) -> None:
+        """Lanes of warps meet: what one has read or knows, those that meet it know."""
+        if not self._pending and not self._by_lane:
+            return
+        self._learn(lanes, 3)
+        for warp in np.unique(lanes >> 5):
+            members = lanes[lanes >> 5 == warp]
+            together: Known = {}
+            for lane in members:
+                _merge(together, self._by_lane.get(int(lane), {}))
+            if together:
+                self._by_lane.update({int(lane): dict(together) for lane in members})
+
+    def _learn(self, lanes: Array, scope: int) -> None:
+        """Make known what lanes have read with strength before."""
+        waiting = set(self._pending)
+        for lane in waiting.intersection(lanes.tolist()) if len(lanes) > 1 else waiting & {int(lanes[0])}:
+            read = self._pending.pop(lane)
+            narrow = scope < _GPU
+            _merge(
+                self._by_lane.setdefault(lane, {}),
+                {(log, home_only or narrow): length for (log, home_only), length in read.items()},
+            )
+
+    def strong_access(
+        self, lanes: Array, addresses: Iterable[int], *, scope: int, reads: bool, writes: bool, acquires: bool, releases: bool
+    ) -> None:  # fmt: skip
+        """Lanes read or write locations with strength, one after the other; atomics that use the old value do both.
+
+        Args:
+            lanes: who.
+            addresses: where: a key per lane that no other location shares.
+            scope: of the operation.
+            reads: it loads, or is an atomic whose old value is used.
+            writes: it stores, or is an atomic.
+            acquires: it orders what comes after it by itself, without a fence.
+            releases: it orders what came before it by itself.
+        """
+        if self.exhausted or (not writes and not self._logs):
+            return
+        if releases:
+            self._order.tick()
+        for lane, address in zip(lanes.tolist(), addresses, strict=True):
+            log = self._logs.get(address)
+            if reads and log is not None and log.length:
+                self._events += 1
+                read = {(log, scope < _GPU): log.length}
+                _merge((self._by_lane if acquires else self._pending).setdefault(lane, {}), read)
+            if writes:
+                self._publish(lane, address, log if reads else None, scope, releases=releases)
+
+    def update(self, lanes: Array, addresses: Iterable[int], *, scope: int, releases: bool) -> None:
+        """Atomics whose old value is not used: they publish, and carry on what was published before."""
+        if self.exhausted:
+            return
+        if releases:
+            self._order.tick()
+        for lane, address in zip(lanes.tolist(), addresses, strict=True):
+            self._publish(lane, address, self._logs.get(address), scope, releases=releases)
+
+    def _publish(self, lane: int, address: int, log: _Log | None, scope: int, *, releases: bool) -> None:
+        at_home = self._published(lane, _CTA, releases)
+        if at_home is None:
+            if log is None:
+                self._logs.pop(address, None)
+            return
+        self._events += 1
+        if log is None:
+            log = self._logs[address] = _Log()
+        abroad = self._published(lane, _GPU, releases) if scope >= _GPU else None
+        known: Known = {}
+        _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
+        _merge(known, self._by_lane.get(lane, {}))
+        log.add(int(self._lanes.block[lane]), abroad, at_home, known)
+
+    def _published(self, lane: int, level: int, releases: bool) -> Array | None:
+        """Per thread of the lane's block, the stamp up to which a release by this lane publishes; None for nothing."""
+        lanes, order = self._lanes, self._order
+        first = int(lanes.slot[lane]) * lanes.width
+        mine = slice(first, first + lanes.width)
+        known = order.block_known(int(lanes.slot[lane]))
+        fenced = self._fenced[level][mine]
+        own = order.now if releases else int(self._fenced[level][lane])
+        before = known if releases else int(self._known_at_fence[level][lane])
+        stamps = np.maximum(before, np.minimum(known, fenced))
+        if not own and not stamps.any():
+            return None
+        warp = (lane - first) & ~31
+        mates = order.warp_known(lane)
+        stamps[warp : warp + 32] = np.maximum(stamps[warp : warp + 32], np.where(mates <= own, mates, 0))
+        stamps[lane - first] = own
+        by_thread = np.empty_like(stamps)
+        by_thread[lanes.thread[mine]] = stamps
+        return by_thread
+
+    # ------------------------------------------------------------------------------------------- asking
+
+    def knows(self, lanes: Array, numbers: Array, stamps: Array) -> Array:
+        """Whether each lane has learnt of an access, given by its thread's number in the grid and its stamp."""
+        if self.exhausted:
+            return np.ones(len(lanes), bool)
+        found = np.zeros(len(lanes), bool)
+        if not self._by_lane and not self._by_slot:
+            return found
+        bits = self._order.bits
+        slots = self._lanes.slot.take(lanes)
+        blocks = numbers >> bits
+        threads = numbers & ((1 << bits) - 1)
+        asker = np.where(np.isin(lanes, list(self._by_lane)), lanes, -1 - slots)
+        for who in np.unique(asker):
+            group = np.flatnonzero(asker == who)
+            lane = int(lanes[group[0]])
+            home = int(self._lanes.block[lane])
+            for block in np.unique(blocks[group]):
+                chosen = group[blocks[group] == block]
+                found[chosen] = self._learnt(lane, int(block), home, threads[chosen], stamps[chosen])
+        return found
+
+    def _learnt(self, lane: int, block: int, home: int, threads: Array, stamps: Array) -> Array:
+        """Whether what a lane knows covers accesses of one block's threads."""
+        found = np.zeros(len(threads), bool)
+        known: Known = {}
+        _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
+        _merge(known, self._by_lane.get(lane, {}))
+        queue = [(log, length, home_only) for (log, home_only), length in known.items()]
+        seen: dict[tuple[int, bool], int] = {}
+        while queue and not found.all():
+            log, length, home_only = queue.pop()
+            if seen.get((id(log), home_only), 0) >= length:
+                continue
+            seen[id(log), home_only] = length
+            entry = log.find(block, length)
+            if entry is not None:
+                published = entry.at_home if block == home else None if home_only else entry.abroad
+                if published is not None:
+                    found |= stamps < published[threads]
+            queue += [(inner, upto, home_only or narrow) for at, inner, upto, narrow in log.nested if at < length]
+        return found
+
+
+def _merge(into: Known, more: Known) -> None:
+    for key, length in more.items():
+        if into.get(key, 0) < length:
+            into[key] = length

@@ -1,0 +1,205 @@
+"""Watches what a launch accesses: races, and what is read before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kernelmate.backends.emulator.findings import plural
+from kernelmate.backends.emulator.ledger import Ledger
+from kernelmate.backends.emulator.machine import Machine, Site, Windowed
+from kernelmate.backends.emulator.memory import Buffer
+from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
+from kernelmate.backends.emulator.races import Access, RaceDetector, Region
+from kernelmate.backends.emulator.types import Array
+
+_GLOBAL_SHADOW_BYTES = 96 << 20
+"""Most bytes that the shadows of all buffers take; buffers that need more are watched in part."""
+
+
+def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) -> None:
+    """Let a strong access publish and learn."""
+    visibility = order.visibility
+    if visibility is None or not site.scope:
+        return
+    if site.action == "atomic" and not site.returns:
+        visibility.update(lanes, keys, scope=site.scope, releases=site.releases)
+        return
+    visibility.strong_access(
+        lanes,
+        keys,
+        scope=site.scope,
+        reads=site.action != "store",
+        writes=site.action != "load",
+        acquires=site.acquires,
+        releases=site.releases,
+    )
+
+
+class GlobalWatch:
+    """Watches buffers that the kernel may write; what may only be read cannot be raced for."""
+
+    def __init__(self, machine: Machine, order: Order) -> None:
+        self._machine = machine
+        self._order = order
+        self._detector = RaceDetector(machine, order)
+        self._watched: dict[int, tuple[Ledger, Region]] = {}
+        self._writable_bytes = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Some lanes access one buffer, at these addresses; called before a store takes effect."""
+        buffer = self._machine.memory.at(int(offsets[0]))
+        assert buffer is not None
+        if not buffer.writable:
+            return
+        within = offsets - np.uint64(buffer.origin)
+        ledger, region = self._watch(buffer, site)
+        access = Access(ledger, self._order, lanes, within, site.size, settled=1, oldest=1)
+        if site.action == "load":
+            self._detector.read(region, ledger, site, access)
+        else:
+            self._detector.write(region, ledger, site, access, values)
+        if site.scope and self._order.visibility is not None:
+            _synchronise(self._order, site, lanes, offsets.tolist())
+
+    def _watch(self, buffer: Buffer, site: Site) -> tuple[Ledger, Region]:
+        found = self._watched.get(buffer.origin)
+        if found is None:
+            share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
+            ledger = Ledger(buffer.data.size, min(16, site.size), share)
+            region = Region("global-race", buffer.data, _place_in(buffer), {}, {})
+            found = self._watched[buffer.origin] = (ledger, region)
+        if site.number not in found[1].sites:
+            found[1].sites[site.number] = site
+            found[1].strengths[site.number] = site.scope
+        return found
+
+
+class SharedWatch:
+    """Watches the shared memory of all blocks of a batch.
+
+    Args:
+        waits: the kernel waits for memory in a loop, so that `volatile` is how its threads talk to each other.
+    """
+
+    def __init__(self, machine: Machine, order: Order, *, waits: bool) -> None:
+        self._machine = machine
+        self._order = order
+        self._window: Windowed = machine.shared
+        self._waits = waits
+        self._detector = RaceDetector(machine, order)
+        self._ledger: Ledger | None = None
+        self._region = Region("shared-race", self._window.data, self._place, {}, {})
+        self._bases = self._window.bases(1)
+        self._complete = False
+
+    def begin(self) -> None:
+        """Start a batch: fresh blocks."""
+        self._complete = False
+
+    def barrier(self, blocks: Array) -> None:
+        """Blocks have passed a barrier: a good moment to see whether anything is left that is not yet written."""
+        del blocks
+        ledger = self._ledger
+        if ledger is not None and not self._complete and ledger.last_write >= self._order.start:
+            used = self._used_cells(ledger)
+            self._complete = bool((used >= self._oldest).all())
+
+    def _used_cells(self, ledger: Ledger) -> Array:
+        cells = ledger.writes[: len(self._window.data) - 16 >> ledger.shift]
+        return cells.reshape(-1, self._window.stride >> ledger.shift)[:, : self._window.limit >> ledger.shift]
+
+    @property
+    def _oldest(self) -> int:
+        return self._order.start << STAMP_SHIFT
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Some lanes access shared memory; called before a store takes effect."""
+        order, ledger = self._order, self._ledger
+        if ledger is None:
+            ledger = self._ledger = Ledger(self._window.data.size, min(site.size, 16))
+        if site.number not in self._region.sites:
+            self._region.sites[site.number] = site
+            self._region.strengths[site.number] = 0 if site.volatile and not self._waits else site.scope
+        absolute = offsets.astype(np.int64) + self._bases[lanes]
+        access = Access(
+            ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
+        )
+        if site.action != "store" and not self._complete:
+            self._look_for_empty(ledger, site, access)
+        if site.action == "load":
+            self._detector.read(self._region, ledger, site, access)
+        else:
+            self._detector.write(self._region, ledger, site, access, values)
+        if site.scope and order.visibility is not None:
+            places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
+            _synchronise(order, site, lanes, (-1 - places).tolist())
+
+    def _look_for_empty(self, ledger: Ledger, site: Site, access: Access) -> None:
+        """Report reads of what no thread of the block has written."""
+        empty = ledger.writes.take(access.cells) < access.oldest
+        if not empty.any():
+            return
+        lanes = access.lanes[empty]
+        name, offset, _ = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
+        self._machine.findings.report(
+            "uninitialised-shared",
+            site.position,
+            lanes,
+            lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
+            buffer=name,
+            offset=offset,
+        )
+
+    def _place(self, offset: int) -> tuple[str, int, str]:
+        within = offset % self._window.stride
+        name = self._window.names(within) or "shared memory"
+        return name, within, f"{name} (byte {within} of shared memory)"
+
+
+def _place_in(buffer: Buffer) -> Callable[[int], tuple[str, int, str]]:
+    def place(offset: int) -> tuple[str, int, str]:
+        within = offset - buffer.lead
+        return buffer.name, within, f"byte {within} of {buffer.name}"
+
+    return place
+
+
+class LocalWatch:
+    """Watches the threads' own memory for reads of what they have not written."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._window = machine.local
+        self._written = np.zeros(machine.local.data.size, bool)
+        self._bases = machine.local.bases(1)
+
+    def begin(self) -> None:
+        """Start a batch: fresh threads."""
+        self._written.fill(False)
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Some lanes access local memory."""
+        del values
+        absolute = offsets.astype(np.int64) + self._bases[lanes]
+        if site.action == "load":
+            # Copying a structure may take padding along; only what is unknown in full is held against the thread.
+            known = self._written.take(absolute[:, None] + np.arange(site.size)).any(axis=1)
+            if not known.all():
+                offset = int(offsets[~known][0])
+                name = self._window.names(offset) or "local memory"
+                self._machine.findings.report(
+                    "uninitialised-local",
+                    site.position,
+                    lanes[~known],
+                    lambda: (
+                        f"reads {plural(site.size, 'byte')} at byte {offset} of the thread's own memory ({name}), "
+                        "which the thread has not written"
+                    ),
+                    buffer=name,
+                    offset=offset,
+                )
+            return
+        for step in range(site.size):
+            self._written[absolute + step] = True
