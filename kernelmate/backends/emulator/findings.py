@@ -54,7 +54,7 @@ class Race:
 
 
 class Races:
-    """The races of one launch. Those that have a line in common have one cause: the order that is missing there."""
+    """The races of one launch. Those with a line or a buffer in common have one cause: the order that is missing there."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Severity, str, frozenset[int]], tuple[Race, int]] = {}
@@ -78,16 +78,17 @@ class Races:
         raced = self.buffers
         findings = []
         for severity in ("error", "note"):
-            causes: list[tuple[set[int], list[tuple[Race, int]]]] = []
+            causes: list[tuple[set[int | str], list[tuple[Race, int]]]] = []
             for race, times in self._found.values():
                 if race.severity != severity or (severity == "note" and race.buffer in raced):
                     continue
-                lines, members = set(race.lines), [(race, times)]
-                for cause in [cause for cause in causes if cause[1][0][0].code == race.code and cause[0] & lines]:
+                marks: set[int | str] = {*race.lines, race.buffer}
+                members = [(race, times)]
+                for cause in [cause for cause in causes if cause[1][0][0].code == race.code and cause[0] & marks]:
                     causes.remove(cause)
-                    lines |= cause[0]
+                    marks |= cause[0]
                     members = cause[1] + members
-                causes.append((lines, members))
+                causes.append((marks, members))
             findings += [_finding_of(members) for _, members in causes]
         return tuple(findings)
 

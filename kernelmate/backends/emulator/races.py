@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.types import Array
 
 _GPU = 2
 _DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}
-_DID = {"load": "read", "store": "written", "atomic": "atomically updated"}
+_DID = {"load": "has read", "store": "has written", "atomic": "has atomically updated"}
 
 
 @dataclass(frozen=True, slots=True)

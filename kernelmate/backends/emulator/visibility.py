@@ -211,7 +211,9 @@ class Visibility:
             return None
         warp = (lane - first) & ~31
         mates = order.warp_known(lane)
-        stamps[warp : warp + 32] = np.maximum(stamps[warp : warp + 32], np.where(mates <= own, mates, 0))
+        together = slice(warp, warp + 32)
+        met = np.where(mates <= own, mates, np.minimum(mates, fenced[together]))
+        stamps[together] = np.maximum(stamps[together], met)
         stamps[lane - first] = own
         by_thread = np.empty_like(stamps)
         by_thread[lanes.thread[mine]] = stamps
