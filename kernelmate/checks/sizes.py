@@ -41,7 +41,7 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
         size = next((one for one in alternatives if _usable(contract, one, threads)), None)
         if size is not None and _key(size) not in seen:
             seen.add(_key(size))
-            chosen.append(size)
+            chosen.append({name: size[name] for name in listed[0]})
     return tuple(chosen)
 
 

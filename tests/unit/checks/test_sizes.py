@@ -68,3 +68,9 @@ def test_all_are_launchable_allowed_small_and_different(listed, grid) -> None:
         assert size_allowed(made, size)
         assert launch_shape(made, size).blocks > 0
         assert sum(x * y for x, y in argument_shapes(made, size).values()) <= MOST_ELEMENTS
+
+
+def test_names_stand_in_the_contracts_order() -> None:
+    listed = ({"rows": 64, "cols": 64},)
+    sizes = own_sizes(contract(listed, grid="max(rows, 1)", shape=("rows", "cols")), listed)
+    assert {tuple(size) for size in sizes} == {("rows", "cols")}
