@@ -75,6 +75,7 @@ class RunResult:
         arrays: contents of every array argument afterwards, same dtype and shape. Meaningless where `findings` holds
             an error that stopped the launch.
         findings: with positions in the *unit's* text; the judge maps them to the user's file.
+        checked: races, uninitialised reads and wrapped indices were looked for.
         counters: of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
@@ -86,6 +87,7 @@ class RunResult:
 
     arrays: Mapping[str, npt.NDArray[Any]]
     findings: tuple[Finding, ...] = ()
+    checked: bool = False
     counters: Counters | None = None
     reads: frozenset[str] = frozenset()
     block_counts: Mapping[str, int] = field(default_factory=dict)
@@ -109,9 +111,14 @@ class Module(Protocol):
 
 
 class Backend(Protocol):
-    """Where kernels run."""
+    """Where kernels run.
+
+    Attributes:
+        poisoned: an earlier launch has cost the backend its device; it says nothing any more, and its process must go.
+    """
 
     name: BackendName
+    poisoned: bool
 
     def load(self, compiled: Compiled, target: Target) -> Module:
         """Load compiled code.

@@ -81,7 +81,7 @@ class _Judge:
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         self.cases = CaseJudge(bench, self.oracle, compared=self.compared)
-        self.unraced = backend.name == "emulator"
+        self.backend = backend
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
@@ -93,7 +93,7 @@ class _Judge:
         for done, (size, origin) in enumerate(sizes):
             self.progress(CASES_STAGE, done, len(sizes))
             self._case(size, origin, done)
-            if any(noted.code in STOPPERS for record in self.records for noted in record.noted):
+            if self.backend.poisoned or any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
         self._explain()
         findings = ranked(self.findings)
@@ -216,10 +216,10 @@ class _Judge:
 
     def _say_unraced(self, findings: tuple[Finding, ...]) -> None:
         """No race seen is no proof, so what was looked at is said."""
-        if not self.unraced or any(f.code in RACES for f in findings):
+        if any(f.code in RACES for f in findings):
             return
-        launches = [s.outcome.shot for r in self.records for s in r.seen if not s.outcome.stopped]
-        schedules, sizes = len({shot.schedule for shot in launches}), sum(1 for r in self.records if r.seen)
+        looked = [(r, s) for r in self.records for s in r.seen if not s.outcome.stopped and s.outcome.result.checked]
+        schedules, sizes = len({s.outcome.shot.schedule for _, s in looked}), len({id(r) for r, _ in looked})
         self.reasons.append(
             f"{NO_RACE_SEEN} {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
         )

@@ -132,6 +132,10 @@ class Bench:
 
     def run(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Outcome:
         """Launch once on `given`; outputs are poisoned first."""
+        return Outcome(shot, given, self._module.run(self.launch(size, shot, given, count=count)))
+
+    def launch(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Run:
+        """The launch that `run` makes."""
         contract = self.version.contract
         scalars = scalar_values(contract, size)
         arguments: list[ArrayArgument | ScalarArgument] = []
@@ -142,7 +146,7 @@ class Bench:
             else:
                 data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
                 arguments.append(ArrayArgument(a.name, data, shot.misalign, a.direction != "in"))
-        run = Run(
+        return Run(
             self.shape(size),
             tuple(arguments),
             shot.schedule,
@@ -150,7 +154,6 @@ class Bench:
             count,
             total_limit=self._task.instruction_limit,
         )
-        return Outcome(shot, given, self._module.run(run))
 
 
 def poison_byte(dtype: np.dtype[Any], poison: int) -> int:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.backends.cuda.availability import missing_for_gpu, require_gpu
+from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.compiler import find_target, read_build
 from kernelmate.config import Settings
-from kernelmate.errors import BackendUnavailable, ContractError
+from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import BackendName, CompileOptions, Contract, Kernel, Optimization, Target, Verdict
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
 from kernelmate.session.preparing import Workshop
@@ -66,9 +68,11 @@ class Session:
     ) -> None:
         self.settings = settings
         self._on_progress = on_progress
-        self._target = find_target(settings.target)
         self._backend = _choose_backend(settings.backend)
-        self._worker = worker or Worker(memory_limit_mb=settings.memory_limit_mb)
+        self._target = _choose_target(settings.target, self._backend)
+        # CUDA reserves address space for all memory of GPU and host, so that a limit of it would forbid CUDA itself.
+        limit = None if self._backend == "cuda" else settings.memory_limit_mb
+        self._worker = worker or Worker(memory_limit_mb=limit)
 
     @property
     def target(self) -> Target:
@@ -230,17 +234,31 @@ class Session:
 
 
 def _choose_backend(asked: str) -> BackendName:
-    """The backend to use.
+    """The backend to use: where it is left open, the GPU that can be used, else the emulator.
 
     Raises:
-        BackendUnavailable: it is not part of this version.
+        BackendUnavailable: the GPU was asked for and cannot be used.
     """
     if asked == "cuda":
-        raise BackendUnavailable(
-            "The cuda backend is not part of this version of KernelMate.",
-            hint="Use --backend emulator: it runs the kernel's PTX on the CPU and needs no GPU.",
-        )
-    return "emulator"
+        require_gpu()
+        return "cuda"
+    return "cuda" if asked == "auto" and missing_for_gpu() is None else "emulator"
+
+
+def _choose_target(asked: str | None, backend: BackendName) -> Target:
+    """The GPU that figures are for: the one asked for, else this machine's where kernels run on it.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    driver = read_driver() if asked is None and backend == "cuda" else None
+    if driver is None:
+        return find_target(asked)
+    gpu = driver.gpus[0]
+    try:
+        return find_target(gpu.name)
+    except UsageError:
+        return find_target(f"sm_{gpu.capability[0]}{gpu.capability[1]}")
 
 
 def _recipes() -> Sequence[Suggester]:

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
-from kernelmate.errors import BackendUnavailable, KernelmateError
+from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
     report = _Reporter(request.number, send)
     number = request.number
     try:
-        send(protocol.Result(number, _judge(request.task, report)))
+        backend = _backend(request.task)
+        send(protocol.Result(number, _judge(request.task, backend, report)))
     except KernelmateError as error:
         send(protocol.refusal(number, error))
     except MemoryError as error:
@@ -187,32 +188,38 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
         traceback.print_exc()
         send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
         return False
-    return True
+    return not backend.poisoned
 
 
-def _judge(task: JudgeTask, report: Callable[[str, int, int], None]) -> Judgement:
+def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
     from kernelmate.checks.judge import judge
     from kernelmate.measure.predict import predict
 
     def timer(version: Version, shape: LaunchShape, result: RunResult) -> Timing | None:
-        return predict(task.target, version.compiled, shape, result)
+        # What runs on a GPU is measured there or has no time: a prediction beside it would pass for one.
+        return predict(task.target, version.compiled, shape, result) if backend.name == "emulator" else None
 
-    return judge(task, _backend(task), report, timer)
+    return judge(task, backend, report, timer)
 
 
 def _backend(task: JudgeTask) -> Backend:
     """The backend that the task names.
 
     Raises:
-        BackendUnavailable: this version has none of that name.
+        BackendUnavailable: the GPU cannot be used.
     """
     if task.backend == "emulator":
         from kernelmate.backends.emulator import EmulatorBackend
 
         return EmulatorBackend()
-    raise BackendUnavailable(
-        f"The worker has no backend {task.backend!r}.", hint="Use --backend emulator, which needs no GPU."
-    )
+    return _cuda()
+
+
+@functools.cache
+def _cuda() -> Backend:
+    from kernelmate.backends.cuda.backend import CudaBackend
+
+    return CudaBackend()
 
 
 if __name__ == "__main__":

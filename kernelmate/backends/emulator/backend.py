@@ -60,6 +60,7 @@ class EmulatorBackend:
     """
 
     name: BackendName = "emulator"
+    poisoned = False
 
     def __init__(self, jit: Mode | None = None) -> None:
         self._jit = jit
@@ -369,6 +370,7 @@ class _Launch:
         return RunResult(
             arrays=arrays,
             findings=machine.findings.finish(),
+            checked=self.run.check,
             counters=as_record(*self.counted) if self.counted else None,
             reads=reads,
             block_counts=counts,

@@ -34,13 +34,14 @@ class PythonModule:
         named = inspect.signature(self._body).parameters
         with np.errstate(all="ignore"):
             noticed = self._body(**values, **{name: value for name, value in extra.items() if name in named})
-        return RunResult({a.name: values[a.name] for a in arrays}, **(noticed or {}))
+        return RunResult({a.name: values[a.name] for a in arrays}, **{"checked": run.check} | (noticed or {}))
 
 
 class PythonBackend:
     """Loads the body that was registered for a binary; loading again makes a fresh one."""
 
     name = "emulator"
+    poisoned = False
 
     def __init__(self) -> None:
         self.bodies: dict[str | None, Callable[[], Body]] = {}

@@ -1,0 +1,106 @@
+"""The device memory of one launch: every array between guard bands, at addresses that differ from run to run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
+from kernelmate.records import Finding
+
+ALIGNMENT = 256
+"""Bytes; what cudaMalloc gives, and so what kernels may count on."""
+
+GUARD = 0xC3
+"""The byte that guard bands hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where an argument's bytes lie in the arena: `start` is past the guard band and the misalignment."""
+
+    argument: ArrayArgument
+    start: int
+
+    @property
+    def end(self) -> int:
+        """One past its last byte."""
+        return self.start + self.argument.data.nbytes
+
+
+class Arena:
+    """One allocation that holds all arrays of a launch.
+
+    A band of `GUARD_BYTES` or more lies on each side of each array, so that a write a little out of bounds shows and
+    hits nothing else. Order and distances follow the seed.
+
+    Args:
+        arguments: the arrays, copied to the device here.
+        seed: of order and distances; 0 keeps the given order.
+
+    Raises:
+        cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
+    """
+
+    def __init__(self, arguments: Sequence[ArrayArgument], seed: int) -> None:
+        import cupy
+
+        self.spans, size = _place(arguments, seed)
+        self._host = np.full(size, GUARD, np.uint8)
+        for span in self.spans.values():
+            self._host[span.start : span.end] = np.frombuffer(span.argument.data.tobytes(), np.uint8)
+        self.device: Any = cupy.asarray(self._host)
+
+    def address(self, name: str) -> int:
+        """Where the kernel finds an argument."""
+        return int(self.device.data.ptr) + self.spans[name].start
+
+    def restore(self) -> None:
+        """Give every byte its value from before the launch."""
+        self.device.set(self._host)
+
+    def read(self) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[Finding, ...]]:
+        """The arrays after the launch, and a finding for each that was written around."""
+        after = self.device.get()
+        arrays = {
+            name: after[span.start : span.end].view(span.argument.data.dtype).reshape(span.argument.data.shape).copy()
+            for name, span in self.spans.items()
+        }
+        for span in self.spans.values():
+            after[span.start : span.end] = GUARD
+        return arrays, self._written_around(np.flatnonzero(after != GUARD))
+
+    def _written_around(self, places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
+        findings: dict[str, Finding] = {}
+        for place in places[:4096].tolist():
+            span = min(self.spans.values(), key=lambda s: max(s.start - place, place - s.end + 1))
+            name, size = span.argument.name, span.argument.data.nbytes
+            if name in findings:
+                continue
+            offset = place - span.start
+            where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
+            findings[name] = Finding(
+                "out-of-bounds-write",
+                "error",
+                f"a write next to {name} ({size} bytes), {where}",
+                buffer=name,
+                offset=offset,
+            )
+        return tuple(findings.values())
+
+
+def _place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span], int]:
+    order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
+    if seed:
+        draw.shuffle(order)
+    at, spans = 0, {}
+    for argument in order:
+        at += GUARD_BYTES + (ALIGNMENT * draw.randrange(8) if seed else 0)
+        at = -(-at // ALIGNMENT) * ALIGNMENT
+        spans[argument.name] = Span(argument, at + argument.misalign * argument.data.itemsize)
+        at = spans[argument.name].end
+    return spans, at + GUARD_BYTES + ALIGNMENT

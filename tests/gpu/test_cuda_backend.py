@@ -1,0 +1,120 @@
+"""The cuda backend on a real GPU: launches, faults and what they cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
+from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.config import load_settings
+from kernelmate.records import CompileOptions, LaunchShape
+from kernelmate.session import Session
+from kernelmate.source import find_kernels, text_unit
+
+_missing = missing_for_gpu()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(_missing is not None, reason=f"no GPU can be used: {_missing and _missing[0]}"),
+]
+
+HEAD = """// /// kernelmate
+// sizes = [{ n = 4000000 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// reference = "2 * x"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void twice(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+"""
+RIGHT = HEAD + "  if (i < n) y[i] = 2 * x[i];\n}\n"
+
+
+@pytest.fixture(scope="module")
+def backend():
+    from kernelmate.backends.cuda.backend import CudaBackend
+
+    return CudaBackend()
+
+
+def loaded(backend, text):
+    kernel = find_kernels(text_unit(text, "k.cu"))[0]
+    compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    assert compiled.ok, compiled.diagnostics
+    return backend.load(compiled, find_target(None))
+
+
+def test_a_kernel_runs_and_its_guard_bands_hold(backend) -> None:
+    x = np.arange(1000, dtype=np.float32)
+    arguments = (
+        ArrayArgument("x", x, written=False),
+        ArrayArgument("y", np.zeros_like(x), misalign=1),
+        ScalarArgument("n", np.int32(1000)),
+    )
+    result = loaded(backend, RIGHT).launch(Run(LaunchShape((4, 1, 1), (256, 1, 1)), arguments, schedule_seed=5))
+    assert result.findings == ()
+    assert np.array_equal(result.arrays["y"], 2 * x)
+    assert np.array_equal(result.arrays["x"], x)
+
+
+def test_a_write_behind_an_array_is_found_with_its_place(backend) -> None:
+    x = np.ones(1000, np.float32)
+    arguments = (ArrayArgument("x", x), ArrayArgument("y", np.zeros_like(x)), ScalarArgument("n", np.int32(1001)))
+    result = loaded(backend, RIGHT).launch(Run(LaunchShape((4, 1, 1), (256, 1, 1)), arguments))
+    (finding,) = result.findings
+    assert (finding.code, finding.buffer, finding.offset) == ("out-of-bounds-write", "y", 4000)
+
+
+def test_over_48_kb_of_dynamic_shared_memory_is_asked_for(backend) -> None:
+    text = """extern __shared__ int s[];
+__global__ void big(int* y) { s[40000 + threadIdx.x] = threadIdx.x; __syncthreads(); y[threadIdx.x] = s[40000 + 31 - threadIdx.x]; }
+"""
+    run = Run(LaunchShape((1, 1, 1), (32, 1, 1), shared_bytes=200_000), (ArrayArgument("y", np.zeros(32, np.int32)),))
+    result = loaded(backend, text).launch(run)
+    assert result.findings == ()
+    assert result.arrays["y"].tolist() == list(range(31, -1, -1))
+
+
+def test_a_bfloat16_scalar_reaches_the_kernel(backend) -> None:
+    import ml_dtypes
+
+    text = "#include <cuda_bf16.h>\n__global__ void k(float* y, __nv_bfloat16 a) { *y = __bfloat162float(a); }\n"
+    arguments = (ArrayArgument("y", np.zeros(1, np.float32)), ScalarArgument("a", ml_dtypes.bfloat16(1.5)))
+    result = loaded(backend, text).launch(Run(LaunchShape((1, 1, 1), (1, 1, 1)), arguments))
+    assert result.arrays["y"].tolist() == [1.5]
+
+
+def test_resources_are_those_the_driver_tells(backend) -> None:
+    module = loaded(backend, RIGHT)
+    kernel = find_kernels(text_unit(RIGHT, "k.cu"))[0]
+    compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    function = module.function
+    assert function.num_regs == compiled.resources.registers
+    assert function.shared_size_bytes == compiled.resources.shared_bytes
+    assert function.local_size_bytes == compiled.resources.local_bytes
+    assert function.max_threads_per_block == compiled.resources.max_threads
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("y[(size_t)i + (1ull << 40)] = x[i];", "illegal-address"),
+        ('if (n == 4000000) { asm volatile("trap;"); } y[i] = 2 * x[i];', "trap"),
+        ("*(double*)((char*)y + 4) = x[i];", "misaligned-access"),
+    ],
+)
+def test_a_fault_at_a_large_size_costs_one_worker_and_the_next_verdict_is_right(statement: str, code: str) -> None:
+    with Session(load_settings(seed=3, backend="cuda", timeout_s=120)) as session:
+        kernel = find_kernels(text_unit(HEAD + f"  if (i < n) {{ {statement} }}\n}}\n", "k.cu"))[0]
+        (wrong,) = session.bench(kernel)
+        assert wrong.correct is False
+        assert code in {finding.code for finding in wrong.findings}
+        (right,) = session.bench(find_kernels(text_unit(RIGHT, "k.cu"))[0])
+        assert right.correct is True
+        assert right.accepted is True
+        assert right.timing is None

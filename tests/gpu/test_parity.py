@@ -1,0 +1,59 @@
+"""The GPU and the emulator give the same verdicts: on every example and on every exploit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.config import load_settings
+from kernelmate.records import Verdict
+from kernelmate.session import Session
+from kernelmate.source import load_kernels, parse_contract
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPLOITS = ROOT / "tests" / "exploits"
+EXAMPLES = sorted((ROOT / "examples").glob("*.cu"))
+CANDIDATES = sorted((EXPLOITS / "wrong").glob("*.cu")) + sorted((EXPLOITS / "right").glob("*.cu"))
+SEED = 20261121
+
+_missing = missing_for_gpu()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(_missing is not None, reason=f"no GPU can be used: {_missing and _missing[0]}"),
+]
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[tuple[Session, Session]]:
+    with (
+        Session(load_settings(seed=SEED, backend="emulator", target="sm_90", timeout_s=300)) as emulator,
+        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=300)) as cuda,
+    ):
+        yield emulator, cuda
+
+
+def errors(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(finding.code for finding in verdict.findings if finding.severity == "error")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_the_same_verdict_on_both(sessions: tuple[Session, Session], path: Path) -> None:
+    for kernel in load_kernels(path):
+        if parse_contract(kernel) is None:
+            continue
+        ours, theirs = (session.bench(kernel) for session in sessions)
+        assert [(v.correct, errors(v)) for v in theirs] == [(v.correct, errors(v)) for v in ours]
+        assert all(verdict.backend == "cuda" for verdict in theirs)
+
+
+@pytest.mark.parametrize("path", CANDIDATES, ids=lambda path: path.stem)
+def test_a_candidate_has_the_same_verdict_on_both(sessions: tuple[Session, Session], path: Path) -> None:
+    name = re.search(r"^// baseline: (\S+)$", path.read_text(), flags=re.MULTILINE)
+    assert name is not None
+    baseline, candidate = load_kernels(EXPLOITS / "baselines" / name[1])[0], load_kernels(path)[0]
+    (ours,), (theirs,) = (session.compare(baseline, candidate).candidate for session in sessions)
+    assert (theirs.correct, errors(theirs)[:1]) == (ours.correct, errors(ours)[:1])
