@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Arena:
     def __init__(self, arguments: Sequence[ArrayArgument], seed: int) -> None:
         import cupy
 
-        self.spans, size = _place(arguments, seed)
+        self.spans, size = place(arguments, seed)
         self._host = np.full(size, GUARD, np.uint8)
         for span in self.spans.values():
             self._host[span.start : span.end] = np.frombuffer(span.argument.data.tobytes(), np.uint8)
@@ -72,28 +72,11 @@ class Arena:
         }
         for span in self.spans.values():
             after[span.start : span.end] = GUARD
-        return arrays, self._written_around(np.flatnonzero(after != GUARD))
-
-    def _written_around(self, places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
-        findings: dict[str, Finding] = {}
-        for place in places[:4096].tolist():
-            span = min(self.spans.values(), key=lambda s: max(s.start - place, place - s.end + 1))
-            name, size = span.argument.name, span.argument.data.nbytes
-            if name in findings:
-                continue
-            offset = place - span.start
-            where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
-            findings[name] = Finding(
-                "out-of-bounds-write",
-                "error",
-                f"a write next to {name} ({size} bytes), {where}",
-                buffer=name,
-                offset=offset,
-            )
-        return tuple(findings.values())
+        return arrays, written_around(self.spans, np.flatnonzero(after != GUARD))
 
 
-def _place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span], int]:
+def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span], int]:
+    """Where each array lies, by name, and the bytes of the whole."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
         draw.shuffle(order)
@@ -104,3 +87,23 @@ def _place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Spa
         spans[argument.name] = Span(argument, at + argument.misalign * argument.data.itemsize)
         at = spans[argument.name].end
     return spans, at + GUARD_BYTES + ALIGNMENT
+
+
+def written_around(spans: Mapping[str, Span], places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
+    """A finding for each array that has written bytes next to it; `places` are offsets in the arena, ascending."""
+    findings: dict[str, Finding] = {}
+    for place in places[:4096].tolist():
+        span = min(spans.values(), key=lambda s: max(s.start - place, place - s.end + 1))
+        name, size = span.argument.name, span.argument.data.nbytes
+        if name in findings:
+            continue
+        offset = place - span.start
+        where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
+        findings[name] = Finding(
+            "out-of-bounds-write",
+            "error",
+            f"a write next to {name} ({size} bytes), {where}",
+            buffer=name,
+            offset=offset,
+        )
+    return tuple(findings.values())

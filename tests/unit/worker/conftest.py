@@ -33,7 +33,7 @@ def judge(task, backend, progress, timer):
 for name, parts in {
     "kernelmate.checks.judge": {"judge": judge},
     "kernelmate.measure.predict": {"predict": None},
-    "kernelmate.backends.emulator": {"EmulatorBackend": object},
+    "kernelmate.backends.emulator": {"EmulatorBackend": type("Backend", (), {"name": "emulator", "poisoned": False})},
 }.items():
     module = types.ModuleType(name)
     module.__dict__.update(parts)

@@ -1,0 +1,47 @@
+"""Where arrays lie on the device, and what writing around them looks like."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
+from kernelmate.backends.cuda.arena import ALIGNMENT, place, written_around
+
+arrays = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), min_size=1, max_size=5)
+
+
+def arguments_of(shapes: list[tuple[int, int]]) -> list[ArrayArgument]:
+    return [ArrayArgument(f"a{i}", np.zeros(n, np.float32), misalign=m) for i, (n, m) in enumerate(shapes)]
+
+
+@given(arrays, st.integers(0, 2**31))
+def test_arrays_are_aligned_and_lie_apart(shapes: list[tuple[int, int]], seed: int) -> None:
+    spans, size = place(arguments_of(shapes), seed)
+    ordered = sorted(spans.values(), key=lambda span: span.start)
+    assert ordered[0].start >= GUARD_BYTES
+    assert ordered[-1].end + GUARD_BYTES <= size
+    for before, after in itertools.pairwise(ordered):
+        assert after.start - before.end >= GUARD_BYTES
+    for span in ordered:
+        assert (span.start - 4 * span.argument.misalign) % ALIGNMENT == 0
+
+
+def test_addresses_change_with_the_seed() -> None:
+    arguments = arguments_of([(100, 0), (100, 0), (100, 0)])
+    assert len({tuple(span.start for span in place(arguments, seed)[0].values()) for seed in range(8)}) > 4
+
+
+def test_each_array_that_was_written_around_is_named_once_with_its_first_place() -> None:
+    spans, _ = place(arguments_of([(10, 0), (10, 0)]), 0)
+    behind = [spans["a0"].end + step for step in (3, 4, 5)]
+    findings = written_around(spans, np.array([*behind, spans["a1"].start - 2]))
+    assert [(f.code, f.buffer, f.offset) for f in findings] == [
+        ("out-of-bounds-write", "a0", 43),
+        ("out-of-bounds-write", "a1", -2),
+    ]
+    assert "3 bytes behind its end" in findings[0].message
+    assert "2 bytes before it" in findings[1].message
