@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,26 +16,27 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
-from kernelmate.backends.emulator.bind import fold_constants, single_definitions
+from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded, decode
-from kernelmate.backends.emulator.execution import Choice, Execution
+from kernelmate.backends.emulator.execution import Choice, Execution, Watched
+from kernelmate.backends.emulator.facts import Facts, facts_of
 from kernelmate.backends.emulator.findings import Findings, Stop
 from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
 from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
+from kernelmate.backends.emulator.jit.suspicion import Suspicion
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed, Refused, link
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
 from kernelmate.backends.emulator.operands import PtxError
-from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, Store
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.registers import Registers
-from kernelmate.backends.emulator.shadow import Shadows, Slice, slice_of
+from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
 from kernelmate.backends.emulator.types import SIZES, Array
@@ -47,6 +47,8 @@ from kernelmate.records import BackendName, Compiled, Finding, Target
 _LANES = 16384
 """Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
 _RESIDENT_THREADS_PER_SM = 2048
+_EXACT_CHECKS_COST = 3
+"""How many times a launch without checks one under exact checks takes, about."""
 _BATCH_BYTES = 192 << 20
 """Most bytes of registers, shared and local memory that one batch may take."""
 
@@ -99,15 +101,10 @@ class EmulatedModule:
         self.target = target
         self.decoded = decoded
         self._variables: dict[str, Array] = {}
-        self._facts = Facts(
-            single_definitions(decoded),
-            _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
-            _granule(decoded, stores=False, spaces={"shared", "generic"}),
-            any(block.spins for block in decoded.blocks),
-            _has_patterns(decoded),
-            slice_of(decoded),
+        self._facts = facts_of(decoded)
+        self._chooser = Chooser(
+            decoded, self._facts.single, self._facts.addresses, f"{compiled.lowered_name}\n{compiled.ptx}"
         )
-        self._chooser = Chooser(decoded, self._facts.single, f"{compiled.lowered_name}\n{compiled.ptx}")
 
     def run(self, run: Run) -> RunResult:
         """Make one launch.
@@ -121,12 +118,17 @@ class EmulatedModule:
                 {item.name: item.data.copy() for item in run.arguments if isinstance(item, ArrayArgument)}, (refused,)
             )
         with np.errstate(all="ignore"):
-            return _Launch(self.decoded, self.target, run, self._facts, self._variables).go(self._native(run))
+            # Threads that wait for each other need the scheduler's patience.
+            mode = "never" if self._facts.waits else self._jit or jit_of_environment()
+            try:
+                return self._launch(run, mode)
+            except Suspicion:
+                self._chooser.suspicious = True
+                return self._launch(run, "never")
 
-    def _native(self, run: Run) -> Choice:
-        mode = self._jit or jit_of_environment()
-        # Checks watch every access as it is made, and threads that wait for each other need the scheduler's patience.
-        return Choice(self._chooser, "never" if run.check or self._facts.waits else mode)
+    def _launch(self, run: Run, mode: Mode) -> RunResult:
+        launch = _Launch(self.decoded, self.target, run, self._facts, self._variables)
+        return launch.go(Choice(self._chooser, mode))
 
 
 def jit_of_environment() -> Mode:
@@ -150,41 +152,6 @@ def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
         reason = f"{shared} bytes of shared memory are over the {limits.shared_per_block_optin} that a block may have"
     return (
         Finding("launch-failure", "error", f"the launch is not possible on {target.arch}: {reason}") if reason else None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a kernel before any launch.
-
-    Attributes:
-        single: registers with one definition.
-        store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
-            shared memory.
-        waits: some loop waits for memory that other threads write.
-        patterns: it holds fences or ordered accesses, by which threads may synchronise through memory.
-        addresses: the integer arithmetic behind its addresses.
-    """
-
-    single: frozenset[str]
-    store_granule: int
-    shared_granule: int
-    waits: bool
-    patterns: bool
-    addresses: Slice
-
-
-def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
-    kinds = Store | Atomic if stores else Load | Store | Atomic
-    operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
-    return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
-
-
-def _has_patterns(decoded: Decoded) -> bool:
-    ordered = {"acquire", "release", "acq_rel"}
-    return any(
-        (isinstance(step.operation, Nothing) and step.operation.fence) or not ordered.isdisjoint(step.opcode.split("."))
-        for step in decoded.steps
     )
 
 
@@ -297,12 +264,14 @@ class _Launch:
         if self.counted is not None:
             machine.global_monitors.append(self.counted[0])
             machine.shared.monitors.append(self.counted[1])
+        watched = self._watched(choice) if self.run.check else None
         shadows = None
-        if self.run.check:
+        if self.run.check and watched is None:
+            choice = Choice(choice.chooser, "never")
             shadows = Shadows(self.decoded, machine, self.facts.addresses)
             self._watch()
         limits = Limits(self.run.step_limit, self.run.total_limit)
-        execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted)
+        execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted, watched)
         try:
             for number in range(self.lanes.batches()):
                 self._batch(number, execution)
@@ -312,6 +281,14 @@ class _Launch:
         except Overrun:
             raise self._too_large() from None
         return self._result(execution.finish())
+
+    def _watched(self, choice: Choice) -> Watched | None:
+        """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
+        chooser = choice.chooser
+        work = _EXACT_CHECKS_COST * chooser.per_thread * self.shape.threads * self.shape.blocks
+        program = chooser.choose(choice.mode, self.machine, work, counts=self.run.count, checks=True)
+        watch = None if program is None else chooser.watch(self.machine)
+        return None if program is None or watch is None else (program, watch)
 
     def _watch(self) -> None:
         """Set the monitors of races and of reads before writes."""

@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.bound import Limits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.choose import Chooser, Mode
+from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Load, Store
 from kernelmate.backends.emulator.schedule import Scheduler
@@ -20,8 +21,13 @@ from kernelmate.backends.emulator.types import SIZES, Array
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
+    from kernelmate.backends.emulator.jit.program import Program
 
 Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
+
+
+Watched = tuple["Program", "Watch"]
+"""A program that checks, and the shadows it does it with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Execution:
 
     def __init__(
         self, machine: Machine, decoded: Decoded, shadows: Shadows | None, limits: Limits, choice: Choice,
-        counted: Counted | None,
+        counted: Counted | None, watched: Watched | None = None,
     ) -> None:  # fmt: skip
         self._machine = machine
         self._decoded = decoded
@@ -55,6 +61,8 @@ class Execution:
         self.tally = Tally(self._entered, branches=counted[2] if counted else None)
         self._scheduler: Scheduler | None = None
         self._threads = 0
+        if watched is not None:
+            self._begin_native(*watched)
 
     def run(self, lanes: Array, batches: int) -> None:
         """Run one batch; `batches` are left with it.
@@ -74,20 +82,25 @@ class Execution:
         if self._threads:
             chooser.per_thread = self.tally.instructions / self._threads
         counts = self._counted is not None
-        program = chooser.choose(self._choice.mode, self._machine, counts, chooser.per_thread * threads)
+        program = chooser.choose(
+            self._choice.mode, self._machine, chooser.per_thread * threads, counts=counts, checks=False
+        )
         if program is None:
             if self._scheduler is None:
                 blocks = Binder(self._decoded, self._machine, self._shadows).blocks()
                 self._scheduler = Scheduler(self._machine, self._decoded, blocks, self._limits, self.tally)
             return
+        self._begin_native(program, None)
+
+    def _begin_native(self, program: Program, watch: Watch | None) -> None:
         from kernelmate.backends.emulator.jit.native import Native
 
         refined = program.refined
         self._flush()
         self._origin = refined.origin
         self.tally.entered = np.zeros(len(refined.origin), np.int64)
-        self._native = Native(program, self._machine, self.tally.entered)
-        blocks = Binder(refined.decoded, self._machine, self._shadows).blocks(refined.native)
+        self._native = Native(program, self._machine, self.tally.entered, watch)
+        blocks = Binder(refined.decoded, self._machine).blocks(refined.native)
         self._scheduler = Scheduler(
             self._machine, refined.decoded, blocks, self._limits, self.tally, self._native
         )  # fmt: skip
@@ -102,10 +115,17 @@ class Execution:
         self.tally.entered = self._entered
 
     def finish(self) -> Tally:
-        """The launch's tally, with what native code counted added to the counters."""
+        """The launch's tally, with what native code counted added to the counters.
+
+        Raises:
+            Suspicion: see `jit.suspicion`.
+        """
         self._flush()
         if self._threads:
             self._choice.chooser.per_thread = self.tally.instructions / self._threads
+        watch = None if self._native is None else self._native.watch
+        if watch is not None and (watch.suspect or len(self._machine.findings)):
+            raise Suspicion
         if self._native is None:
             self._choice.chooser.spent += self.tally.instructions
         elif self._counted is not None:

@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
 from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.jit.suspicion import Suspicion
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Branch, Exit, Trap
@@ -114,6 +115,8 @@ class Scheduler:
         if self._issued > self.limits.steps:
             # Some thread may have reached its limit: from here on each one is counted, which native code does not do.
             self._by_hand = True
+        if native.watch is not None and (self._by_hand or any(place >= native.places.again for place, _ in standing)):
+            raise Suspicion
         places = native.places
         for place, lanes in standing:
             if place < places.ended:

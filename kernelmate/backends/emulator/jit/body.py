@@ -23,6 +23,7 @@ from kernelmate.backends.emulator.jit.helpers import bits
 from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, DOUBLE, FLOAT, I8, I32, I64, lower, type_of, widen
 from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
+from kernelmate.backends.emulator.jit.watching import watch_access, watch_index
 from kernelmate.backends.emulator.operations import Branch, Compute, Load, Store
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Sink, Special, Symbol
 from kernelmate.backends.emulator.registers import immediate_bits
@@ -31,11 +32,18 @@ from kernelmate.backends.emulator.types import SIZES, is_signed
 
 @dataclass(slots=True)
 class Warp:
-    """The warp at hand: its first lane's number, where its block's shared memory begins, and the lanes that run."""
+    """The warp at hand.
+
+    Attributes:
+        first: its first lane's number. shared: where its block's shared memory begins. mask: the lanes that run.
+        shadow: where the block's part of the shadows of shared memory begins, in bytes. stamp: of its first lane.
+    """
 
     first: ir.Value
     shared: ir.Value
     mask: ir.Value
+    shadow: ir.Value
+    stamp: ir.Value
 
 
 @dataclass(slots=True)
@@ -141,7 +149,7 @@ class Body:
             operation = step.operation
             if isinstance(operation, Compute):
                 if not all(name in self._frame.constants for name in step.writes) or not step.writes:
-                    self._compute(step, operation)
+                    self._compute(place, step, operation)
             elif place in self._accesses:
                 self._access(step, *self._accesses[place])
 
@@ -195,10 +203,13 @@ class Body:
             value = b.select(guard, value, self._register(operand.name))
         self._env[operand.name] = value
 
-    def _compute(self, step: Step, operation: Compute) -> None:
+    def _compute(self, place: int, step: Step, operation: Compute) -> None:
         values = [self._read(operand, kind) for operand, kind in operation.sources]
         guard = self._read(step.guard, "pred") if step.guard is not None else None
         results = lower(self._b, form_of(step, operation), values)
+        checks = self._frame.checks
+        if checks is not None and place in checks.indices:
+            watch_index(self._b, self._frame, step, values, results[0], guard)
         for (operand, kind), result in zip(operation.results, results, strict=True):
             self._write(operand, kind, result, guard)
 
@@ -243,6 +254,9 @@ class Body:
             window = b.add(frame.slot(Slot.LOCAL_AT), b.mul(self._number, frame.slot(Slot.LOCAL_STRIDE)))
         place, own = place_of(b, group, access, window)
         note(b, frame, group, access, own, self._counts)
+        if frame.checks is not None:
+            me = b.or_(self._warp.stamp, b.zext(self._lane, I64))
+            watch_access(b, frame, group, access, own, place, self._warp.shadow, me)
         if self._counts and group.memory != "local":
             self._remember(access, group, own)
         if isinstance(access.operation, Load):

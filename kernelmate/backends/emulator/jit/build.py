@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
 from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, item, load, number
 from kernelmate.backends.emulator.jit.frame import Frame, Uniform
 from kernelmate.backends.emulator.jit.helpers import Helpers, bits
-from kernelmate.backends.emulator.jit.layout import Places, Slot
+from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64
 from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
 from kernelmate.backends.emulator.operations import Branch
@@ -39,19 +39,22 @@ class Shape:
 
     Attributes:
         constants: registers that are one number. fixed: special registers that are.
-        counts: memory instructions are counted.
+        counts: memory instructions are counted. checks: accesses and index arithmetic are watched.
     """
 
     constants: frozenset[str]
     fixed: frozenset[str]
     counts: bool
+    checks: Checks | None
 
 
 def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
     """LLVM's text of the function, and its interface."""
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
-    frame = Frame(function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed)
+    frame = Frame(
+        function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed, shape.checks
+    )
     _Writer(function, frame, refined, shape.counts).write()
     return str(module), Interface(dict(frame.registers), dict(frame.uniforms), frame.groups)
 
@@ -85,7 +88,12 @@ class _Writer:
         self._first = b.mul(self._warp, number(32))
         self._lane_places = item(b, frame.slot(Slot.PLACES_AT), self._first, 4)
         block = b.udiv(self._warp, frame.slot(Slot.WARPS_PER_BLOCK))
-        self._shared = b.add(frame.slot(Slot.SHARED_AT), b.mul(block, frame.slot(Slot.SHARED_STRIDE)))
+        offset = b.mul(block, frame.slot(Slot.SHARED_STRIDE))
+        self._shared = b.add(frame.slot(Slot.SHARED_AT), offset)
+        self._shadow, self._stamp = offset, number(0)
+        if frame.checks is not None:
+            self._shadow = b.shl(b.lshr(offset, number(frame.checks.shared_shift)), number(3))
+            self._stamp = load(b, item(b, frame.slot(Slot.STAMPS_AT), self._warp, 8))
         b.store(number(0), self._turns)
         b.store(number(0), self._issued)
         b.branch(self._pick)
@@ -133,7 +141,7 @@ class _Writer:
         frame, b = self._frame, ir.IRBuilder(start)
         mask = b.load(self._mask, typ=I32)
         fail = b.append_basic_block("again")
-        taken = body.write(b, Warp(self._first, self._shared, mask), fail)
+        taken = body.write(b, Warp(self._first, self._shared, mask, self._shadow, self._stamp), fail)
         bump(b, item(b, frame.slot(Slot.ENTERED_AT), number(block.index), 8), bits(b, mask))
         steps = number(block.end - block.start)
         b.store(b.add(b.load(self._issued, typ=I64), steps), self._issued)

@@ -6,7 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.layout import Checks
+from kernelmate.backends.emulator.jit.suspicion import Watch, granule_shift, may_watch
 from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.shadow import Slice, is_linear
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.program import Program
@@ -27,14 +30,15 @@ class Chooser:
 
     Args:
         text: what the kernel is, for the cache: its PTX and its name.
-        single: registers with one definition.
+        single: registers with one definition. addresses: the integer arithmetic behind its addresses.
 
     Attributes:
         per_thread: instructions that a thread takes, as far as launches have told. spent: thread-instructions that
-            NumPy has made.
+            NumPy has made. suspicious: a launch under checks had to be run again under the exact ones.
     """
 
-    def __init__(self, decoded: Decoded, single: frozenset[str], text: str) -> None:
+    def __init__(self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str) -> None:
+        self._addresses = addresses
         self._decoded = decoded
         self._single = single
         self._text = text
@@ -44,19 +48,43 @@ class Chooser:
         self._cost = COMPILING_PAYS + COMPILING_A_STEP_PAYS * len(decoded.steps)
         self.per_thread = float(len(decoded.steps))
         self.spent = 0
+        self.suspicious = False
+        self._watchable: bool | None = None
 
-    def choose(self, mode: Mode, machine: Machine, counts: bool, work: float) -> Program | None:
+    def choose(self, mode: Mode, machine: Machine, work: float, *, counts: bool, checks: bool) -> Program | None:
         """The program to run, or None where NumPy is to do it; `work` is in thread-instructions still to be made."""
+        if checks and (self.suspicious or not self._may_watch()):
+            return None
         if mode == "never" or self._broken or (mode == "auto" and work < LOADING_PAYS):
             return None
         try:
-            return self._choose(mode, machine, counts, work)
+            return self._choose(mode, machine, work, counts, checks)
         except Exception as error:  # noqa: BLE001 - LLVM fails in its own ways, and the NumPy operations do all it does
             _log.warning("the emulator goes on without native code: %s: %s", type(error).__name__, error)
             self._broken = True
             return None
 
-    def _choose(self, mode: Mode, machine: Machine, counts: bool, work: float) -> Program | None:
+    def watch(self, machine: Machine) -> Watch | None:
+        """Shadows for a launch under checks; None where they would be too large."""
+        checks = self._checks()
+        watch = Watch(machine, checks.shared_shift, checks.global_shift)
+        return watch if watch.fits() else None
+
+    def _may_watch(self) -> bool:
+        if self._watchable is None:
+            self._watchable = may_watch(self._decoded)
+        return self._watchable
+
+    def _checks(self) -> Checks:
+        decoded = self._decoded
+        linear = {number for numbers in self._addresses.definitions.values() for number in numbers}
+        return Checks(
+            granule_shift(decoded, frozenset({"shared", "generic"})),
+            granule_shift(decoded, frozenset({"global", "generic", "const"})),
+            frozenset(number for number in linear if is_linear(decoded.steps[number])),
+        )
+
+    def _choose(self, mode: Mode, machine: Machine, work: float, counts: bool, checks: bool) -> Program | None:
         from kernelmate.backends.emulator.jit import program
         from kernelmate.backends.emulator.jit.build import Shape
         from kernelmate.backends.emulator.jit.refine import refine
@@ -66,7 +94,7 @@ class Chooser:
             self._refined = refine(self._decoded, self._single)
         registers = machine.registers
         fixed = frozenset(name for name in self._specials if isinstance(registers.special(name), int))
-        shape = Shape(frozenset(registers.constants), fixed, counts)
+        shape = Shape(frozenset(registers.constants), fixed, counts, self._checks() if checks else None)
         # What was done without it already counts too: a kernel that is launched often is compiled some day.
         if mode == "auto" and work + self.spent < self._cost and not program.is_at_hand(shape, self._text):
             return None

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from kernelmate.backends.emulator.jit.emit import item, load, number, table
 from kernelmate.backends.emulator.jit.helpers import Helpers
-from kernelmate.backends.emulator.jit.layout import SLOT_BYTES, Slot
+from kernelmate.backends.emulator.jit.layout import SLOT_BYTES, Checks, Slot
 from kernelmate.backends.emulator.jit.lowering import I32, I64
 from kernelmate.backends.emulator.program import Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
@@ -31,8 +31,9 @@ class Frame:
 
     def __init__(
         self, function: ir.Function, helpers: Helpers, kinds: Mapping[str, str],
-        constants: frozenset[str], fixed: frozenset[str],
+        constants: frozenset[str], fixed: frozenset[str], checks: Checks | None,
     ) -> None:  # fmt: skip
+        self.checks = checks
         self.helpers = helpers
         self.context = function.args[0]
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))

@@ -25,6 +25,12 @@ class Helpers:
         self._module = module
         self._made: dict[str, ir.Function] = {}
 
+    def function(self, name: str, result: ir.Type, *arguments: ir.Type) -> tuple[ir.Function, ir.IRBuilder | None]:
+        """A function by name, and a builder for it where it is new."""
+        if name in self._made:
+            return self._made[name], None
+        return self._function(name, result, *arguments)
+
     def _function(self, name: str, result: ir.Type, *arguments: ir.Type) -> tuple[ir.Function, ir.IRBuilder]:
         function = ir.Function(self._module, ir.FunctionType(result, arguments), name)
         function.linkage = "internal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -42,6 +43,15 @@ class Slot(IntEnum):
     """Per warp: instructions issued in this batch."""
     WARPS_PER_BLOCK = 20
     GRANULE_SHIFT = 21
+    STAMPS_AT = 22
+    """Per warp: the stamp of its first lane, see `Stamp`."""
+    SHARED_WRITERS_AT = 23
+    """Per granule of every block's shared memory: the stamp of who wrote last."""
+    SHARED_READERS_AT = 24
+    LOCAL_WRITTEN_AT = 25
+    """Per byte of local memory: whether it was written."""
+    SUSPECT = 26
+    """Not zero once anything was seen that the checks would look into."""
 
 
 class Field(IntEnum):
@@ -57,6 +67,9 @@ class Field(IntEnum):
     STORED_AT = 5
     TOUCHED_AT = 6
     LEAD = 7
+    WRITERS_AT = 8
+    """Per granule: the stamp of who wrote last."""
+    READERS_AT = 9
 
 
 class Count(IntEnum):
@@ -74,6 +87,15 @@ FIELD_BYTES = 8 * len(Field)
 COUNT_BYTES = 8 * len(Count)
 
 
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is watched: memory in granules of 1 << shift bytes, and steps of index arithmetic that must not wrap."""
+
+    shared_shift: int
+    global_shift: int
+    indices: frozenset[int]
+
+
 class Places:
     """What a lane's place means, with `pieces` pieces in the kernel: at the start of a piece, or one of these."""
 
@@ -85,6 +107,23 @@ class Places:
         """+ piece: nothing of it is done, an access is wrong."""
         self.turned = 3 * pieces
         """+ piece: done, its backward branch taken for very long."""
+
+
+class Stamp:
+    """Who accessed a granule and when, in 64 bits: thread of its block, barriers its block had passed, its block + 1.
+
+    The highest bit marks a reader's stamp where several threads have read since the barrier, and a writer's where it was
+    an atomic operation. All bits set: several blocks.
+    """
+
+    THREAD = (1 << 10) - 1
+    TIME_SHIFT = 10
+    MOST_TIMES = (1 << 21) - 1
+    TIME = MOST_TIMES << TIME_SHIFT
+    BLOCK_SHIFT = 31
+    MOST_BLOCKS = (1 << 32) - 2
+    BLOCK = ((1 << 32) - 1) << BLOCK_SHIFT
+    MANY = 1 << 63
 
 
 NOWHERE = -1

@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.types import SIZES
+from kernelmate.backends.emulator.types import FLOATS, SIZES
 
 BOOL = ir.IntType(1)
 I8 = ir.IntType(8)
@@ -42,6 +42,8 @@ class Form:
                 raise NotNative
 
 
+_NARROW = FLOATS - {"f32", "f64"}
+"""Formats without native arithmetic; some of their operations are on plain bits, and not what those are for integers."""
 Lowering = Callable[[ir.IRBuilder, Form, Sequence[ir.Value]], Any]
 """Takes one value per source, typed as its kind; gives the result, or a tuple of them."""
 
@@ -114,7 +116,7 @@ def lower(b: ir.IRBuilder, form: Form, values: Sequence[ir.Value]) -> tuple[ir.V
         NotNative: it has no native form.
     """
     found = LOWERINGS.get(form.parts[0])
-    if found is None:
+    if found is None or not _NARROW.isdisjoint(form.parts):
         raise NotNative
     results = found(b, form, values)
     return results if isinstance(results, tuple) else (results,)

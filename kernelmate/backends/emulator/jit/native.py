@@ -9,6 +9,7 @@ import numpy as np
 from kernelmate.backends.emulator.jit.build import Interface
 from kernelmate.backends.emulator.jit.layout import NOWHERE, Count, Field, Places, Slot
 from kernelmate.backends.emulator.jit.program import Program
+from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.program import Special, Symbol
@@ -20,7 +21,7 @@ class Native:
     """Runs the warps of one launch.
 
     Args:
-        entered: per piece, threads that entered it; kept up to date.
+        entered: per piece, threads that entered it; kept up to date. watch: for programs that check.
 
     Attributes:
         steps: per warp, instructions issued since the batch began.
@@ -28,8 +29,9 @@ class Native:
         sites: per step, see `layout.Count`.
     """
 
-    def __init__(self, program: Program, machine: Machine, entered: Array) -> None:
+    def __init__(self, program: Program, machine: Machine, entered: Array, watch: Watch | None = None) -> None:
         self.program = program
+        self.watch = watch
         self.places = Places(len(program.refined.native))
         self._machine = machine
         self._entered = entered
@@ -52,6 +54,8 @@ class Native:
     def begin_batch(self) -> None:
         """Forget what the last batch's warps have taken."""
         self.steps.fill(0)
+        if self.watch is not None:
+            self.watch.begin_batch()
 
     # ------------------------------------------------------------------------------------------- tables
 
@@ -61,7 +65,9 @@ class Native:
         self._kept.append(arrays)
         pointers = np.array([_address(array) for array in arrays] or [0], np.int64)
         uniforms = np.array([self._uniform(key) for key in interface.uniforms] or [0], np.uint64)
-        caches = np.full(max(interface.groups, 1), _address(self._buffers) + self._first_buffer(), np.int64)
+        # The row after the last is of no buffer: no access fits it, so that the first one of each group looks for its own.
+        nothing = _address(self._buffers) + self._buffers[:-1].nbytes
+        caches = np.full(max(interface.groups, 1), nothing, np.int64)
         for slot, array in (
             (Slot.PLACES_AT, self._where), (Slot.REGISTERS_AT, pointers), (Slot.UNIFORMS_AT, uniforms),
             (Slot.CACHES_AT, caches), (Slot.BUFFERS_AT, self._buffers), (Slot.ENTERED_AT, self._entered),
@@ -69,12 +75,20 @@ class Native:
         ):  # fmt: skip
             table[slot] = _address(array)
             self._kept.append(array)
-        table[Slot.BUFFERS] = len(self._buffers)
+        table[Slot.BUFFERS] = len(self._buffers) - 1
         self._window(machine.shared, Slot.SHARED_AT, Slot.SHARED_STRIDE, Slot.SHARED_LIMIT)
         self._window(machine.local, Slot.LOCAL_AT, Slot.LOCAL_STRIDE, Slot.LOCAL_LIMIT)
         table[Slot.TURN] = TURN
         table[Slot.WARPS_PER_BLOCK] = machine.lanes.width // 32
         table[Slot.GRANULE_SHIFT] = machine.memory.granule_shift
+
+        if self.watch is not None:
+            writers, readers = self.watch.shared
+            for slot, array in (
+                (Slot.STAMPS_AT, self.watch.stamps), (Slot.SHARED_WRITERS_AT, writers),
+                (Slot.SHARED_READERS_AT, readers), (Slot.LOCAL_WRITTEN_AT, self.watch.local_written),
+            ):  # fmt: skip
+                table[slot] = _address(array)
 
     def _window(self, window: Windowed, at: Slot, stride: Slot, limit: Slot) -> None:
         self._table[at], self._table[stride], self._table[limit] = _address(window.data), window.stride, window.limit
@@ -98,26 +112,29 @@ class Native:
 
     def _buffer_table(self) -> Array:
         memory = self._machine.memory
-        rows = np.zeros((memory.slots, len(Field)), np.int64)
+        rows = np.zeros((memory.slots + 1, len(Field)), np.int64)
         for slot, buffer in memory.by_slot.items():
             row = rows[slot]
             row[Field.START], row[Field.SIZE] = buffer.address, buffer.size
             row[Field.DATA_AT] = _address(buffer.data) + buffer.lead
             row[Field.WRITABLE], row[Field.LEAD] = buffer.writable, buffer.lead
             row[Field.TOUCHED_AT] = 0 if buffer.touched is None else _address(buffer.touched)
+            stamps = None if self.watch is None else self.watch.buffer(buffer)
+            if stamps is not None:
+                row[Field.WRITERS_AT], row[Field.READERS_AT] = map(_address, stamps)
             if buffer.visible:
                 stored = memory.stored(buffer)
                 row[Field.NOTED], row[Field.STORED_AT] = not buffer.read_first, _address(stored)
         return rows
 
-    def _first_buffer(self) -> int:
-        """Offset of some buffer's table: where caches point to before they have met one."""
-        return min(self._machine.memory.by_slot, default=0) * len(Field) * 8
-
     # --------------------------------------------------------------------------------------------- running
 
     def run(self, groups: list[tuple[int, Array]]) -> list[tuple[int, Array]]:
-        """Run lanes from where they stand, as (place, lanes), each group's sorted; gives where they stand then."""
+        """Run lanes from where they stand, as (place, lanes), each group's sorted; gives where they stand then.
+
+        Raises:
+            Suspicion: something was seen that the checks would look into.
+        """
         machine, where, table = self._machine, self._where, self._table
         lanes = groups[0][1] if len(groups) == 1 else np.sort(np.concatenate([lanes for _, lanes in groups]))
         where.fill(NOWHERE)
@@ -130,6 +147,8 @@ class Native:
         before = self._entered.copy()
         issued = int(self.steps.max())
         self.program.loaded.run(_address(table))
+        if self.watch is not None and (table[Slot.SUSPECT] or self.watch.suspect):
+            raise Suspicion
         machine.changes += int(table[Slot.CHANGES])
         machine.ticks += int(self.steps.max()) - issued
         for slot, buffer in noted:

@@ -12,6 +12,7 @@ from pathlib import Path
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit import engine, store
 from kernelmate.backends.emulator.jit.build import Interface, Shape, build
+from kernelmate.backends.emulator.jit.layout import Checks
 from kernelmate.backends.emulator.jit.refine import Refined
 from kernelmate.backends.emulator.program import Special
 from kernelmate.version import VERSION
@@ -66,9 +67,15 @@ def is_at_hand(shape: Shape, text: str) -> bool:
 def _key(shape: Shape, text: str) -> str:
     parts = (
         VERSION, _own_code(), engine.describe(), text,
-        repr(sorted(shape.constants)), repr(sorted(shape.fixed)), repr(shape.counts),
+        repr(sorted(shape.constants)), repr(sorted(shape.fixed)), repr(shape.counts), _text_of(shape.checks),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _text_of(checks: Checks | None) -> str:
+    if checks is None:
+        return ""
+    return f"{checks.shared_shift} {checks.global_shift} {sorted(checks.indices)}"
 
 
 @cache

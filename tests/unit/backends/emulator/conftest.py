@@ -30,6 +30,15 @@ def memory_of(kind: str) -> str:
     return f"b{bits}"
 
 
+@pytest.fixture(autouse=True, params=["never", "always"], ids=["numpy", "native"])
+def _jit(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every test of the emulator runs without native code and with it."""
+    monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", request.param)
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "emulator-cache"))
+
+
 @pytest.fixture(scope="session")
 def gpu() -> Target:
     return find_target("H100 SXM")

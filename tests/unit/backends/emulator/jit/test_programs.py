@@ -31,6 +31,11 @@ ld.global.u32 %r1, [%d2]; add.u32 %r1, %r1, %r1; add.u32 %r1, %r1, {addend}; st.
 }}"""
 
 
+@pytest.fixture(autouse=True)
+def _jit() -> None:
+    """Each test here says by itself how kernels are run."""
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path))

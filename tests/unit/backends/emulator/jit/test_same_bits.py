@@ -28,7 +28,8 @@ i32, f32 = np.int32, np.float32
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each test here compares both ways by itself."""
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "emulator-cache"))
 
 
@@ -91,8 +92,8 @@ LAUNCHES: dict[str, tuple[tuple[int, int, int], tuple[int, int, int], int, tuple
 def test_kernels_give_the_same_bits_and_counts(name: str, seed: int, gpu: Target) -> None:
     grid, block, shared, values = LAUNCHES[name]
     code = compile_kernel(KERNELS[name], (), instance=None, target=gpu, options=CompileOptions())
-    for count in (False, True):
-        run = Run(LaunchShape(grid, block, shared), arguments(*values), seed, count=count, check=False)
+    for count, check in ((False, False), (True, False), (True, True)):
+        run = Run(LaunchShape(grid, block, shared), arguments(*values), seed, count=count, check=check)
         assert_same(*both_ways(code, gpu, run))
 
 

@@ -1,0 +1,58 @@
+"""What is known of a kernel before any launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmate.backends.emulator.bind import single_definitions
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, Store
+from kernelmate.backends.emulator.shadow import Slice, slice_of
+from kernelmate.backends.emulator.types import SIZES
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a kernel before any launch.
+
+    Attributes:
+        single: registers with one definition.
+        store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
+            shared memory.
+        waits: some loop waits for memory that other threads write.
+        patterns: it holds fences or ordered accesses, by which threads may synchronise through memory.
+        addresses: the integer arithmetic behind its addresses.
+    """
+
+    single: frozenset[str]
+    store_granule: int
+    shared_granule: int
+    waits: bool
+    patterns: bool
+    addresses: Slice
+
+
+def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
+    kinds = Store | Atomic if stores else Load | Store | Atomic
+    operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
+    return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
+
+
+def _has_patterns(decoded: Decoded) -> bool:
+    ordered = {"acquire", "release", "acq_rel"}
+    return any(
+        (isinstance(step.operation, Nothing) and step.operation.fence) or not ordered.isdisjoint(step.opcode.split("."))
+        for step in decoded.steps
+    )
+
+
+def facts_of(decoded: Decoded) -> Facts:
+    """The facts of a kernel."""
+    return Facts(
+        single_definitions(decoded),
+        _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
+        _granule(decoded, stores=False, spaces={"shared", "generic"}),
+        any(block.spins for block in decoded.blocks),
+        _has_patterns(decoded),
+        slice_of(decoded),
+    )

@@ -1,0 +1,221 @@
+"""The shadows behind `watching`, and the same watch over accesses that NumPy operations make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.layout import Stamp
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.memory import Buffer
+from kernelmate.backends.emulator.operations import (
+    WARP_OPERATIONS,
+    ActiveMask,
+    Assert,
+    Atomic,
+    Barrier,
+    Branch,
+    BranchTable,
+    Compute,
+    Exit,
+    Load,
+    Nothing,
+    Print,
+    ReadClock,
+    Store,
+    Trap,
+)
+from kernelmate.backends.emulator.types import SIZES, Array
+
+MOST_SHADOW_BYTES = 160 << 20
+"""Most bytes of stamps for global memory; launches with larger arrays are left to the exact checks."""
+_KNOWN = (
+    *WARP_OPERATIONS, ActiveMask, Assert, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
+    Store, Trap,
+)  # fmt: skip
+
+
+class Suspicion(Exception):
+    """The launch may hold something to find: it has to be run again under the exact checks."""
+
+
+def may_watch(decoded: Decoded) -> bool:
+    """Whether every operation of a kernel is one that the watch understands."""
+    for step in decoded.steps:
+        operation = step.operation
+        if isinstance(operation, Barrier):
+            if operation.mode == "arrive" or operation.count is not None or _is_register(operation.number):
+                return False
+        elif not isinstance(operation, _KNOWN):
+            return False
+    return True
+
+
+def _is_register(operand: Any) -> bool:
+    return hasattr(operand, "negated")
+
+
+def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
+    """Log2 of the bytes of the smallest element that is accessed in some state spaces."""
+    sizes = [
+        SIZES[step.operation.kind]
+        for step in decoded.steps
+        if isinstance(step.operation, Load | Store | Atomic) and step.operation.space in spaces
+    ]
+    return min(sizes, default=4).bit_length() - 1
+
+
+class Watch:
+    """Stamps of one launch.
+
+    Attributes:
+        stamps: per warp, the stamp of its first lane.
+        suspect: a NumPy operation's access was out of the ordinary.
+    """
+
+    def __init__(self, machine: Machine, shared_shift: int, global_shift: int) -> None:
+        self._machine = machine
+        self._shift = {"shared": shared_shift, "global": global_shift}
+        lanes = machine.lanes
+        self.stamps = np.zeros(lanes.warps, np.int64)
+        self._time = np.zeros(lanes.blocks, np.int64)
+        granules = (machine.shared.data.size >> shared_shift) + 1
+        self.shared = (np.zeros(granules, np.int64), np.zeros(granules, np.int64))
+        self.local_written = np.zeros(machine.local.data.size, np.uint8)
+        self._buffers: dict[int, tuple[Array, Array]] = {}
+        self.suspect = False
+        machine.global_monitors.append(_GlobalSide(self))
+        machine.shared.monitors.append(_SharedSide(self))
+        machine.local.monitors.append(_LocalSide(self))
+        machine.barrier_watchers.append(self.barrier)
+
+    def fits(self) -> bool:
+        """Whether the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits."""
+        lanes = self._machine.lanes
+        size = sum(buffer.data.size for buffer in self._machine.memory.buffers if buffer.writable)
+        return size * 16 >> self._shift["global"] <= MOST_SHADOW_BYTES and lanes.total_blocks < Stamp.MOST_BLOCKS
+
+    def buffer(self, buffer: Buffer) -> tuple[Array, Array] | None:
+        """Writers and readers of a buffer; None where it cannot be written."""
+        if not buffer.writable:
+            return None
+        found = self._buffers.get(buffer.origin)
+        if found is None:
+            size = (buffer.data.size >> self._shift["global"]) + 1
+            found = self._buffers[buffer.origin] = (np.zeros(size, np.int64), np.zeros(size, np.int64))
+        return found
+
+    def begin_batch(self) -> None:
+        """New blocks are in the slots."""
+        lanes = self._machine.lanes
+        first = lanes.iota[::32]
+        blocks = lanes.block[first]
+        self._time.fill(0)
+        self.stamps[:] = ((blocks + 1) << Stamp.BLOCK_SHIFT) | lanes.thread[first]
+        self.local_written.fill(0)
+
+    def barrier(self, blocks: Array) -> None:
+        """These block slots have passed a barrier."""
+        self._time += blocks
+        if int(self._time.max()) >= Stamp.MOST_TIMES:
+            self.suspect = True
+            return
+        self.stamps += np.repeat(blocks.astype(np.int64) << Stamp.TIME_SHIFT, self._machine.lanes.width // 32)
+
+    # --------------------------------------------------------------------------------- accesses by NumPy
+
+    def see(
+        self, site: Site, lanes: Array, first: Array, stamps: tuple[Array, Array], shift: int, *, anywhere: bool
+    ) -> None:
+        """Some lanes access granules from `first` on."""
+        me = self.stamps[lanes >> 5] | (lanes & 31)
+        for granule in range(max(1, site.size >> shift)):
+            places = first + granule
+            if site.action == "atomic":
+                self._atomic(places, me, stamps, anywhere)
+            else:
+                self._plain(site.action, places, me, stamps, anywhere)
+
+    def _clash(self, stamps: Array, me: Array, anywhere: bool) -> Array:
+        difference = stamps ^ me
+        same_time = (difference & (Stamp.BLOCK | Stamp.TIME)) == 0
+        not_alone = ((difference & Stamp.THREAD) != 0) | (stamps < 0)
+        unordered = same_time & not_alone
+        if anywhere:
+            unordered |= (difference & Stamp.BLOCK) != 0
+        return np.asarray((stamps != 0) & unordered)
+
+    def _empty(self, writers: Array, me: Array) -> bool:
+        return bool(((writers == 0) | (((writers ^ me) & Stamp.BLOCK) != 0)).any())
+
+    def _plain(self, action: str, places: Array, me: Array, stamps: tuple[Array, Array], anywhere: bool) -> None:
+        writers, readers = stamps
+        wrong = self._clash(writers[places], me, anywhere).any()
+        if action == "store":
+            wrong |= self._clash(readers[places], me, anywhere).any() or len(np.unique(places)) != len(places)
+            writers[places] = me
+        else:
+            wrong |= not anywhere and self._empty(writers[places], me)
+            # Each of several readers is as good as many: a later write of this block before a barrier is a clash.
+            readers[places] = np.int64(-1) if anywhere else me | np.int64(-(1 << 63))
+        self.suspect |= bool(wrong)
+
+    def _atomic(self, places: Array, me: Array, stamps: tuple[Array, Array], anywhere: bool) -> None:
+        """Atomic operations do not clash with each other, and leave a mark that plain accesses clash with."""
+        writers, readers = stamps
+        old = writers[places]
+        plain = old >= 0
+        wrong = (self._clash(old, me, anywhere) & plain).any() or self._clash(readers[places], me, anywhere).any()
+        if not anywhere:
+            wrong |= self._empty(old, me)
+        elsewhere = (old < 0) & (((old ^ me) & Stamp.BLOCK) != 0)
+        mark = me | np.int64(-(1 << 63))
+        # All ones where several blocks or, within this instruction, several warps of one place disagree.
+        writers[places] = np.where(elsewhere, np.int64(-1), mark) if anywhere else mark
+        if anywhere:
+            mixed = ((writers[places] ^ mark) & Stamp.BLOCK) != 0
+            writers[places[mixed]] = -1
+        self.suspect |= bool(wrong)
+
+
+class _GlobalSide:
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """See `machine.Monitor`."""
+        watch = self._watch
+        buffer = watch._machine.memory.at(int(offsets[0]))
+        stamps = None if buffer is None else watch.buffer(buffer)
+        if buffer is not None and stamps is not None:
+            shift = watch._shift["global"]
+            first = (offsets - np.uint64(buffer.origin)).astype(np.int64) >> shift
+            watch.see(site, lanes, first, stamps, shift, anywhere=True)
+
+
+class _SharedSide:
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """See `machine.Monitor`."""
+        watch = self._watch
+        shift = watch._shift["shared"]
+        first = (offsets.astype(np.int64) >> shift) + watch._machine.shared.bases(1 << shift)[lanes]
+        watch.see(site, lanes, first, watch.shared, shift, anywhere=False)
+
+
+class _LocalSide:
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """See `machine.Monitor`."""
+        watch = self._watch
+        first = offsets.astype(np.int64) + watch._machine.local.bases(1)[lanes]
+        for byte in range(site.size):
+            if site.action != "store":
+                watch.suspect |= not watch.local_written[first + byte].all()
+            watch.local_written[first + byte] = 1
