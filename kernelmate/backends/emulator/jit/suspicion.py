@@ -50,6 +50,9 @@ def may_watch(decoded: Decoded) -> bool:
                 return False
         elif not isinstance(operation, _KNOWN):
             return False
+        if isinstance(operation, Atomic) and not {"cta", "cluster"}.isdisjoint(step.opcode.split(".")):
+            # Atomic for some threads only: against the others it is a race, which stamps cannot tell.
+            return False
     return True
 
 
