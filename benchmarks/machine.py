@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kernelmate.backends.cuda.driver import read_driver
+
 
 def describe() -> str:
     """Machine, date and versions in one line."""
@@ -20,7 +22,9 @@ def describe() -> str:
     )
     versions = ", ".join(f"{name} {_version(name)}" for name in ("kernelmate", "numpy", "nvidia-cuda-nvrtc"))
     day = datetime.datetime.now(tz=datetime.UTC).date()
-    return f"{day} · {model} · {os.cpu_count()} cores · Python {platform.python_version()} · {versions}"
+    driver = read_driver()
+    gpus = "" if driver is None else "".join(f"{gpu.name} · " for gpu in driver.gpus)
+    return f"{day} · {gpus}{model} · {os.cpu_count()} cores · Python {platform.python_version()} · {versions}"
 
 
 def _cpuinfo() -> list[str]:

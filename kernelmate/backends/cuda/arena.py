@@ -97,7 +97,7 @@ def written_around(spans: Mapping[str, Span], places: np.ndarray[Any, Any]) -> t
         name, size = span.argument.name, span.argument.data.nbytes
         if name in findings:
             continue
-        offset = place - span.start
+        offset = (place - span.start) // span.argument.data.itemsize * span.argument.data.itemsize
         where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
         findings[name] = Finding(
             "out-of-bounds-write",

