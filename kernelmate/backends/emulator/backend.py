@@ -44,7 +44,7 @@ from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWa
 from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
 
-_LANES = 16384
+_LANES = 32768
 """Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
 _RESIDENT_THREADS_PER_SM = 2048
 _EXACT_CHECKS_COST = 3

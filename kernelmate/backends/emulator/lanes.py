@@ -48,6 +48,7 @@ class Lanes:
         self.iota = np.arange(self.count, dtype=np.int64)
         self.slot = np.repeat(np.arange(self.blocks), self.width)
         self.real = self.thread < self.threads
+        self._holding = np.flatnonzero(self.real)
         flat = np.minimum(self.thread, self.threads - 1)
         x, y, _ = shape.block
         self.thread_index = [part.astype(np.uint32) for part in (flat % x, flat // x % y, flat // (x * y))]
@@ -82,14 +83,21 @@ class Lanes:
         """Put these blocks into the slots; gives the lanes that hold a thread."""
         slots = np.zeros(self.blocks, np.int64)
         slots[: len(blocks)] = blocks
-        self.block[:] = np.repeat(slots, self.width)
+        self._spread(self.block, slots)
         x, y, _ = self.grid_shape
-        for index, part in zip(self.block_index, (slots % x, slots // x % y, slots // (x * y)), strict=True):
-            index[:] = np.repeat(part, self.width)
+        parts = (slots % x, slots // x % y, slots // (x * y))
+        for index, part, side in zip(self.block_index, parts, self.grid_shape, strict=True):
+            if side > 1:
+                self._spread(index, part)
         if self._random is not None:
             self.late[:] = np.repeat(self._random.integers(0, 2, self.warps, dtype=np.int8), 32).astype(bool)
-        live = np.flatnonzero(self.real)
-        return live[self.slot[live] < len(blocks)]
+        if len(blocks) == self.blocks:
+            return self._holding
+        return self._holding[self.slot[self._holding] < len(blocks)]
+
+    def _spread(self, lanes: Array, slots: Array) -> None:
+        """Give every lane its slot's value."""
+        lanes.reshape(self.blocks, self.width)[...] = slots[:, None]
 
 
 def compact(lanes: Array) -> Group:

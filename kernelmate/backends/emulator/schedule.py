@@ -67,7 +67,10 @@ class Scheduler:
         machine.live[:] = False
         machine.live[lanes] = True
         self._living = len(lanes)
-        self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
+        if len(lanes) == machine.lanes.count:
+            self._per_block.fill(machine.lanes.width)
+        else:
+            self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
         self._pending.clear()
         self._yielded.clear()
         self._waiting.clear()
@@ -78,10 +81,13 @@ class Scheduler:
         self._by_hand = self.native is None
         if self.native is not None:
             self.native.begin_batch()
-        late = machine.lanes.late[lanes]
-        for chosen, key in ((~late, 0), (late, len(self.blocks))):
-            if chosen.any():
-                self._put(key, lanes[chosen])
+        if machine.lanes.late.any():
+            late = machine.lanes.late[lanes]
+            for chosen, key in ((~late, 0), (late, len(self.blocks))):
+                if chosen.any():
+                    self._put(key, lanes[chosen])
+        else:
+            self._put(0, lanes)
         while True:
             if self._pending:
                 key = self._next()
@@ -337,10 +343,14 @@ class Scheduler:
 
     def _exit(self, lanes: Array) -> None:
         machine = self.machine
-        machine.live[lanes] = False
         machine.changes += 1
         self._living -= len(lanes)
-        np.subtract.at(self._per_block, machine.lanes.slot[lanes], 1)
+        if self._living:
+            machine.live[lanes] = False
+            self._per_block -= np.bincount(machine.lanes.slot[lanes], minlength=len(self._per_block))
+        else:
+            machine.live.fill(False)
+            self._per_block.fill(0)
         if self._barriers:
             self._barriers.recheck()
         if self._waiting:

@@ -137,9 +137,10 @@ class Native:
         """
         machine, where, table = self._machine, self._where, self._table
         lanes = groups[0][1] if len(groups) == 1 else np.sort(np.concatenate([lanes for _, lanes in groups]))
-        where.fill(NOWHERE)
+        where.fill(groups[0][0] if len(groups) == 1 and len(lanes) == len(where) else NOWHERE)
         for place, standing in groups:
-            where[standing] = place
+            if len(standing) < len(where):
+                where[standing] = place
         whole = len(lanes) == len(where)
         warps = self._all_warps if whole else np.unique(lanes >> 5)
         noted = self._note_before()
