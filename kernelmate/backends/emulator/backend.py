@@ -21,6 +21,7 @@ from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded, decode
 from kernelmate.backends.emulator.execution import Choice, Execution, Watched
+from kernelmate.backends.emulator.extent import check_memory, out_of_memory
 from kernelmate.backends.emulator.facts import Facts, facts_of
 from kernelmate.backends.emulator.findings import Findings, Stop
 from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
@@ -49,6 +50,8 @@ _LANES = 32768
 _RESIDENT_THREADS_PER_SM = 2048
 _EXACT_CHECKS_COST = 3
 """How many times a launch without checks one under exact checks takes, about."""
+_BATCH_COST = 200_000
+"""Thread-instructions that a batch counts for at least: what the emulator could do in the time that starting one takes."""
 _BATCH_BYTES = 192 << 20
 """Most bytes of registers, shared and local memory that one batch may take."""
 
@@ -117,6 +120,7 @@ class EmulatedModule:
             return RunResult(
                 {item.name: item.data.copy() for item in run.arguments if isinstance(item, ArrayArgument)}, (refused,)
             )
+        check_memory(run)
         with np.errstate(all="ignore"):
             # Threads that wait for each other need the scheduler's patience.
             mode = "never" if self._facts.waits else self._jit or jit_of_environment()
@@ -125,6 +129,8 @@ class EmulatedModule:
             except Suspicion:
                 self._chooser.suspicious = True
                 return self._launch(run, "never")
+            except MemoryError:
+                raise out_of_memory(run) from None
 
     def _launch(self, run: Run, mode: Mode) -> RunResult:
         launch = _Launch(self.decoded, self.target, run, self._facts, self._variables)
@@ -272,6 +278,7 @@ class _Launch:
             self._watch()
         limits = Limits(self.run.step_limit, self.run.total_limit)
         execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted, watched)
+        self._check_batches()
         try:
             for number in range(self.lanes.batches()):
                 self._batch(number, execution)
@@ -325,6 +332,16 @@ class _Launch:
         done = number + 1
         if done in {16, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
             raise self._too_large()
+
+    def _check_batches(self) -> None:
+        """Refuse what takes too many batches, even if next to nothing happens in each."""
+        if self.lanes.batches() * _BATCH_COST > self.run.total_limit:
+            raise EmulationTooLarge(
+                f"the launch has {self.shape.blocks} blocks of {self.shape.threads} threads, in "
+                f"{self.lanes.batches()} batches, each of which takes as long as {_BATCH_COST} thread-instructions at "
+                f"least: together over {self.run.total_limit}, the emulator's limit for one launch.",
+                self.run.total_limit,
+            )
 
     def _too_large(self) -> EmulationTooLarge:
         return EmulationTooLarge(

@@ -68,7 +68,10 @@ class Chooser:
         """Shadows for a launch under checks; None where they would be too large."""
         checks = self._checks()
         watch = Watch(machine, checks.shared_shift, checks.global_shift)
-        return watch if watch.fits() else None
+        if not watch.fits():
+            return None
+        watch.attach()
+        return watch
 
     def _may_watch(self) -> bool:
         if self._watchable is None:

@@ -89,6 +89,10 @@ class Watch:
         self.local_written = np.zeros(machine.local.data.size, np.uint8)
         self._buffers: dict[int, tuple[Array, Array]] = {}
         self.suspect = False
+
+    def attach(self) -> None:
+        """See accesses by NumPy operations, and barriers."""
+        machine = self._machine
         machine.global_monitors.append(_GlobalSide(self))
         machine.shared.monitors.append(_SharedSide(self))
         machine.local.monitors.append(_LocalSide(self))
