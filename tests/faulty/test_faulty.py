@@ -28,9 +28,7 @@ def expected(path: Path) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FAULTY if path.stem != "copy_without_wait"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.stem)
 def test_a_faulty_kernel_is_found_out(session, path) -> None:
     (verdict,) = session.bench(load_kernels(path)[0])
     errors = [finding for finding in verdict.findings if finding.severity == "error"]

@@ -11,6 +11,7 @@ from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.clock import bind_clock
+from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import Block, Decoded, Step
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
@@ -18,6 +19,8 @@ from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Assert,
+    AsyncCopy,
+    AsyncGroup,
     Atomic,
     Barrier,
     Branch,
@@ -183,6 +186,10 @@ class Binder:
             return bind_atomic(operation, machine, linked, site)
         if isinstance(operation, Shuffle):
             return bind_shuffle(operation, machine, step.position)
+        if isinstance(operation, AsyncCopy):
+            return bind_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, AsyncGroup):
+            return bind_group(operation, machine)
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step)

@@ -26,6 +26,7 @@ class Ledger:
         writes, write_sites: packed access and number of the instruction.
         reads, other_reads, read_sites, other_read_sites: the same; None until the first read.
         last_write, last_read: highest stamps among them.
+        groups: of asynchronous copies, the group that each was in; None where there were none.
         every: one page of so many is covered.
     """
 
@@ -45,6 +46,7 @@ class Ledger:
         self.other_reads = self.read_sites = self.other_read_sites = self.writes[:0]
         self.last_write = 0
         self.last_read = 0
+        self.groups: Array | None = None
 
     def refine(self, size: int) -> None:
         """Split the cells so that each is of at most `size` bytes; with pages left out, begin anew."""
@@ -58,6 +60,8 @@ class Ledger:
         else:
             self._cells *= factor
             self.writes, self.write_sites = np.repeat(self.writes, factor), np.repeat(self.write_sites, factor)
+            if self.groups is not None:
+                self.groups = np.repeat(self.groups, factor)
             if self.reads is not None:
                 self.reads, self.other_reads = np.repeat(self.reads, factor), np.repeat(self.other_reads, factor)
                 self.read_sites = np.repeat(self.read_sites, factor)
@@ -88,8 +92,12 @@ class Ledger:
             cells = ((cells >> _PAGE_SHIFT) * self.every << _PAGE_SHIFT) | low
         return cells << self.shift
 
-    def note_write(self, cells: Array, accesses: Array, site: int, stamp: int) -> None:
+    def note_write(self, cells: Array, accesses: Array, site: int, stamp: int, groups: Array | None = None) -> None:
         """Remember writes; of several to one cell the last counts."""
+        if groups is not None:
+            if self.groups is None:
+                self.groups = np.zeros(self._cells, np.int32)
+            self.groups[cells] = groups
         self.writes[cells] = accesses
         self.write_sites[cells] = site
         self.last_write = stamp

@@ -26,7 +26,7 @@ class Site:
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
         scope: of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
-        acquires, releases: it synchronises by itself, without a fence.
+        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
     """
 
     number: int
@@ -41,6 +41,7 @@ class Site:
     volatile: bool = False
     acquires: bool = False
     releases: bool = False
+    asynchronous: bool = False
 
 
 class Monitor(Protocol):

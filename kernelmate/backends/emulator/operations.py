@@ -67,6 +67,28 @@ class Atomic:
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncCopy:
+    """`cp.async`: `size` bytes from global `origin` to shared `to`, of which `taken` are copied and the rest zeros.
+
+    `sources` are the registers among the operands.
+    """
+
+    to: Address
+    origin: Address
+    size: int
+    taken: Operand | None
+    sources: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncGroup:
+    """Closes the group of copies since the last one (`commits`), waits until at most `left` groups are under way."""
+
+    commits: bool = False
+    left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Shuffle:
     """`shfl.sync`: `mode` is up, down, bfly or idx."""
 
@@ -202,6 +224,8 @@ Operation = (
     | Load
     | Store
     | Atomic
+    | AsyncCopy
+    | AsyncGroup
     | Shuffle
     | Vote
     | Match

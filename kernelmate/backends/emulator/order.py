@@ -13,12 +13,14 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.pending import Copies
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import Visibility
 
 STAMP_SHIFT = 32
 """An access is packed into one number: its stamp above, the number of its thread in the grid below."""
-_THREAD_MASK = np.int64((1 << STAMP_SHIFT) - 1)
+NUMBER_MASK = np.int64((1 << STAMP_SHIFT) - 1)
+"""The part of a packed access that is the number of its thread."""
 _CTA, _GPU = 1, 2
 SCOPES = {"cta": _CTA, "cluster": _CTA, "gl": _GPU, "gpu": _GPU, "sys": 3}
 """Scopes by the qualifier that names them, the wider the larger; `membar.gl` says gpu in its own words."""
@@ -34,6 +36,7 @@ class Order:
         now: stamp of accesses made now. start: stamp at which this batch began.
         known_by_all: every block knows all that its own threads did before this stamp.
         visibility: what release and acquire patterns made known; None where the kernel has none.
+        copies: which asynchronous copies were waited for.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
@@ -51,6 +54,9 @@ class Order:
         self._packed = self._ids
         self._packed_at = -1
         self.visibility = Visibility(self, lanes) if patterns else None
+        self.copies = Copies(lanes.count)
+        self._lane_of_thread = np.empty(lanes.width, np.int64)
+        self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
     def begin(self, used: int) -> None:
         """Start a batch: other blocks are in the first `used` slots now, of which nothing is known."""
@@ -63,6 +69,7 @@ class Order:
         self._warp[:] = self.now
         self._packed_at = -1
         self._pairs = self._between_warps = None
+        self.copies.begin()
         if self.visibility is not None:
             self.visibility.begin()
 
@@ -81,20 +88,25 @@ class Order:
 
     def same_thread(self, accesses: Array, others: Array) -> Array:
         """Whether each pair of packed accesses is by one thread."""
-        return np.asarray(((accesses ^ others) & _THREAD_MASK) == 0)
+        return np.asarray(((accesses ^ others) & NUMBER_MASK) == 0)
 
     def thread_of(self, access: int) -> tuple[int, int]:
         """Flat numbers of the block and of the thread in it."""
-        number = access & int(_THREAD_MASK)
+        number = access & int(NUMBER_MASK)
         return number >> self.bits, number & ((1 << self.bits) - 1)
 
     def number_of(self, lane: int) -> int:
         """The number in the grid of the thread in a lane."""
         return int(self._ids[lane])
 
+    def lanes_beside(self, lanes: Array, others: Array) -> Array:
+        """The lanes of the threads of packed accesses, which are of the same blocks as `lanes`."""
+        threads = others & ((1 << self.bits) - 1)
+        return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
+
     def same_block(self, lanes: Array, others: Array) -> Array:
         """Whether each packed access is by a thread of the lane's own block."""
-        return np.asarray((others & _THREAD_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
+        return np.asarray((others & NUMBER_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
 
     # ------------------------------------------------------------------------------------------- events
 
@@ -167,7 +179,7 @@ class Order:
 
     def happened_before(self, lanes: Array, others: Array) -> Array:
         """Whether each packed access happens before what its lane does now."""
-        numbers = others & _THREAD_MASK
+        numbers = others & NUMBER_MASK
         stamps = others >> STAMP_SHIFT
         own = self._ids.take(lanes)
         same_block = numbers >> self.bits == own >> self.bits
@@ -186,18 +198,15 @@ class Order:
         if self._between_warps is not None:
             warp = (numbers & ((1 << self.bits) - 1)) >> 5
             warp = np.where(same_block, warp, 0)
-            found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(lanes, warp)])
+            found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(warp)])
         if self.visibility is not None and not found.all():
             rest = np.flatnonzero(~found)
             found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
         return np.asarray(found)
 
-    def _warp_place(self, lanes: Array, warp: Array) -> Array:
-        """Where among its block's slots a warp runs: a schedule seed permutes them."""
-        geometry = self._lanes
-        place = np.empty(geometry.width // 32, np.int64)
-        place[geometry.thread[: geometry.width : 32] >> 5] = np.arange(geometry.width // 32)
-        return np.asarray(place[warp])
+    def _warp_place(self, warps: Array) -> Array:
+        """Where among its block's slots each warp runs: a schedule seed permutes them."""
+        return np.asarray(self._lane_of_thread.take(warps * 32) >> 5)
 
     # ------------------------------------------------------------------- what visibility reads of the clocks
 

@@ -18,7 +18,8 @@ import numpy as np
 from kernelmate.backends.emulator.findings import Race
 from kernelmate.backends.emulator.ledger import Ledger
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import Order
+from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.pending import NEVER
 from kernelmate.backends.emulator.types import Array
 
 _GPU = 2
@@ -90,19 +91,20 @@ class RaceDetector:
 
     def read(self, region: Region, ledger: Ledger, site: Site, access: Access) -> None:
         """Some lanes read: against the last writes."""
-        if ledger.last_write >= access.settled:
+        if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
         ledger.note_read(access.cells, access.packed, site.number, self._order.now)
 
     def write(self, region: Region, ledger: Ledger, site: Site, access: Access, values: Array | None) -> None:
         """Some lanes write: against the last writes and reads, and against each other."""
         stored = values if site.action == "store" else None
-        if ledger.last_write >= access.settled:
+        if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), stored)
         if ledger.reads is not None and ledger.last_read >= access.settled:
             self._against(region, ledger, site, access, (ledger.reads, ledger.read_sites), stored)
             self._against(region, ledger, site, access, (ledger.other_reads, ledger.other_read_sites), stored)
-        ledger.note_write(access.cells, access.packed, site.number, self._order.now)
+        groups = self._order.copies.open_group.take(access.lanes) if site.asynchronous else None
+        ledger.note_write(access.cells, access.packed, site.number, self._order.now, groups)
         if stored is not None and not region.strengths[site.number]:
             self._among_themselves(region, ledger, site, access, stored)
 
@@ -111,10 +113,18 @@ class RaceDetector:
     ) -> None:  # fmt: skip
         order = self._order
         others = table[0].take(access.cells)
-        suspect = np.flatnonzero((others >= access.oldest) & ~order.same_thread(others, access.packed))
+        there = others >= access.oldest
+        under_way: Array | None = None
+        if ledger.groups is not None and table[0] is ledger.writes:
+            others, under_way = self._as_waited_for(region, ledger, access, others, table[1], there)
+        foreign = ~order.same_thread(others, access.packed)
+        suspect = np.flatnonzero(there & (foreign if under_way is None else foreign | under_way))
         if not suspect.size:
             return
-        suspect = suspect[~order.happened_before(access.lanes[suspect], others[suspect])]
+        ordered = order.happened_before(access.lanes[suspect], others[suspect])
+        if under_way is not None:
+            ordered &= ~under_way[suspect]
+        suspect = suspect[~ordered]
         if not suspect.size:
             return
         sites = table[1].take(access.cells[suspect])
@@ -122,6 +132,22 @@ class RaceDetector:
         suspect, sites = suspect[weak], sites[weak]
         if suspect.size:
             self._report(region, ledger, site, access, _Clash(suspect, others[suspect], sites), stored)
+
+    def _as_waited_for(
+        self, region: Region, ledger: Ledger, access: Access, others: Array, sites: Array, there: Array
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Writes with asynchronous copies moved to where they were waited for, and which of them are still under way."""
+        assert ledger.groups is not None
+        numbers = [number for number, site in region.sites.items() if site.asynchronous]
+        copies = np.flatnonzero(np.isin(sites.take(access.cells), numbers) & there)
+        under_way = np.zeros(len(others), bool)
+        if copies.size:
+            writers = self._order.lanes_beside(access.lanes[copies], others[copies])
+            done = self._order.copies.done_at(writers, ledger.groups.take(access.cells[copies]))
+            others = others.copy()
+            others[copies] = (others[copies] & NUMBER_MASK) | (done << STAMP_SHIFT)
+            under_way[copies] = done == NEVER
+        return others, under_way
 
     def _both_strong(self, region: Region, site: Site, lanes: Array, others: Array, sites: Array) -> Array:
         """Whether each pair of accesses is morally strong: it conflicts, and is no race."""
@@ -202,6 +228,8 @@ def _sentence(
 
 
 def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int]) -> str:
+    if earlier.asynchronous:
+        return "wait for the copy (cp.async.wait_group), then let a barrier tell the other threads"
     if (site.action == "atomic") != (earlier.action == "atomic") and mine[0] != theirs[0]:
         return "an atomic does not order the accesses around it, and an ordinary access to the same bytes is not atomic"
     if site.action == earlier.action == "atomic":

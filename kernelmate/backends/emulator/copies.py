@@ -1,0 +1,90 @@
+"""Asynchronous copies from global to shared memory: done at once, and known to be done only to those who wait for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup
+from kernelmate.backends.emulator.program import Address, Position
+from kernelmate.backends.emulator.registers import Bound, Constant, spread
+from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.types import UNSIGNED, Array
+
+
+def bind_copy(
+    operation: AsyncCopy, machine: Machine, linked: Linked, number: int, position: Position | None
+) -> Bound:  # fmt: skip
+    """A copy as a function of the active lanes: bytes beyond those to be taken are zeros."""
+    size = operation.size
+    kind = UNSIGNED[min(size, 8)]
+    count = size // kind.itemsize
+    reads = Site(number, "load", size, count, position)
+    source = Addressing(machine, linked, reads, "global", operation.origin, kind)
+    steps = [
+        Addressing(
+            machine, linked, Site(number, "load", 1, 1, position), "global",
+            Address(operation.origin.base, operation.origin.offset + byte), UNSIGNED[1],
+        )
+        for byte in range(size if operation.taken is not None else 0)
+    ]  # fmt: skip
+    writes = Site(number, "store", size, count, position, asynchronous=True)
+    target = Addressing(machine, linked, writes, "shared", operation.to, kind)
+    taken = machine.registers.read(operation.taken, "u32") if operation.taken is not None else Constant(np.uint32(size))
+
+    def fetch(lanes: Array) -> Array:
+        data = np.zeros((len(lanes), size), np.uint8)
+        wanted = np.minimum(spread(taken, lanes, len(lanes)), size)
+        whole = np.flatnonzero(wanted == size)
+        if whole.size:
+            _gather(source, lanes[whole], data, whole, kind, count)
+        for byte, step in enumerate(steps):
+            part = np.flatnonzero((wanted > byte) & (wanted < size))
+            if part.size:
+                _gather(step, lanes[part], data[:, byte : byte + 1], part, UNSIGNED[1], 1)
+        return data
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        data = np.ascontiguousarray(fetch(lanes)).view(kind)
+        values = data.reshape(-1) if count == 1 else data
+
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            rows[elements] = values[positions]
+
+        target.port.visit(target.addresses(active), active, visit, values)
+
+    return run
+
+
+def _gather(addressing: Addressing, lanes: Array, data: Array, places: Array, kind: np.dtype[Any], count: int) -> None:
+    """Load for some lanes into rows of bytes."""
+
+    def visit(rows: Array, elements: Any, positions: Any) -> None:
+        values = np.ascontiguousarray(rows[elements]).reshape(-1, count)
+        data[places[positions]] = values.view(np.uint8).reshape(len(values), kind.itemsize * count)
+
+    addressing.port.visit(addressing.addresses(lanes), lanes, visit)
+
+
+def bind_group(operation: AsyncGroup, machine: Machine) -> Bound | None:
+    """Closing a group, waiting for groups, or both; only those who look for races care."""
+    order = machine.order
+    if order is None:
+        return None
+    copies = order.copies
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        if operation.commits:
+            copies.commit(lanes)
+        if operation.left is not None:
+            copies.wait(lanes, operation.left, order.now)
+
+    return run

@@ -1,0 +1,156 @@
+"""What counts as order between two accesses, and what does not: PTX ISA, memory consistency model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.emulator.ledger import Ledger
+
+Kernels = Callable[..., Any]
+
+HEAD = "__global__ void k(int* data, int* flag, int* out) { const int t = threadIdx.x, b = blockIdx.x; "
+
+
+def codes(
+    cuda: Kernels, run_cuda: Kernels, body: str, *, grid: int = 2, block: int = 64, seeds: int = 3, head: str = HEAD
+) -> set[str]:
+    """Codes of the errors over several schedules: a race must show in at least one, order must hold in all."""
+    code = cuda(head + body + "}")
+    found = set()
+    for seed in range(seeds):
+        arrays = [(name, np.zeros(4096, np.int32)) for name in ("data", "flag", "out")]
+        result = run_cuda(code, *arrays, grid=(grid,), block=(block,), schedule_seed=seed)
+        found |= {(finding.code, finding.severity) for finding in result.findings}
+    assert all(severity in {"error", "note"} for _, severity in found)
+    return {code for code, severity in found if severity == "error"}
+
+
+RACE = {"global-race"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("data[b * 64 + t] = t; out[b * 64 + t] = data[b * 64 + t];", set()),
+        ("data[b * 64 + t] = t; out[b * 64 + t] = data[b * 64 + 63 - t];", RACE),
+        ("data[b * 64 + t] = t; __syncthreads(); out[b * 64 + t] = data[b * 64 + 63 - t];", set()),
+        ("data[b * 64 + t] = t; __syncthreads(); out[b * 64 + t] = data[127 - (b * 64 + t)];", RACE),
+        ("data[b * 64 + t] = t; __syncwarp(); out[b * 64 + t] = data[b * 64 + (t ^ 1)];", set()),
+        ("data[b * 64 + t] = t; __syncwarp(); out[b * 64 + t] = data[b * 64 + (t ^ 32)];", RACE),
+        ("out[b * 64 + t] = data[b * 64 + (t ^ 1)]; data[b * 64 + t] = t;", RACE),
+        ("out[b * 64 + t] = data[b * 64 + (t ^ 1)]; __syncwarp(); data[b * 64 + t] = t;", set()),
+        ("data[0] = t;", RACE),
+        ("data[0] = 7;", set()),
+        ("if (t == 0) data[b * 64] = 1; __syncthreads(); if (t == 63) data[b * 64] = 2;", set()),
+        ("out[b * 64 + t] = data[0];", set()),
+    ],
+)  # fmt: skip
+def test_barriers_order_a_block_and_nothing_orders_blocks(cuda: Kernels, run_cuda: Kernels, body, expected) -> None:
+    assert codes(cuda, run_cuda, body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("atomicAdd(data, t);", set()),
+        ("atomicAdd_block(data + b, t);", set()),
+        ("atomicAdd_block(data, t);", RACE),
+        ("atomicAdd(data, t); if (t == 5) out[b] = data[0];", RACE),
+        ("atomicAdd(data + b, t); __syncthreads(); if (t == 5) out[b] = data[b];", set()),
+        ("atomicAdd(data, t); if (t == 5) out[b] = *(volatile int*)data;", set()),
+        ("if (t == 0) *(volatile int*)(data + b) = 1; else out[b * 64 + t] = *(volatile int*)(data + b);", set()),
+        ("if (t == 0) data[b] = 1; else out[b * 64 + t] = *(volatile int*)(data + b);", RACE),
+    ],
+)  # fmt: skip
+def test_strong_accesses_do_not_race_within_their_scopes(cuda: Kernels, run_cuda: Kernels, body, expected) -> None:
+    assert codes(cuda, run_cuda, body) == expected
+
+
+SIGNAL = (
+    "if (b == 0) {{ if (t == 0) {{ data[0] = 5; {fence} {store} }} }}"
+    " else if (t == 0) {{ while ({load} == 0) {{}} {after} out[0] = data[0]; }}"
+)
+VOLATILE = {"store": "*(volatile int*)flag = 1;", "load": "*(volatile int*)flag"}
+ATOMIC = {"store": "atomicExch(flag, 1);", "load": "atomicAdd(flag, 0)"}
+
+
+@pytest.mark.parametrize("how", [VOLATILE, ATOMIC], ids=["volatile", "atomic"])
+@pytest.mark.parametrize(
+    ("fence", "after", "expected"),
+    [
+        ("__threadfence();", "__threadfence();", set()),
+        ("__threadfence_system();", "__threadfence();", set()),
+        ("", "__threadfence();", RACE),
+        ("__threadfence();", "", RACE),
+        ("__threadfence_block();", "__threadfence();", RACE),
+        ("__threadfence();", "__threadfence_block();", RACE),
+        ("__threadfence();", "__syncwarp(1);", set()),
+    ],
+)  # fmt: skip
+def test_a_flag_orders_blocks_where_both_sides_fence_wide_enough(
+    cuda: Kernels, run_cuda: Kernels, how, fence, after, expected
+) -> None:
+    assert codes(cuda, run_cuda, SIGNAL.format(fence=fence, after=after, **how)) == expected
+
+
+def test_knowledge_is_passed_on_from_block_to_block(cuda: Kernels, run_cuda: Kernels) -> None:
+    chain = (
+        "if (t == 0) {{ if (b > 0) {{ while (*(volatile int*)(flag + b - 1) == 0) {{}} {fence} }}"
+        " data[b] = b; if (b == gridDim.x - 1) for (int i = 0; i < b; ++i) out[0] += data[i];"
+        " __threadfence(); *(volatile int*)(flag + b) = 1; }}"
+    )
+    assert codes(cuda, run_cuda, chain.format(fence="__threadfence();"), grid=8) == set()
+    assert codes(cuda, run_cuda, chain.format(fence=""), grid=8) == RACE
+
+
+def test_bytes_are_told_apart_whatever_the_width_of_the_accesses(cuda: Kernels, run_cuda: Kernels) -> None:
+    head = "__global__ void k(unsigned char* data, int* flag, int* out) { const int t = threadIdx.x; "
+    assert codes(cuda, run_cuda, "data[t] = t;", grid=1, head=head) == set()
+    wide = "if (t == 0) *(int4*)data = make_int4(1, 2, 3, 4); else if (t < 32) data[t + {by}] = t;"
+    assert codes(cuda, run_cuda, wide.format(by=15), grid=1, head=head) == set()
+    assert codes(cuda, run_cuda, wide.format(by=14), grid=1, head=head) == RACE
+
+
+def test_a_race_names_both_threads_both_blocks_both_lines_buffer_and_offset_once(
+    cuda: Kernels, run_cuda: Kernels
+) -> None:
+    code = cuda(HEAD + "\ndata[b * 64 + t] = t;\n__syncthreads();\nout[b * 64 + t] = data[(b * 64 + t + 64) % 256]; }")
+    arrays = [(name, np.zeros(256, np.int32)) for name in ("data", "flag", "out")]
+    (finding,) = run_cuda(code, *arrays, grid=(4,), block=(64,)).findings
+    assert (finding.code, finding.severity, finding.line, finding.buffer) == ("global-race", "error", 4, "data")
+    assert finding.offset is not None
+    assert 0 <= finding.offset < 1024
+    assert len(finding.threads) == 2
+    for part in ("of block (", "of data", "at line 2", "times in all", "no order"):
+        assert part in finding.message
+
+
+def test_the_same_value_from_several_threads_is_a_note(cuda: Kernels, run_cuda: Kernels) -> None:
+    arrays = [(name, np.zeros(16, np.int32)) for name in ("data", "flag", "out")]
+    (finding,) = run_cuda(cuda(HEAD + "data[0] = 7; }"), *arrays, block=(64,)).findings
+    assert (finding.code, finding.severity) == ("global-race", "note")
+    assert "the order does not show" in finding.message
+
+
+def test_a_buffer_too_large_to_shadow_is_watched_in_part() -> None:
+    ledger = Ledger(1 << 30, 4, 1 << 20)
+    assert ledger.every > 1
+    cells, owners = ledger.cells(np.arange(0, 1 << 26, 4, dtype=np.uint64), 4)
+    assert owners is not None
+    assert np.array_equal(ledger.offsets_of(cells), owners * 4)
+    assert 0 < len(cells) <= len(ledger.writes)
+
+
+def test_splitting_the_cells_keeps_what_is_known_of_them() -> None:
+    ledger = Ledger(64, 8)
+    ledger.note_write(np.array([1]), np.array([77]), 3, 1)
+    ledger.note_read(np.array([2]), np.array([88]), 4, 1)
+    cells, owners = ledger.cells(np.array([8], np.uint64), 2)
+    assert (ledger.granule, cells.tolist(), owners) == (2, [4], None)
+    assert ledger.writes[3:9].tolist() == [0, 77, 77, 77, 77, 0]
+    assert ledger.reads is not None
+    assert ledger.reads[7:13].tolist() == [0, 88, 88, 88, 88, 0]
