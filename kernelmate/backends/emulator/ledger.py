@@ -102,13 +102,15 @@ class Ledger:
         self.write_sites[cells] = site
         self.last_write = stamp
 
-    def note_read(self, cells: Array, accesses: Array, site: int, stamp: int) -> None:
-        """Remember reads, and for each cell the one before where that was by another thread."""
+    def note_read(self, cells: Array, accesses: Array, site: int, stamp: int, settled: int = 0) -> None:
+        """Remember reads, and for each cell the one before where that was by another thread, at `settled` or later."""
         if self.reads is None:
             self.reads, self.other_reads = np.zeros(self._cells, np.int64), np.zeros(self._cells, np.int64)
             self.read_sites, self.other_read_sites = np.zeros(self._cells, np.int32), np.zeros(self._cells, np.int32)
-        before = self.reads.take(cells)
-        other = np.flatnonzero((before ^ accesses).astype(np.int32))
+        other = cells[:0]
+        if self.last_read >= settled:
+            before = self.reads.take(cells)
+            other = np.flatnonzero((before ^ accesses).astype(np.int32))
         if other.size:
             theirs = other if other.size < len(cells) else slice(None)
             where = cells[theirs]
@@ -118,6 +120,7 @@ class Ledger:
         self.read_sites[cells] = site
         lost = np.flatnonzero(self.reads.take(cells) != accesses)
         if lost.size:
-            self.other_reads[cells[lost]] = accesses[lost]
-            self.other_read_sites[cells[lost]] = site
+            where = cells.take(lost)
+            self.other_reads[where] = accesses.take(lost)
+            self.other_read_sites[where] = site
         self.last_read = stamp

@@ -93,7 +93,7 @@ class RaceDetector:
         """Some lanes read: against the last writes."""
         if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
-        ledger.note_read(access.cells, access.packed, site.number, self._order.now)
+        ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
     def write(self, region: Region, ledger: Ledger, site: Site, access: Access, values: Array | None) -> None:
         """Some lanes write: against the last writes and reads, and against each other."""
