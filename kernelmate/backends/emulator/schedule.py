@@ -121,9 +121,10 @@ class Scheduler:
         if self._issued > self.limits.steps:
             # Some thread may have reached its limit: from here on each one is counted, which native code does not do.
             self._by_hand = True
-        if native.watch is not None and (self._by_hand or any(place >= native.places.again for place, _ in standing)):
-            raise Suspicion
         places = native.places
+        wrong = any(places.again <= place < places.turned for place, _ in standing)
+        if native.watch is not None and (self._by_hand or wrong):
+            raise Suspicion
         for place, lanes in standing:
             if place < places.ended:
                 self._put(base + place, lanes)
@@ -139,7 +140,12 @@ class Scheduler:
         if kind == 3:
             self._look_around(block, base, number, lanes)
             return
-        if kind == 2:
+        if kind == 4:
+            assert block.gathering is not None
+            lanes = self._gather(block.gathering, base + number, lanes)
+            if not len(lanes):
+                return
+        if kind in {2, 4}:
             group, active = self._masks(lanes)
             self._account(block, number, lanes)
             for operation in block.ready():

@@ -18,15 +18,26 @@ from kernelmate.backends.emulator.jit.accesses import (
     place_of,
 )
 from kernelmate.backends.emulator.jit.emit import bump, each_lane, item, load, number, store
+from kernelmate.backends.emulator.jit.exchange import EVERYONE, source_lane, vote_result
 from kernelmate.backends.emulator.jit.frame import Frame
 from kernelmate.backends.emulator.jit.helpers import bits
 from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
-from kernelmate.backends.emulator.jit.lowering import BOOL, DOUBLE, FLOAT, I8, I32, I64, lower, type_of, widen
+from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, lower, widen
 from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
+from kernelmate.backends.emulator.jit.values import LaneValues
 from kernelmate.backends.emulator.jit.watching import watch_access, watch_index
-from kernelmate.backends.emulator.operations import Branch, Compute, Load, Store
-from kernelmate.backends.emulator.program import Immediate, Operand, Register, Sink, Special, Symbol
-from kernelmate.backends.emulator.registers import immediate_bits
+from kernelmate.backends.emulator.operations import (
+    ActiveMask,
+    Branch,
+    Compute,
+    Load,
+    Operation,
+    Shuffle,
+    Store,
+    Vote,
+    WarpBarrier,
+)
+from kernelmate.backends.emulator.program import Register, Symbol
 from kernelmate.backends.emulator.types import SIZES, is_signed
 
 
@@ -66,7 +77,7 @@ class _Counted:
     guarded: ir.Value | None
 
 
-class Body:
+class Body(LaneValues):
     """Writes the code of one piece.
 
     Args:
@@ -75,7 +86,7 @@ class Body:
     """
 
     def __init__(self, frame: Frame, decoded: Decoded, block: Block, needs: Needs, counts: bool) -> None:
-        self._frame = frame
+        super().__init__(frame)
         self._decoded = decoded
         self._block = block
         self._needs = needs
@@ -84,16 +95,51 @@ class Body:
         self._tables = 0
         self._later: list[_Later] = []
         self._counted: list[_Counted] = []
-        self._env: dict[str, ir.Value] = {}
         memories = [access.memory for access, _ in self._accesses.values()]
         # The only access to a memory may store at once; of several, each is made for all lanes before the next one.
         self._at_once = {memory for memory in memories if memories.count(memory) == 1}
         self._taken: ir.Value | None = None
 
+    def begin(self, b: ir.IRBuilder, warp: Warp) -> ir.Value | None:
+        """What lanes hand to each other at the piece's start; gives whether the whole warp takes part, None if nobody asks."""
+        operation = self._decoded.steps[self._block.start].operation
+        if not isinstance(operation, Shuffle | Vote | WarpBarrier):
+            return None
+        self._b, self._warp, self._first = b, warp, warp.first
+        self._offered = self._table()
+        self._bits, named = self._frame.variable(I32), self._frame.variable(I32)
+        b.store(number(0, I32), self._bits)
+        b.store(number(EVERYONE, I32), named)
+        with each_lane(b, warp.mask) as lane:
+            self._at(lane)
+            if operation.mask is not None:
+                b.store(b.and_(b.load(named, typ=I32), self._read(operation.mask, "b32")), named)
+            if isinstance(operation, Shuffle):
+                store(b, self._read(operation.value, "b32"), item(b, self._offered, lane, 8))
+            elif isinstance(operation, Vote):
+                bit = b.shl(b.zext(self._read(operation.source, "pred"), I32), lane)
+                b.store(b.or_(b.load(self._bits, typ=I32), bit), self._bits)
+        both = b.and_(warp.mask, b.load(named, typ=I32))
+        return b.icmp_unsigned("==", both, number(EVERYONE, I32))
+
+    def _exchange(self, operation: Operation) -> None:
+        b = self._b
+        if isinstance(operation, ActiveMask):
+            self._write(operation.result, "b32", self._warp.mask, None)
+        elif isinstance(operation, Vote):
+            result = vote_result(b, operation.mode, b.load(self._bits, typ=I32))
+            self._write(operation.result, "b32" if operation.mode == "ballot" else "pred", result, None)
+        elif isinstance(operation, Shuffle):
+            lane, clamp = (self._read(operand, "u32") for operand in (operation.lane, operation.clamp))
+            source, valid = source_lane(b, operation.mode, self._lane, lane, clamp)
+            self._write(operation.result, "b32", load(b, item(b, self._offered, source, 8), I32), None)
+            if operation.predicate is not None:
+                self._write(operation.predicate, "pred", valid, None)
+
     def write(self, b: ir.IRBuilder, warp: Warp, fail: ir.Block) -> ir.Value:
         """The whole piece; gives the mask of lanes for which its end's guard holds."""
         frame, mask = self._frame, warp.mask
-        self._b, self._warp, self._fail = b, warp, fail
+        self._b, self._warp, self._first, self._fail = b, warp, warp.first, fail
         kept = sorted(self._needs.kept - frame.constants)
         # A register that the piece also reads must keep its value until no check can fail any more.
         held = {name: self._table() for name in kept if name in self._needs.reads and self._accesses}
@@ -102,7 +148,7 @@ class Body:
         guard = self._decoded.steps[self._block.end - 1].guard if self._ends() else None
         self._clear_guards(b)
         with each_lane(b, mask) as lane:
-            self._start_lane(b, lane)
+            self._start_lane(lane)
             self._steps()
             for name in kept:
                 value = self._register(name)
@@ -133,10 +179,8 @@ class Body:
         for variable in self._guards.values():
             b.store(number(0, I32), variable)
 
-    def _start_lane(self, b: ir.IRBuilder, lane: ir.Value) -> None:
-        self._env.clear()
-        self._lane = lane
-        self._number = b.add(self._warp.first, b.zext(lane, I64))
+    def _start_lane(self, lane: ir.Value) -> None:
+        self._at(lane)
         for _, group in self._accesses.values():
             group.checked = None
         # What all lanes read is loaded at the top, so that it stands before every branch of the lane's code.
@@ -152,56 +196,8 @@ class Body:
                     self._compute(place, step, operation)
             elif place in self._accesses:
                 self._access(step, *self._accesses[place])
-
-    # ------------------------------------------------------------------------------------------ registers
-
-    def _element(self, name: str) -> ir.Value:
-        return item(self._b, self._frame.array(name), self._number, self._frame.bits_of(name) // 8)
-
-    def _register(self, name: str) -> ir.Value:
-        """A register's bits, in its own width; a predicate as one bit."""
-        frame, b = self._frame, self._b
-        kind = ir.IntType(frame.bits_of(name))
-        if name in frame.constants:
-            return b.trunc(frame.uniform(("register", name)), BOOL if frame.is_predicate(name) else kind)
-        found = self._env.get(name)
-        if found is None:
-            found = load(b, self._element(name), kind)
-            if frame.is_predicate(name):
-                found = b.trunc(found, BOOL)
-            self._env[name] = found
-        return found
-
-    def _read(self, operand: Operand, kind: str) -> ir.Value:
-        """An operand as a value of a type."""
-        b = self._b
-        bits_ = BOOL if kind == "pred" else ir.IntType(8 * SIZES[kind])
-        if isinstance(operand, Immediate):
-            value = number(immediate_bits(operand, kind), bits_)
-        elif isinstance(operand, Register):
-            value = widen(b, self._register(operand.name), bits_, False)
-            value = b.not_(value) if operand.negated else value
-        elif isinstance(operand, Special):
-            shared = self._frame.special(operand)
-            value = widen(b, self._register(operand.name) if shared is None else shared, bits_, False)
-        else:
-            assert isinstance(operand, Symbol)
-            value = widen(b, self._frame.symbol(operand), bits_, False)
-        return b.bitcast(value, type_of(kind)) if kind in {"f32", "f64"} else value
-
-    def _write(self, operand: Operand, kind: str, value: ir.Value, guard: ir.Value | None) -> None:
-        """A result into its register, which may be wider."""
-        if isinstance(operand, Sink):
-            return
-        assert isinstance(operand, Register)
-        b, frame = self._b, self._frame
-        if value.type in (FLOAT, DOUBLE):
-            value = b.bitcast(value, ir.IntType(8 * SIZES[kind]))
-        if not frame.is_predicate(operand.name):
-            value = widen(b, value, ir.IntType(frame.bits_of(operand.name)), is_signed(kind))
-        if guard is not None:
-            value = b.select(guard, value, self._register(operand.name))
-        self._env[operand.name] = value
+            else:
+                self._exchange(operation)
 
     def _compute(self, place: int, step: Step, operation: Compute) -> None:
         values = [self._read(operand, kind) for operand, kind in operation.sources]

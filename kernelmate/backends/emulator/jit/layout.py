@@ -107,6 +107,8 @@ class Places:
         """+ piece: nothing of it is done, an access is wrong."""
         self.turned = 3 * pieces
         """+ piece: done, its backward branch taken for very long."""
+        self.partly = 4 * pieces
+        """+ piece: nothing of it is done, it begins with an exchange that not the whole warp has come to."""
 
 
 class Stamp:

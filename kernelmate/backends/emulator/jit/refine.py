@@ -12,9 +12,11 @@ from llvmlite import ir
 
 from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
 from kernelmate.backends.emulator.jit import comparisons, conversions, integers
+from kernelmate.backends.emulator.jit.exchange import exchanges
 from kernelmate.backends.emulator.jit.lowering import Form, NotNative, lower, type_of
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
+    ActiveMask,
     Barrier,
     Branch,
     BranchTable,
@@ -119,8 +121,10 @@ class _Probe:
         operation = step.operation
         if isinstance(operation, Nothing):
             return True
+        if isinstance(operation, ActiveMask):
+            return step.guard is None
         if isinstance(operation, WARP_OPERATIONS):
-            return False
+            return exchanges(step)
         if isinstance(operation, Compute):
             return self._lowers(step, operation)
         if isinstance(operation, Load):

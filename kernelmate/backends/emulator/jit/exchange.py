@@ -1,0 +1,59 @@
+"""Shuffles, votes and warp barriers of whole warps: all 32 lanes are there and every mask names all of them.
+
+Any other case is the scheduler's: it waits for lanes that are missing, and reports masks that are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from kernelmate.backends.emulator.decode import Step
+from kernelmate.backends.emulator.jit.emit import number
+from kernelmate.backends.emulator.jit.lowering import I32
+from kernelmate.backends.emulator.operations import Shuffle, Vote, WarpBarrier
+
+EVERYONE = -1
+_VOTES = frozenset({"ballot", "all", "any", "uni"})
+
+
+def exchanges(step: Step) -> bool:
+    """Whether the step has a native form among whole warps."""
+    operation = step.operation
+    if step.guard is not None:
+        return False
+    if isinstance(operation, Vote):
+        return operation.mode in _VOTES
+    return isinstance(operation, Shuffle | WarpBarrier)
+
+
+def source_lane(
+    b: ir.IRBuilder, mode: str, own: ir.Value, lane: ir.Value, clamp: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """The lane that a lane reads from, itself where that is outside its segment; and whether it is within (PTX, shfl)."""
+    lane = b.and_(lane, number(31, I32))
+    bound = b.and_(clamp, number(31, I32))
+    segment = b.and_(b.lshr(clamp, number(8, I32)), number(31, I32))
+    lowest = b.and_(own, segment)
+    highest = b.or_(lowest, b.and_(bound, b.not_(segment)))
+    source = {
+        "up": lambda: b.sub(own, lane),
+        "down": lambda: b.add(own, lane),
+        "bfly": lambda: b.xor(own, lane),
+        "idx": lambda: b.or_(lowest, b.and_(lane, b.not_(segment))),
+    }[mode]()
+    valid = b.icmp_signed(">=" if mode == "up" else "<=", source, highest)
+    return b.select(valid, source, own), valid
+
+
+def vote_result(b: ir.IRBuilder, mode: str, bits: ir.Value) -> ir.Value:
+    """What every lane gets of the lanes whose predicate holds."""
+    nobody, everybody = number(0, I32), number(EVERYONE, I32)
+    results: dict[str, Callable[[], ir.Value]] = {
+        "ballot": lambda: bits,
+        "all": lambda: b.icmp_unsigned("==", bits, everybody),
+        "any": lambda: b.icmp_unsigned("!=", bits, nobody),
+        "uni": lambda: b.or_(b.icmp_unsigned("==", bits, everybody), b.icmp_unsigned("==", bits, nobody)),
+    }
+    return results[mode]()
