@@ -308,7 +308,9 @@ class _Launch:
             machine.barrier_watchers.append(shared.barrier)
             self._watches.append(shared)
         if machine.local.limit:
-            local = LocalWatch(machine)
+            linked = self.decoded.linked
+            passed = [placed for name, placed in linked.local.items() if name in linked.call_parameters]
+            local = LocalWatch(machine, [(placed.offset, placed.variable.size) for placed in passed])
             machine.local.monitors.append(local)
             self._watches.append(local)
         if order.covers(self.shape.blocks):

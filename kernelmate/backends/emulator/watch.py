@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -167,9 +167,14 @@ def _place_in(buffer: Buffer) -> Callable[[int], tuple[str, int, str]]:
 
 
 class LocalWatch:
-    """Watches the threads' own memory for reads of what they have not written."""
+    """Watches the threads' own memory for reads of what they have not written.
 
-    def __init__(self, machine: Machine) -> None:
+    Args:
+        passed: offsets and sizes of what calls pass in it: results of host functions come from nowhere.
+    """
+
+    def __init__(self, machine: Machine, passed: Iterable[tuple[int, int]]) -> None:
+        self._passed = tuple(passed)
         self._machine = machine
         self._window = machine.local
         self._written = np.zeros(machine.local.data.size, bool)
@@ -178,6 +183,9 @@ class LocalWatch:
     def begin(self) -> None:
         """Start a batch: fresh threads."""
         self._written.fill(False)
+        for offset, size in self._passed:
+            rows = self._written[: len(self._written) - 16].reshape(-1, self._window.stride)
+            rows[:, offset : offset + size] = True
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Some lanes access local memory."""

@@ -154,3 +154,37 @@ def test_splitting_the_cells_keeps_what_is_known_of_them() -> None:
     assert ledger.writes[3:9].tolist() == [0, 77, 77, 77, 77, 0]
     assert ledger.reads is not None
     assert ledger.reads[7:13].tolist() == [0, 88, 88, 88, 88, 0]
+
+
+LOCAL = """__global__ void k(const int* keys, int* out) {{
+  int seen[8];
+  for (int i = 0; i < {filled}; ++i) seen[(i + keys[threadIdx.x]) % 8] = i;
+  out[threadIdx.x] = seen[(keys[threadIdx.x + 32] + 7) % 8];
+}}"""
+
+
+@pytest.mark.parametrize(("filled", "expected"), [(8, []), (7, ["uninitialised-local"])])
+def test_reading_a_local_array_that_the_thread_has_not_filled(
+    cuda: Kernels, run_cuda: Kernels, filled, expected
+) -> None:
+    keys = np.arange(64, dtype=np.int32) % 8
+    code = cuda(LOCAL.format(filled=filled))
+    findings = run_cuda(code, ("keys", np.roll(keys, 1)), ("out", np.zeros(32, np.int32))).findings
+    assert [finding.code for finding in findings] == expected
+    if expected:
+        assert "the thread's own memory" in findings[0].message
+
+
+def test_what_calls_pass_in_local_memory_counts_as_written(cuda: Kernels, run_cuda: Kernels) -> None:
+    text = """#include <cstdio>
+struct Pair { char a; long long b; };
+__device__ __noinline__ long long pick(Pair p, int which) { return which ? p.b : p.a; }
+__global__ void k(int* out) {
+  Pair p{1, 2};
+  if (threadIdx.x == 0) printf("%d %f", 3, 2.5);
+  out[threadIdx.x] = pick(p, threadIdx.x & 1);
+}"""
+    done = run_cuda(cuda(text), ("out", np.zeros(32, np.int32)))
+    assert done.findings == ()
+    assert done.arrays["out"].tolist() == [1, 2] * 16
+    assert done.printed == "3 2.500000"
