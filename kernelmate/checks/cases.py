@@ -180,9 +180,12 @@ class CaseJudge:
             if shot.style == WIDE_INTEGERS and not self._compared:
                 continue  # undeclared integers may be positions, and only a baseline that bears these can say
             seen = self._launch(record, shot, count=index == 0 and origin == "contract")
+            if seen is not None:
+                record.seen.append(seen)
+            if self.bench.poisoned:
+                break
             if seen is None:
                 continue
-            record.seen.append(seen)
             if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
                 break
         self._guard(record)
@@ -190,7 +193,7 @@ class CaseJudge:
         return record
 
     def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
-        """One launch; None where neither the contract nor the reference says that it must work."""
+        """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
         try:
@@ -202,7 +205,7 @@ class CaseJudge:
                 raise
             return None
         self.baseline_ran = theirs is not None
-        if theirs is not None and shot.misalign and theirs.errors:
+        if self.bench.poisoned or (theirs is not None and shot.misalign and theirs.errors):
             return None
         outcome = self.bench.run(size, shot, given, count=count)
         if count:
@@ -257,7 +260,7 @@ class CaseJudge:
             second = again or other
             record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
             record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
-            if not any(n.severity == "error" for n in record.noted):
+            if not self.bench.poisoned and not any(n.severity == "error" for n in record.noted):
                 found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
                 record.note("stateful", first.weight, found)
         if again is not None:

@@ -85,6 +85,7 @@ class _Judge:
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
+        self.lost_at: tuple[Size, Origin] | None = None
 
     def judgement(self) -> Judgement:
         listed = self.task.sizes or self.contract.sizes
@@ -93,7 +94,10 @@ class _Judge:
         for done, (size, origin) in enumerate(sizes):
             self.progress(CASES_STAGE, done, len(sizes))
             self._case(size, origin, done)
-            if self.backend.poisoned or any(n.code in STOPPERS for record in self.records for n in record.noted):
+            if self.backend.poisoned:
+                self.lost_at = (size, origin)
+                break
+            if any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
         self._explain()
         findings = ranked(self.findings)
@@ -202,7 +206,7 @@ class _Judge:
             self.reasons.append(f"the baseline itself is wrong at {'; '.join(size_text(size) for size in theirs)}")
         if False in counted or any(f.severity == "error" for f in findings):
             return False
-        if not self.oracle.known:
+        if self._left_unjudged() or not self.oracle.known:
             return None
         if True not in counted:
             self.reasons.append(
@@ -212,6 +216,19 @@ class _Judge:
         self._say_unraced(findings)
         if not self.oracle.independent:
             self.reasons.append("agrees with the baseline; the contract names no reference")
+        return True
+
+    def _left_unjudged(self) -> bool:
+        """Whether listed sizes were left when the device was lost, to what is no error of the version; says so."""
+        if self.lost_at is None:
+            return False
+        size, origin = self.lost_at
+        if origin == "own":
+            self.reasons.append(
+                f"sizes of our own after {size_text(size)}, where the GPU's context was lost, were not tried"
+            )
+            return False
+        self.reasons.append(f"not all of the listed sizes were judged: the GPU's context was lost at {size_text(size)}")
         return True
 
     def _say_unraced(self, findings: tuple[Finding, ...]) -> None:

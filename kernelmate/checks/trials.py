@@ -118,6 +118,11 @@ class Bench:
         self._backend, self._task = backend, task
         self._module: Module = backend.load(version.compiled, task.target)
 
+    @property
+    def poisoned(self) -> bool:
+        """The backend has lost its device, so that further launches say nothing of any kernel."""
+        return self._backend.poisoned
+
     def reload(self) -> None:
         """Forget whatever the module remembers."""
         self._module = self._backend.load(self.version.compiled, self._task.target)

@@ -127,7 +127,7 @@ class Court:
             backend=self.backend,
             target=self.target,
             candidate=prepared.version,
-            baseline=_runnable(baseline),
+            baseline=_runnable(baseline, self.backend),
             reference_version=reference_version(self.kernel, self.contract, instance, self.workshop),
             sizes=(),
             seed=self.seed,
@@ -235,14 +235,17 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
     )
 
 
-def _runnable(baseline: Trial | None) -> Version | None:
-    """The baseline as something to compare with; None where it cannot run or ended its worker."""
+ENDS_WORKER = frozenset({"hang", "worker-crash", "out-of-memory", "output-flood"})
+ENDS_CONTEXT = frozenset({"illegal-address", "misaligned-access", "trap"})
+"""Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
+
+
+def _runnable(baseline: Trial | None, backend: BackendName) -> Version | None:
+    """The baseline as something to compare with; None where it cannot run, or ended its worker or GPU context."""
     if baseline is None or baseline.prepared.findings:
         return None
-    if any(
-        finding.code in {"hang", "worker-crash", "out-of-memory", "output-flood"}
-        for finding in baseline.verdict.findings
-    ):
+    deadly = ENDS_WORKER | ENDS_CONTEXT if backend == "cuda" else ENDS_WORKER
+    if any(finding.code in deadly for finding in baseline.verdict.findings):
         return None
     return baseline.prepared.version
 

@@ -176,11 +176,13 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
     """Answer one task; False when this process is not to be trusted with another one."""
     report = _Reporter(request.number, send)
     number = request.number
+    backend: Backend | None = None
     try:
         backend = _backend(request.task)
-        send(protocol.Result(number, _judge(request.task, backend, report)))
+        judgement = _judge(request.task, backend, report)
+        send(protocol.Result(number, judgement, last=backend.poisoned))
     except KernelmateError as error:
-        send(protocol.refusal(number, error))
+        send(protocol.refusal(number, error, last=backend is not None and backend.poisoned))
     except MemoryError as error:
         send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
         return False
@@ -188,7 +190,7 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
         traceback.print_exc()
         send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
         return False
-    return not backend.poisoned
+    return backend is None or not backend.poisoned
 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:

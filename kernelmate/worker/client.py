@@ -124,6 +124,7 @@ class Worker:
         self._closed = False
         self._process: concurrent.futures.Future[Process] | None = None
         self._number = 0
+        self._spent = False
         self._turn = threading.Lock()
         _open_workers.add(self)
 
@@ -189,7 +190,8 @@ class Worker:
                 # Ctrl-C above all: whatever comes out here must not leave a process busy.
                 self._kill()
                 raise
-            if isinstance(answer, Death):
+            if isinstance(answer, Death) or self._spent:
+                # Replaced before anybody can ask again: a child on its way out would take the next task down with it.
                 self._kill()
                 self.start()
             else:
@@ -258,6 +260,7 @@ class Worker:
         """Send the task and follow it to its end; a process that gives no answer is dead afterwards."""
         self._state = State.BUSY
         self._number += 1
+        self._spent = False
         process.begin_task()
         try:
             process.send(protocol.Judge(self._number, task))
@@ -281,8 +284,10 @@ class Worker:
         clock: _Clock,
     ) -> Judgement | protocol.Refused | Death:
         if isinstance(event, protocol.Result):
+            self._spent = event.last
             return event.judgement
         if isinstance(event, protocol.Refused):
+            self._spent = event.last
             return event
         kind: DeathKind = "worker-crash"
         if event is None:

@@ -87,14 +87,15 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class Result(msgspec.Struct, frozen=True, tag=True):
-    """The task's answer."""
+    """The task's answer; after the `last` one the child ends, since kernels cannot run in it any more."""
 
     number: int
     judgement: Judgement
+    last: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The task ended in a `KernelmateError`: something the user has to change."""
+    """The task ended in a `KernelmateError`: something the user has to change. `last` as in `Result`."""
 
     number: int
     code: str
@@ -103,6 +104,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     line: int | None
     column: int | None
     hint: str | None
+    last: bool = False
 
 
 class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
@@ -206,9 +208,9 @@ def _read(stream: BinaryIO, decode: Callable[[bytes], _Message]) -> _Message | N
         raise FrameError(f"A frame holds no message of this protocol: {error}") from error
 
 
-def refusal(number: int, error: KernelmateError) -> Refused:
+def refusal(number: int, error: KernelmateError, *, last: bool = False) -> Refused:
     """An error as a message."""
-    return Refused(number, error.code, error.message, error.file, error.line, error.column, error.hint)
+    return Refused(number, error.code, error.message, error.file, error.line, error.column, error.hint, last)
 
 
 def error_of(refused: Refused) -> KernelmateError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.availability import missing_for_gpu
-from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.compiler import compile_kernel, find_target, occupancy
 from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, LaunchShape
 from kernelmate.session import Session
@@ -87,6 +90,53 @@ def test_a_bfloat16_scalar_reaches_the_kernel(backend) -> None:
     arguments = (ArrayArgument("y", np.zeros(1, np.float32)), ScalarArgument("a", ml_dtypes.bfloat16(1.5)))
     result = loaded(backend, text).launch(Run(LaunchShape((1, 1, 1), (1, 1, 1)), arguments))
     assert result.arrays["y"].tolist() == [1.5]
+
+
+CLUSTERED = """__global__ void sizes(unsigned* y) {
+  unsigned rank, count;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  y[blockIdx.x] = count * 100 + rank;
+}
+"""
+
+
+@pytest.mark.parametrize("cluster", [2, 8, 16])
+def test_a_cluster_has_as_many_blocks_as_the_launch_asks_for(backend, cluster: int) -> None:
+    if int(backend.device.compute_capability) < 90:
+        pytest.skip("this GPU has no clusters")
+    arguments = (ArrayArgument("y", np.zeros(16, np.uint32)),)
+    run = Run(LaunchShape((16, 1, 1), (32, 1, 1), cluster=(cluster,)), arguments)
+    result = loaded(backend, CLUSTERED).launch(run)
+    assert result.findings == ()
+    assert result.arrays["y"].tolist() == [cluster * 100 + block % cluster for block in range(16)]
+
+
+def test_a_cluster_that_does_not_divide_the_grid_is_refused_and_costs_nothing(backend) -> None:
+    if int(backend.device.compute_capability) < 90:
+        pytest.skip("this GPU has no clusters")
+    arguments = (ArrayArgument("y", np.zeros(16, np.uint32)),)
+    result = loaded(backend, CLUSTERED).launch(Run(LaunchShape((15, 1, 1), (32, 1, 1), cluster=(2,)), arguments))
+    assert [finding.code for finding in result.findings] == ["launch-failure"]
+    assert not backend.poisoned
+
+
+@pytest.mark.parametrize("threads", [32, 128, 256, 1024])
+@pytest.mark.parametrize("shared_bytes", [0, 10_000, 100_000])
+def test_occupancy_is_that_of_the_driver(backend, threads: int, shared_bytes: int) -> None:
+    import cupy
+
+    kernel = find_kernels(text_unit(RIGHT, "k.cu"))[0]
+    driver = read_driver()
+    assert driver is not None
+    major, minor = driver.gpus[0].capability
+    target = find_target(f"sm_{major}{minor}")
+    compiled = compile_kernel(kernel, (), instance=None, target=target, options=CompileOptions())
+    shape = LaunchShape((1000, 1, 1), (threads, 1, 1), shared_bytes)
+    ours = occupancy(target, replace(compiled.resources, dynamic_shared_bytes=shared_bytes), shape)
+    function = backend.load(compiled, target).ready(shape)
+    theirs = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function.kernel.ptr, threads, shared_bytes)
+    assert ours.blocks_per_sm == theirs
 
 
 def test_resources_are_those_the_driver_tells(backend) -> None:

@@ -600,3 +600,59 @@ def test_the_contracts_own_inputs_are_the_only_ones(python_backend, contract_of,
     drawn = [r.arguments[0].data for r in python_backend.runs[version.compiled.binary]]
     assert all(((x >= 5) & (x <= 6)).all() for x in drawn)
     assert len({x.tobytes() for x in drawn if x.size == 1000}) == 2
+
+
+def costs_the_device(backend, spoils, code="illegal-address"):
+    """A kernel that loses the backend its device where `spoils(n, misalign)`, and can do nothing afterwards."""
+
+    def kernel(x, y, n, misalign):
+        if backend.poisoned:
+            return {"findings": (Finding("launch-failure", "error", "an earlier launch has cost the device"),)}
+        if spoils(n, misalign):
+            backend.poisoned = True
+            return {"findings": (Finding(code, "error", "a bad access"),)}
+        y[:] = 2 * x
+        return None
+
+    return body(kernel)
+
+
+@pytest.mark.parametrize("against", [True, False])
+def test_nothing_is_launched_or_said_after_the_device_is_lost(verdict_on, python_backend, against) -> None:
+    make = costs_the_device(python_backend, lambda n, misalign: n == 33)
+    judgement = verdict_on(make, against=against)
+    assert judgement.correct is False
+    assert [finding.code for finding in judgement.findings] == ["illegal-address"]
+    assert len(judgement.cases) == 2
+
+
+def test_a_device_lost_at_a_size_of_our_own_is_a_warning_and_the_listed_sizes_stand(verdict_on, python_backend) -> None:
+    make = costs_the_device(python_backend, lambda n, misalign: n not in (1000, 33))
+    judgement = verdict_on(make, against=False)
+    assert judgement.correct is True
+    assert [(finding.code, finding.severity) for finding in judgement.findings] == [("illegal-address", "warning")]
+    assert any("sizes of our own after" in reason for reason in judgement.reasons)
+
+
+def test_listed_sizes_that_a_lost_device_leaves_unjudged_are_not_called_right(verdict_on, python_backend) -> None:
+    make = costs_the_device(python_backend, lambda n, misalign: misalign > 0)
+    judgement = verdict_on(make, against=False)
+    assert judgement.correct is None
+    assert any("the GPU's context was lost" in reason for reason in judgement.reasons)
+
+
+def test_a_baseline_that_costs_the_device_is_not_held_against_the_candidate(
+    python_backend, contract_of, tmp_path
+) -> None:
+    contract = contract_of(DOUBLE)
+    baseline = python_backend.version(
+        contract, costs_the_device(python_backend, lambda n, misalign: n == 33), "baseline"
+    )
+    candidate = python_backend.version(
+        contract, costs_the_device(python_backend, lambda n, misalign: False), "candidate"
+    )
+    task = JudgeTask("emulator", find_target(None), candidate, baseline, None, (), 7, str(tmp_path))
+    judgement = judge(task, python_backend, lambda *_: None, lambda *_: None)
+    assert errors(judgement) == []
+    assert judgement.correct is None
+    assert any("the GPU's context was lost" in reason for reason in judgement.reasons)

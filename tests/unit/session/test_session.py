@@ -382,6 +382,23 @@ def test_a_baseline_that_cannot_run_is_left_out_of_the_candidates_task(
     assert comparison.candidate[0].speedup is None
 
 
+@pytest.mark.parametrize("code", ["illegal-address", "misaligned-access", "trap"])
+def test_a_baseline_that_ends_a_gpus_context_is_left_out_on_a_gpu_alone(
+    load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch,
+    code: str,
+) -> None:  # fmt: skip
+    fault = Finding(code, "error", "a fault")
+    kernel, candidate = load(scale), load(scale.replace("a * x", "x[i] * a; // "), "candidate.cu")
+    for backend, given in (("cuda", False), ("emulator", True)):
+        answers = iter([{"correct": False, "findings": (fault,)}])
+        session, worker = scripted(
+            lambda task, answers=answers: judgement(task, **next(answers, {})), backend="emulator"
+        )
+        monkeypatch.setattr(session, "_backend", backend)
+        session.compare(kernel, candidate)
+        assert (worker.tasks[1].baseline is not None) is given
+
+
 def test_a_prompt_decides_what_is_accepted(
     load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement]
 ) -> None:

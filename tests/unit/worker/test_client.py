@@ -344,3 +344,26 @@ def test_states_follow_what_happens(command: tuple[str, ...], task: MakeTask) ->
     worker.close()
     states.append(worker.state)
     assert states == [State.IDLE, State.STARTED, State.BUSY, State.READY, State.CLOSED]
+
+
+LOSES_ITS_DEVICE = "import kernelmate.backends.emulator as e; e.EmulatorBackend.poisoned = True"
+
+
+@pytest.mark.parametrize("ending", ["", "; raise ReferenceFailed('no')"], ids=["judged", "refused"])
+def test_a_task_that_costs_the_device_is_answered_and_the_next_one_meets_a_new_process(
+    worker: Worker, task: MakeTask, gone: Callable[[int], bool], ending: str
+) -> None:
+    for seed in range(6):
+        assert isinstance(worker.judge(task(seed=1)), Judgement)
+        first = worker.pid
+        assert first is not None
+        if ending:
+            with pytest.raises(ReferenceFailed):
+                worker.judge(task(LOSES_ITS_DEVICE + ending))
+        else:
+            assert isinstance(worker.judge(task(LOSES_ITS_DEVICE)), Judgement)
+        following = worker.judge(task(seed=seed))
+        assert isinstance(following, Judgement), following
+        assert following.cases[0].size == {"n": seed}
+        assert worker.pid != first
+        assert gone(first)

@@ -1,0 +1,81 @@
+"""Launches in thread block clusters of a shape chosen at the launch: CuPy has no call for them, the driver has."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.records import LaunchShape
+
+COOPERATIVE, CLUSTER_DIMENSION = 2, 4
+"""`CU_LAUNCH_ATTRIBUTE_COOPERATIVE` and `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION` of `cuda.h`."""
+
+NON_PORTABLE_CLUSTER = 14
+"""`CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` of `cuda.h`."""
+
+PORTABLE_BLOCKS = 8
+"""Blocks of a cluster that every GPU with clusters takes (CUDA C++ Programming Guide, thread block clusters)."""
+
+
+class LaunchAttribute(ctypes.Structure):
+    """`CUlaunchAttribute` of `cuda.h`: an id, and a union of 64 bytes at offset 8."""
+
+    _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """`CUlaunchConfig` of `cuda.h`."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+def config_for(shape: LaunchShape, stream: int) -> LaunchConfig:
+    """The driver's form of a launch; `shape.cluster` has up to three numbers of blocks, the rest is 1."""
+    attributes = (LaunchAttribute * 2)()
+    attributes[0].id = CLUSTER_DIMENSION
+    for axis, blocks in enumerate((*(shape.cluster or ()), 1, 1, 1)[:3]):
+        attributes[0].value[axis] = blocks
+    attributes[1].id = COOPERATIVE
+    attributes[1].value[0] = 1
+    return LaunchConfig(
+        (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block), shape.shared_bytes, stream, attributes,
+        2 if shape.cooperative else 1,
+    )  # fmt: skip
+
+
+def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[np.generic], stream: int) -> None:
+    """Launch a cupy.RawKernel in the clusters that `shape` asks for.
+
+    Args:
+        function: made ready for the launch's shared memory.
+        shape: its grid is a multiple of the cluster in every dimension.
+        arguments: one NumPy scalar for each parameter; addresses are integers.
+        stream: the handle of one.
+
+    Raises:
+        cupy.cuda.driver.CUDADriverError: the driver refuses the launch.
+    """
+    import cupy
+
+    handle = function.kernel.ptr
+    if math.prod(shape.cluster or ()) > PORTABLE_BLOCKS:
+        cupy.cuda.driver.funcSetAttribute(handle, NON_PORTABLE_CLUSTER, 1)
+    values = [np.atleast_1d(value) for value in arguments]
+    pointers = (ctypes.c_void_p * max(len(values), 1))(*(value.ctypes.data for value in values))
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    config = config_for(shape, stream)
+    cupy.cuda.driver.check_status(
+        library.cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(handle), pointers, None)
+    )
