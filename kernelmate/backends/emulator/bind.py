@@ -16,7 +16,14 @@ from kernelmate.backends.emulator.decode import Block, Decoded, Step
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.matrices import (
+    bind_matrix_load,
+    bind_matrix_move,
+    bind_matrix_store,
+    bind_multiply,
+)
 from kernelmate.backends.emulator.operations import (
+    MATRIX_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -29,6 +36,10 @@ from kernelmate.backends.emulator.operations import (
     Exit,
     Load,
     Match,
+    MatrixLoad,
+    MatrixMove,
+    MatrixMultiply,
+    MatrixStore,
     Nothing,
     Operation,
     Print,
@@ -192,9 +203,9 @@ class Binder:
             return bind_group(operation, machine)
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
-        return self._bind_rare(operation, step)
+        return self._bind_rare(operation, step, number)
 
-    def _bind_rare(self, operation: Operation, step: Step) -> Bound:
+    def _bind_rare(self, operation: Operation, step: Step, number: int) -> Bound:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Vote):
             return bind_vote(operation, machine)
@@ -204,12 +215,26 @@ class Binder:
             return bind_match(operation, machine)
         if isinstance(operation, WarpReduce):
             return bind_reduce(operation, machine)
+        if isinstance(operation, MATRIX_OPERATIONS):
+            return self._bind_matrix(operation, step, number)
         if isinstance(operation, ReadClock):
             return bind_clock(operation, machine)
         if isinstance(operation, Print):
             return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
+
+    def _bind_matrix(
+        self, operation: MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove, step: Step, number: int
+    ) -> Bound:
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, MatrixMultiply):
+            return bind_multiply(operation, machine, step.position)
+        if isinstance(operation, MatrixLoad):
+            return bind_matrix_load(operation, machine, linked, number, step.position)
+        if isinstance(operation, MatrixStore):
+            return bind_matrix_store(operation, machine, linked, number, step.position)
+        return bind_matrix_move(operation, machine, step.position)
 
 
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:

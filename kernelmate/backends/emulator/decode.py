@@ -17,6 +17,9 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
+    MatrixLoad,
+    MatrixMultiply,
+    MatrixStore,
     Nothing,
     Operation,
     Print,
@@ -242,9 +245,9 @@ def results_of(operation: Operation) -> list[str]:
     """Names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Load):
+    if isinstance(operation, Load | MatrixLoad | MatrixMultiply):
         return [name for operand in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Store | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing):
+    if isinstance(operation, Store | MatrixStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing):
         return []
     names = []
     for attribute in ("result", "predicate"):

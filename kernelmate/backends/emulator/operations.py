@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.program import Address, Operand
+from kernelmate.backends.emulator.program import Address, Immediate, Operand
 
 Typed = tuple[Operand, str]
 
@@ -216,7 +216,63 @@ class Nothing:
     fence: bool = False
 
 
-WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, WarpBarrier)
+_EVERY_LANE = Immediate(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixMultiply:
+    """`mma.sync`: results = left right + add, of `shape` (rows, columns, inner).
+
+    `kinds` are those of left and right; `sources` all registers that are read.
+    """
+
+    shape: tuple[int, int, int]
+    kinds: tuple[str, str]
+    add_kind: str
+    result_kind: str
+    results: tuple[Operand, ...]
+    left: tuple[Operand, ...]
+    right: tuple[Operand, ...]
+    add: tuple[Operand, ...]
+    sources: tuple[Operand, ...]
+    saturates: bool = False
+    mask: Operand = _EVERY_LANE
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLoad:
+    """`ldmatrix`: an 8 x 8 matrix of 16-bit elements into each result."""
+
+    space: str
+    results: tuple[Operand, ...]
+    address: Address
+    transposed: bool
+    mask: Operand = _EVERY_LANE
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixStore:
+    """`stmatrix`: an 8 x 8 matrix of 16-bit elements out of each source."""
+
+    space: str
+    sources: tuple[Operand, ...]
+    address: Address
+    transposed: bool
+    mask: Operand = _EVERY_LANE
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixMove:
+    """`movmatrix`: an 8 x 8 matrix of 16-bit elements turned over."""
+
+    result: Operand
+    source: Operand
+    mask: Operand = _EVERY_LANE
+
+
+MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove)
+
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, WarpBarrier, *MATRIX_OPERATIONS)
 """Those that wait for the lanes of their mask."""
 
 Operation = (
@@ -231,6 +287,10 @@ Operation = (
     | Match
     | WarpReduce
     | WarpBarrier
+    | MatrixMultiply
+    | MatrixLoad
+    | MatrixStore
+    | MatrixMove
     | ActiveMask
     | Barrier
     | Branch

@@ -21,6 +21,8 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
+    MatrixLoad,
+    MatrixStore,
     Nothing,
     Print,
     ReadClock,
@@ -48,7 +50,7 @@ def may_watch(decoded: Decoded) -> bool:
         if isinstance(operation, Barrier):
             if operation.mode == "arrive" or operation.count is not None or _is_register(operation.number):
                 return False
-        elif not isinstance(operation, _KNOWN):
+        elif not isinstance(operation, _KNOWN) or isinstance(operation, MatrixLoad | MatrixStore):
             return False
         if isinstance(operation, Atomic) and not {"cta", "cluster"}.isdisjoint(step.opcode.split(".")):
             # Atomic for some threads only: against the others it is a race, which stamps cannot tell.

@@ -1,0 +1,179 @@
+"""Binds matrix instructions: what tensor cores do, and how their operands come from and go to shared memory.
+
+Sums: products are exact, their sum with the addend is taken in double precision and rounded once to the type of the
+result. Hardware keeps fewer bits while it adds and does not document how many, so results may differ from it in the last
+places; for integers they are the same. Of tf32 operands the lower 13 bits are ignored, as hardware does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.numerics.fragments import Layout, left, right, sums
+from kernelmate.backends.emulator.operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
+from kernelmate.backends.emulator.program import Operand, Position
+from kernelmate.backends.emulator.registers import Bound, spread
+from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+
+_ROW_BYTES = 16
+_TF32_BITS = np.uint32(0xFFFFE000)
+_CARRIER = {"tf32": "f32"}
+"""Types that NumPy holds as another one."""
+
+
+class Warps:
+    """Whole warps out of the active lanes."""
+
+    def __init__(self, machine: Machine, position: Position | None) -> None:
+        self._machine, self._position = machine, position
+        self._whole = slice(0, machine.lanes.count)
+
+    def of(self, active: Group) -> Array:
+        """The warps that take part; those that lack a lane are a finding."""
+        lanes = self._machine.lanes_of(active)
+        warps, lanes_of = np.unique(lanes >> 5, return_counts=True)
+        if (lanes_of != 32).any():
+            part = lanes[np.isin(lanes >> 5, warps[lanes_of != 32])]
+            self._machine.findings.report(
+                "shuffle-mask",
+                self._position,
+                part,
+                lambda: "a matrix instruction needs all 32 lanes of its warp, and some take no part in it",
+            )
+        return np.asarray(warps)
+
+    def fragments(self, operands: tuple[Operand, ...], kind: str, warps: Array) -> Array:
+        """Registers as elements of a type: (warps, 32, elements)."""
+        carrier = _CARRIER.get(kind, kind)
+        width = "b64" if SIZES[kind] == 8 else "b32"
+        columns = []
+        for operand in operands:
+            value = self._machine.registers.read(operand, width)
+            bits = np.ascontiguousarray(spread(value, self._whole, self._machine.lanes.count)).reshape(-1, 32)[warps]
+            if kind == "tf32":
+                bits = bits & _TF32_BITS
+            columns.append(bits.view(DTYPES[carrier]).reshape(len(warps), 32, -1))
+        return np.concatenate(columns, axis=2)
+
+    def write(self, operands: tuple[Operand, ...], kind: str, fragments: Array, warps: Array, active: Group) -> None:
+        """Elements back into registers, for the active lanes."""
+        lanes = self._machine.lanes_of(active)
+        row = np.searchsorted(warps, lanes >> 5) * 32 + (lanes & 31)
+        width = "b64" if SIZES[kind] == 8 else "b32"
+        packed = np.ascontiguousarray(fragments.astype(DTYPES[kind])).view(DTYPES[width])
+        for place, operand in enumerate(operands):
+            target = self._machine.registers.target(operand, width)
+            if target is not None:
+                target[active] = packed.reshape(-1, len(operands))[row, place]
+
+
+def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Position | None) -> Bound:
+    """`mma.sync`: D = A B + C for each warp."""
+    warps_of = Warps(machine, position)
+    rows, columns, inner = operation.shape
+    kinds = operation.kinds
+    packed = max(1, 4 // SIZES[kinds[0]])
+    layouts = left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
+    integers = kinds[0] in {"s8", "u8"}
+
+    def matrix(operands: tuple[Operand, ...], kind: str, layout: Layout, warps: Array) -> Array:
+        fragments = warps_of.fragments(operands, kind, warps)
+        return layout.gather(fragments.astype(np.int64 if integers else np.float64))
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        warps = warps_of.of(active)
+        a = matrix(operation.left, kinds[0], layouts[0], warps)
+        b = matrix(operation.right, kinds[1], layouts[1], warps)
+        total = a @ b + matrix(operation.add, operation.add_kind, layouts[2], warps)
+        if integers and operation.saturates:
+            limits = np.iinfo(np.int32)
+            total = total.clip(limits.min, limits.max)
+        warps_of.write(operation.results, operation.result_kind, layouts[2].scatter(total), warps, active)
+
+    return run
+
+
+def _transposed(matrices: Array) -> Array:
+    """8 x 8 matrices in fragments of two elements, (warps, 32, 2), turned over."""
+    square = matrices.reshape(len(matrices), 8, 8)
+    return np.ascontiguousarray(square.transpose(0, 2, 1)).reshape(len(matrices), 32, 2)
+
+
+def bind_matrix_load(
+    operation: MatrixLoad, machine: Machine, linked: Linked, number: int, position: Position | None
+) -> Bound:  # fmt: skip
+    """`ldmatrix`: the first eight lanes give the addresses of the first matrix's rows, the next eight of the second's."""
+    warps_of = Warps(machine, position)
+    kind = UNSIGNED[2]
+    site = Site(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
+    count = len(operation.results)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        warps = warps_of.of(active)
+        lanes = machine.lanes_of(active)
+        givers = lanes[(lanes & 31) < 8 * count]
+        rows = np.zeros((len(warps) * 32, 8), kind)
+        places = np.searchsorted(warps, givers >> 5) * 32 + (givers & 31)
+
+        def visit(held: Array, elements: Any, positions: Any) -> None:
+            rows[places[positions]] = held[elements]
+
+        rows_of.port.visit(rows_of.addresses(givers), givers, visit)
+        matrices = rows.reshape(len(warps), 4, 8, 8)[:, :count]
+        fragments = [matrices[:, index].reshape(len(warps), 32, 2) for index in range(count)]
+        if operation.transposed:
+            fragments = [_transposed(one) for one in fragments]
+        warps_of.write(operation.results, "b16", np.concatenate(fragments, axis=2), warps, active)
+
+    return run
+
+
+def bind_matrix_store(
+    operation: MatrixStore, machine: Machine, linked: Linked, number: int, position: Position | None
+) -> Bound:  # fmt: skip
+    """`stmatrix`: the other way round."""
+    warps_of = Warps(machine, position)
+    kind = UNSIGNED[2]
+    site = Site(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
+    count = len(operation.sources)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        warps = warps_of.of(active)
+        lanes = machine.lanes_of(active)
+        givers = lanes[(lanes & 31) < 8 * count]
+        fragments = [warps_of.fragments((source,), "b16", warps) for source in operation.sources]
+        if operation.transposed:
+            fragments = [_transposed(one) for one in fragments]
+        matrices = np.stack([one.reshape(len(warps), 8, 8) for one in fragments], axis=1)
+        data = matrices[np.searchsorted(warps, givers >> 5), (givers & 31) >> 3, givers & 7]
+
+        def visit(held: Array, elements: Any, positions: Any) -> None:
+            held[elements] = data[positions]
+
+        rows_of.port.visit(rows_of.addresses(givers), givers, visit, data)
+
+    return run
+
+
+def bind_matrix_move(operation: MatrixMove, machine: Machine, position: Position | None) -> Bound:
+    """`movmatrix`: an 8 x 8 matrix turned over."""
+    warps_of = Warps(machine, position)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        warps = warps_of.of(active)
+        turned = _transposed(warps_of.fragments((operation.source,), "b16", warps))
+        warps_of.write((operation.result,), "b16", turned, warps, active)
+
+    return run
