@@ -93,14 +93,16 @@ def compiler() -> Check:
 
 def headers() -> Check:
     """CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
-    from kernelmate.compiler.places import HEADERS, cuda_major
+    from kernelmate.compiler.places import HEADERS, cuda_major, toolkit_root
 
     wheels = HEADERS[cuda_major()]
     missing = [wheel for wheel in wheels if _version(wheel) is None]
     if not missing:
         return Check("headers", "ok", ", ".join(f"{wheel} {_version(wheel)}" for wheel in wheels))
-    toolkit = os.environ.get("CUDA_PATH") or os.environ.get("CUDA_HOME")
-    detail = f"not installed: {', '.join(missing)}" + (f"; there is a toolkit in {toolkit}" if toolkit else "")
+    toolkit = toolkit_root()
+    if toolkit is not None and any((toolkit / "include" / part / "cuda" / "std").is_dir() for part in ("cccl", ".")):
+        return Check("headers", "ok", f"of the toolkit in {toolkit}")
+    detail = f"not installed: {', '.join(missing)}"
     advice = (
         f"{sys.executable} -m pip install {' '.join(missing)} (version {cuda_major()}), "
         "for kernels that include CUDA headers"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -42,24 +44,58 @@ def cuda_major() -> int:
 
 @functools.lru_cache
 def compiler_version() -> str:
-    """NVRTC's version, as its wheel states it.
+    """NVRTC's version: as its wheel states it, else that of a toolkit's library.
 
     Raises:
-        CompilerUnavailable: it is not installed.
+        CompilerUnavailable: there is none.
     """
     require_platform()
     for name in _LIBRARIES[cuda_major()]:
         version = _version(name)
         if version is not None:
             return version if name.startswith("nvidia") else f"of {name} {version}"
+    elsewhere = library_version()
+    if elsewhere is not None:
+        return elsewhere
     raise CompilerUnavailable("NVRTC is not installed.", hint=_HINT)
+
+
+def library_version() -> str | None:
+    """The version of the NVRTC that `cuda.bindings` finds without a wheel (a toolkit's, conda's); None if there is none.
+
+    The library is loaded for it, by the same search as in the compiler child, so that the version is of the very file.
+    """
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = str(load_nvidia_dynamic_lib("nvrtc").abs_path)
+    except (ImportError, RuntimeError):
+        return None
+    named = re.search(r"\d+\.\d+\.\d+", Path(path).resolve().name)
+    if named:
+        return named[0]
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    ctypes.CDLL(path).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"{major.value}.{minor.value}"
 
 
 @functools.lru_cache
 def header_versions() -> tuple[str, ...]:
-    """Versions of the wheels whose headers a kernel may include."""
-    names = (*HEADERS[cuda_major()], *_FURTHER_HEADERS)
-    return tuple(f"{name} {version}" for name in names if (version := _version(name)) is not None)
+    """Versions of the headers that a kernel may include: of the wheels, and of a toolkit's where a wheel is missing."""
+    own = HEADERS[cuda_major()]
+    found = tuple(f"{name} {version}" for name in (*own, *_FURTHER_HEADERS) if (version := _version(name)) is not None)
+    toolkit = toolkit_root()
+    if toolkit is None or all(_version(name) is not None for name in own):
+        return found
+    stated = re.search(r"#define CUDART_VERSION\s+(\d+)", _text(toolkit / "include" / "cuda_runtime_api.h"))
+    return (*found, f"toolkit {stated[1] if stated else toolkit}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _version(name: str) -> str | None:

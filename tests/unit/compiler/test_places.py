@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,10 +56,71 @@ def test_the_compiler_is_the_one_whose_code_cupy_can_load(
     installed(wheels)
     assert places.cuda_major() == major
     assert places.compiler_version() == version
-    assert all(("cu12" in name) == (major == 12) for name in places.header_versions() if not name.startswith("cupy"))
+    assert all(("cu12" in name) == (major == 12) for name in places.header_versions() if name.startswith("nvidia"))
 
 
-def test_no_compiler_is_said_with_what_to_install(installed: Callable[[dict[str, str]], None]) -> None:
+def test_no_compiler_is_said_with_what_to_install(
+    installed: Callable[[dict[str, str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed({})
+    monkeypatch.setattr(places, "library_version", lambda: None)
     with pytest.raises(CompilerUnavailable, match="pip install cuda-bindings nvidia-cuda-nvrtc"):
         places.compiler_version()
+
+
+ROOT = Path(__file__).resolve().parents[3]
+SITE = Path(sysconfig.get_paths()["purelib"])
+INCLUDING = """#include <cuda_fp16.h>
+#include <cuda/std/array>
+__global__ void twice(__half* y, int n) {
+  cuda::std::array<int, 2> a = {0, 1};
+  if (threadIdx.x < n) y[threadIdx.x] = __hmul(y[threadIdx.x], __int2half_rn(a[1] + 1));
+}
+"""
+
+
+@pytest.fixture
+def without_wheels(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `kernelmate` where every package but NVIDIA's wheels is installed, beside a toolkit made of their files."""
+    wheels = SITE / "nvidia" / "cu13"
+    if sys.platform == "win32" or not (wheels / "lib").is_dir():
+        pytest.skip("needs the Linux wheels of CUDA 13, out of which the toolkit is made")
+    packages, toolkit = tmp_path / "site-packages", tmp_path / "toolkit"
+    packages.mkdir()
+    for entry in SITE.iterdir():
+        if not entry.name.startswith("nvidia"):
+            (packages / entry.name).symlink_to(entry)
+    (toolkit / "lib64").mkdir(parents=True)
+    (toolkit / "include").symlink_to(wheels / "include")
+    for library in (wheels / "lib").glob("libnvrtc*"):
+        (toolkit / "lib64" / library.name).symlink_to(library)
+
+    def run(*arguments: str, toolkit: Path | None = toolkit) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "KERNELMATE"))
+        }
+        environment |= {"PYTHONPATH": f"{ROOT}:{packages}", "KERNELMATE_CACHE_DIR": str(tmp_path / "cache")}
+        if toolkit is not None:
+            environment["CUDA_HOME"] = str(toolkit)
+        command = [os.path.realpath(sys.executable), "-S", "-m", "kernelmate", *arguments]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_a_toolkit_compiles_where_there_are_no_wheels(without_wheels, tmp_path: Path) -> None:
+    (tmp_path / "twice.cu").write_text(INCLUDING)
+    done = without_wheels("check", "twice.cu", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f'"compiler": "NVRTC {importlib.metadata.version("nvidia-cuda-nvrtc").rpartition(".")[0]}' in done.stdout
+    told = without_wheels("doctor")
+    assert "of the toolkit in" in " ".join(told.stdout.split())
+
+
+def test_neither_wheels_nor_a_toolkit_is_said_with_what_to_install(without_wheels, tmp_path: Path) -> None:
+    (tmp_path / "twice.cu").write_text(INCLUDING)
+    done = without_wheels("check", "twice.cu", toolkit=tmp_path / "nowhere")
+    if done.returncode == 0:
+        pytest.skip("the system's own linker finds an NVRTC here")
+    assert done.returncode == 3
+    assert "pip install cuda-bindings nvidia-cuda-nvrtc" in done.stderr
