@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,15 @@ major, minor = library.version()
 print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}")
 """
 CUPY_PROBE = """
-import cupy
-print(f"CuPy {cupy.__version__}, {cupy.cuda.runtime.getDeviceCount()} GPU(s) visible to it")
+import json
+from kernelmate.backends.cuda.availability import missing_for_gpu
+missing = missing_for_gpu()
+if missing is None:
+    import cupy
+    seen = cupy.cuda.runtime.getDeviceCount()
+    print(json.dumps([f"CuPy {cupy.__version__}, {seen} GPU(s) visible to it; kernels run there (--backend auto, cuda)"]))
+else:
+    print(json.dumps(missing))
 """
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
@@ -141,18 +148,14 @@ def gpu() -> Check:
 
 
 def cupy() -> Check:
-    """CuPy, which runs kernels on a GPU."""
-    if find_spec("cupy") is None:
-        return Check("cupy", "missing", "not installed", "With a GPU: pip install 'kernelmate[cuda13]' (or cuda12)")
+    """CuPy, and whether the cuda backend can run kernels with it."""
     worked, said = _python_probe(CUPY_PROBE)
-    if worked:
-        return Check("cupy", "ok", said)
-    return Check(
-        "cupy",
-        "missing",
-        f"installed, but it sees no GPU: {said}",
-        "Check the driver, and that one CuPy only is installed.",
-    )
+    if not worked:
+        return Check("cupy", "broken", f"it cannot use the GPU: {said}", "Reinstall CuPy, and check the driver.")
+    detail, *advice = json.loads(said)
+    if not advice:
+        return Check("cupy", "ok", detail)
+    return Check("cupy", "missing", f"--backend cuda cannot run here: {detail}", advice[0])
 
 
 def cache(settings: Settings) -> Check:
