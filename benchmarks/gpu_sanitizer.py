@@ -28,8 +28,6 @@ def sanitize(job: tuple[Path, str]) -> tuple[int | None, str]:
     """Errors that a tool counts, None where it did not end, and the first line that says what."""
     file, tool = job
     command = ["compute-sanitizer", "--tool", tool, "--print-limit", "2", sys.executable, "-m", "benchmarks.gpu_launch", str(file)]  # fmt: skip
-    if tool == "initcheck":
-        command[3:3] = ["--track-unused-memory", "no"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     except subprocess.TimeoutExpired:

@@ -207,7 +207,8 @@ class CaseJudge:
         self.baseline_ran = theirs is not None
         if self.bench.poisoned or (theirs is not None and shot.misalign and theirs.errors):
             return None
-        outcome = self.bench.run(size, shot, given, count=count)
+        longest = None if theirs is None else theirs.longest_thread
+        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors:

@@ -57,12 +57,14 @@ class Theirs:
         right: it ran clean and is within tolerance; None where there is no reference to say.
         off: |got - want| per element of each output, empty without a reference.
         outputs: what it gave, kept only where it is itself what candidates are compared with.
+        longest_thread: instructions of its longest thread, where the backend counts them.
     """
 
     errors: frozenset[str]
     right: bool | None
     off: Expected
     outputs: Arrays
+    longest_thread: int | None = None
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
@@ -187,7 +189,8 @@ class Oracle:
         if outcome.stopped:
             return Theirs(outcome.errors, right=False, off={}, outputs={})
         if not self.independent:
-            return Theirs(outcome.errors, None if not outcome.errors else False, {}, outputs)
+            right = None if not outcome.errors else False
+            return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
         answer = self._referenced(size, shot, given)
         found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
         right = not outcome.errors and all(difference.right for difference in found.values())
@@ -196,7 +199,7 @@ class Oracle:
             for name, difference in found.items()
             if is_inexact(outputs[name].dtype) and difference.error > LOOSENING_FROM
         }
-        return Theirs(outcome.errors, right, off, {})
+        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread)
 
 
 def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,10 @@ FLOAT_POISONS = (0xFF, 0x5A)
 """Bytes that floating outputs are filled with: NaN in every type, so that reading it shows; and large numbers."""
 INTEGER_POISONS = (0xA5, 0x5A)
 """Bytes that integer outputs are filled with: each has the bits that the other lacks."""
+
+HUNG_FROM = 500_000
+HUNG_FACTOR = 1000
+"""Instructions of one thread beyond which a candidate hangs: so many times the baseline's, and at least so many."""
 
 CHEAP_ELEMENTS = 1 << 15
 """Listed cases with at most this many array elements are tried with every style, and off alignment."""
@@ -135,9 +139,19 @@ class Bench:
         """
         return launch_shape(self.version.contract, size)
 
-    def run(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Outcome:
-        """Launch once on `given`; outputs are poisoned first."""
-        return Outcome(shot, given, self._module.run(self.launch(size, shot, given, count=count)))
+    def run(
+        self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None
+    ) -> Outcome:
+        """Launch once on `given`; outputs are poisoned first.
+
+        `others_longest` are the instructions of the longest thread of the version it is compared with: a thread that
+        takes `HUNG_FACTOR` times as many counts as hung.
+        """
+        run = self.launch(size, shot, given, count=count)
+        if others_longest is not None:
+            limit = max(HUNG_FROM, HUNG_FACTOR * others_longest)
+            run = replace(run, step_limit=min(run.step_limit, limit))
+        return Outcome(shot, given, self._module.run(run))
 
     def launch(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Run:
         """The launch that `run` makes."""

@@ -195,6 +195,24 @@ def test_how_much_was_looked_at_for_races_is_said(verdict_on) -> None:
     assert said.endswith(f" schedules and {len(judgement.cases)} sizes")
 
 
+def test_a_candidate_may_take_so_many_times_the_baselines_instructions(python_backend, contract_of, tmp_path) -> None:
+    def takes(longest):
+        def counted(x, y, n, schedule):
+            honest(x, y, n, schedule)
+            return {"longest_thread": longest}
+
+        return counted
+
+    contract = contract_of(DOUBLE)
+    for longest, limit in ((7, 500_000), (3_000, 3_000_000), (10**6, 20_000_000)):
+        baseline = python_backend.version(contract, body(takes(longest)), f"baseline{longest}")
+        candidate = python_backend.version(contract, body(takes(1)), f"candidate{longest}")
+        task = JudgeTask("emulator", find_target(None), candidate, baseline, None, (), longest, str(tmp_path))
+        judge(task, python_backend, lambda *_: None, lambda *_: None)
+        assert {run.step_limit for run in python_backend.runs[baseline.compiled.binary]} == {20_000_000}
+        assert {run.step_limit for run in python_backend.runs[candidate.compiled.binary]} == {limit}
+
+
 def too_large_from(limit):
     def large(x, y, n, schedule):
         if n >= limit:
