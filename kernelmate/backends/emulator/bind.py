@@ -191,6 +191,7 @@ class Binder:
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             if isinstance(operation, Load):
+                site.served = self._decoded.served.get(number)
                 return bind_load(operation, machine, linked, site)
             if isinstance(operation, Store):
                 return bind_store(operation, machine, linked, site)

@@ -2,7 +2,8 @@
 
 A request is one memory instruction of one warp with at least one active lane; its sectors are the distinct 32-byte pieces
 of global memory that its lanes touch. A shared-memory wavefront is one pass over the 32 banks of 4 bytes: lanes that want
-different words of one bank need another one. Accesses of 8 and 16 bytes are served for half and quarter warps at a time.
+different words of one bank need another one. Accesses of 8 and 16 bytes are served for half and quarter warps at a time; two neighbouring parts go together
+where every lane wants the address of its neighbour, or of its neighbour but one (so seen on an H100).
 """
 
 from __future__ import annotations
@@ -91,16 +92,19 @@ class SharedCounter:
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Count one instruction of some lanes; `offsets` are in the block's window."""
         del values
-        alike = _alike(lanes, offsets, 4) if site.size >= 4 else None
+        size = site.size if site.served is None else site.served
+        if not size:
+            return
+        alike = _alike(lanes, offsets, 4) if size >= 4 else None
         if alike is None:
-            passes, groups = _accessed(site.size, lanes, offsets.astype(np.int64))
+            passes, groups = _accessed(size, lanes, offsets.astype(np.int64))
         else:
             pattern, warps = alike
             # Moving a pattern by whole words turns the banks and changes no conflict.
             pattern = pattern - pattern.min() // 4 * 4
-            key = (site.size, pattern.tobytes())
+            key = (size, pattern.tobytes())
             if key not in self._patterns:
-                self._patterns[key] = _accessed(site.size, np.arange(32), pattern)
+                self._patterns[key] = _accessed(size, np.arange(32), pattern)
             passes, groups = (warps * figure for figure in self._patterns[key])
         self.wavefronts[site.action] += passes
         self.conflicts += passes - groups
@@ -113,9 +117,24 @@ def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
     parts = (lanes >> 5) * wide + (((lanes & 31) * wide) >> 5)
     words = offsets >> 2
     if wide > 1:
+        parts -= (parts & 1) & _together(wide, lanes, offsets)
         parts = np.repeat(parts, wide)
         words = (words[:, None] + np.arange(wide)).ravel()
     return _passes(parts, words)
+
+
+def _together(wide: int, lanes: Array, offsets: Array) -> Array:
+    """1 for lanes whose part of the warp goes through the banks with the part beside it, else 0."""
+    warps, row = np.unique(lanes >> 5, return_inverse=True)
+    wanted = np.full((len(warps), 32), -1, np.int64)
+    wanted[row, lanes & 31] = offsets
+    pairs = np.zeros((len(warps), wide // 2), bool)
+    for step in (1, 2):
+        other = wanted[:, np.arange(32) ^ step]
+        alike = (wanted < 0) | (other < 0) | (wanted == other)
+        pairs |= alike.reshape(len(warps), wide // 2, -1).all(axis=2)
+    found: Array = pairs[row, ((lanes & 31) * wide) >> 6].astype(np.int64)
+    return found
 
 
 def _passes(parts: Array, words: Array) -> tuple[int, int]:

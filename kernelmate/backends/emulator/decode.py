@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
 from kernelmate.backends.emulator.link import Linked, Refused
+from kernelmate.backends.emulator.merging import served_loads
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
     Assert,
@@ -72,12 +73,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step."""
+    """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step.
+
+    `served` gives the bytes that a load from shared memory is expected to be made with, where that is not its own size.
+    """
 
     linked: Linked
     steps: tuple[Step, ...]
     blocks: tuple[Block, ...]
     block_at: Mapping[int, int]
+    served: Mapping[int, int] = field(default_factory=dict)
 
 
 def decode(linked: Linked) -> Decoded:
@@ -104,7 +109,8 @@ def decode(linked: Linked) -> Decoded:
                 f"the PTX instruction {instruction.opcode} cannot be read: {error}", instruction.position
             ) from None
     blocks = _blocks(linked, steps)
-    return Decoded(linked, tuple(steps), blocks, {block.start: block.index for block in blocks})
+    at = {block.start: block.index for block in blocks}
+    return Decoded(linked, tuple(steps), blocks, at, served_loads(linked, steps, blocks))
 
 
 def _operation(instruction: Instruction, linked: Linked) -> Operation:

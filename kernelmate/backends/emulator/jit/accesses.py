@@ -17,14 +17,13 @@ from kernelmate.backends.emulator.jit.helpers import field as field_of
 from kernelmate.backends.emulator.jit.layout import Field, Slot
 from kernelmate.backends.emulator.jit.lowering import I8, I64
 from kernelmate.backends.emulator.jit.refine import bytes_of, memory_of
-from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.operations import Load, Store
 from kernelmate.backends.emulator.program import Operand, Symbol
 
 
 @dataclass(slots=True)
 class Access:
-    """One memory instruction of a piece; `offset` is added to its base."""
+    """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.Site`."""
 
     step: int
     operation: Load | Store
@@ -32,6 +31,7 @@ class Access:
     base: Operand | None
     offset: int
     size: int
+    served: int
 
     @property
     def stores(self) -> bool:
@@ -78,7 +78,7 @@ def accesses_of(decoded: Decoded, block: Block, frame: Frame) -> dict[int, tuple
     for number_, step in enumerate(decoded.steps[block.start : block.end], block.start):
         operation = step.operation
         if isinstance(operation, Load | Store) and operation.space != "param":
-            access = _access(number_, operation, decoded.linked)
+            access = _access(number_, operation, decoded)
             key: object = (access.memory, access.base, versions.get(getattr(access.base, "name", ""), 0))
             if step.guard is not None:
                 key = number_
@@ -94,7 +94,8 @@ def accesses_of(decoded: Decoded, block: Block, frame: Frame) -> dict[int, tuple
     return found
 
 
-def _access(step: int, operation: Load | Store, linked: Linked) -> Access:
+def _access(step: int, operation: Load | Store, decoded: Decoded) -> Access:
+    linked = decoded.linked
     memory = memory_of(operation) or ""
     base: Operand | None = operation.address.base
     offset = operation.address.offset
@@ -103,7 +104,8 @@ def _access(step: int, operation: Load | Store, linked: Linked) -> Access:
             if base.name in placed:
                 memory, offset, base = space, offset + placed[base.name].offset, None
                 break
-    return Access(step, operation, memory, base, offset, bytes_of(operation))
+    size = bytes_of(operation)
+    return Access(step, operation, memory, base, offset, size, decoded.served.get(step, size))
 
 
 def check_window(b: ir.IRBuilder, frame: Frame, group: Together, base: ir.Value, fail: ir.Block) -> None:

@@ -328,9 +328,11 @@ class Body(LaneValues):
 
     def _remember(self, access: Access, group: Together, own: ir.Value) -> None:
         """Keep the address for counting, unless another access of the group has the same pattern."""
+        if not access.served:
+            return
         grain = 32 if group.memory == "global" else 4
         for other in self._counted:
-            same = other.group is group and other.access.size == access.size
+            same = other.group is group and other.access.served == access.served
             if same and (other.access.offset - access.offset) % grain == 0 and other.access.stores == access.stores:
                 self._counted.append(_Counted(access, group, other.addresses, None))
                 return
@@ -354,7 +356,7 @@ class Body(LaneValues):
                 requests: Any = number(1)
                 passes = b.call(frame.helpers.sectors, [counted.addresses, lanes])
             else:
-                both = b.call(frame.helpers.wavefronts(counted.access.size), [counted.addresses, lanes])
+                both = b.call(frame.helpers.wavefronts(counted.access.served), [counted.addresses, lanes])
                 requests, passes = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF))
             for step in steps:
                 row = item(b, frame.slot(Slot.SITES_AT), number(step), COUNT_BYTES)

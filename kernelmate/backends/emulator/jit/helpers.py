@@ -137,17 +137,52 @@ class Helpers:
         if name in self._made:
             return self._made[name]
         part_function = self._part(wide)
+        paired = self._paired if wide > 1 else None
         function, b = self._function(name, I64, I64, I32)
         offsets, mask = function.args
         total = b.alloca(I64)
         b.store(number(0), total)
-        lanes = 32 // wide
-        for part in range(wide):
-            chosen = b.and_(mask, number(((1 << lanes) - 1) << (part * lanes), I32))
+
+        def serve(chosen: ir.Value) -> None:
             with b.if_then(b.icmp_unsigned("!=", chosen, number(0, I32))):
                 depth = b.call(part_function, [offsets, chosen])
                 b.store(b.add(b.load(total), b.or_(depth, number(1 << 32))), total)
+
+        lanes = 32 // wide
+        for part in range(0, wide, 2):
+            first, second = (
+                b.and_(mask, number(((1 << lanes) - 1) << (index * lanes), I32)) for index in (part, part + 1)
+            )
+            if paired is None:
+                serve(mask)
+                continue
+            both = b.or_(first, second)
+            together = b.or_(*(b.call(paired, [offsets, both, number(step, I32)]) for step in (1, 2)))
+            with b.if_else(together) as (yes, no):
+                with yes:
+                    serve(both)
+                with no:
+                    serve(first)
+                    serve(second)
         b.ret(b.load(total))
+        return function
+
+    @property
+    def _paired(self) -> ir.Function:
+        """(address of 32 offsets, lanes, step) to whether each lane wants the address of lane ^ step, if that is active."""
+        if "paired" in self._made:
+            return self._made["paired"]
+        function, b = self._function("paired", BOOL, I64, I32, I32)
+        offsets, mask, step = function.args
+        alike = b.alloca(BOOL)
+        b.store(number(1, BOOL), alike)
+        with each_lane(b, mask) as lane:
+            other = b.xor(b.trunc(lane, I32), step)
+            active = b.trunc(b.lshr(mask, other), BOOL)
+            mine = load(b, item(b, offsets, lane, 8))
+            same = b.icmp_unsigned("==", mine, load(b, item(b, offsets, b.zext(other, I64), 8)))
+            b.store(b.and_(b.load(alike), b.or_(same, b.not_(active))), alike)
+        b.ret(b.load(alike))
         return function
 
     def _part(self, wide: int) -> ir.Function:
