@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.clock import bind_clock
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import Block, Decoded, Step
+from kernelmate.backends.emulator.guesses import guessing_loads
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
@@ -110,6 +111,7 @@ class Binder:
         self._decoded = decoded
         self._machine = machine
         self._shadows = shadows
+        self._guesses = guessing_loads(decoded.steps) if machine.order is not None else frozenset[int]()
 
     def blocks(self, later: Sequence[bool] = ()) -> list[BoundBlock]:
         """Every basic block of the kernel; those marked `later` are bound when they are first run, if ever."""
@@ -190,6 +192,7 @@ class Binder:
             return bind_compute(operation, machine.registers)
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
+            site.guess = number in self._guesses
             if isinstance(operation, Load):
                 site.served = self._decoded.served.get(number)
                 return bind_load(operation, machine, linked, site)

@@ -28,6 +28,7 @@ class Site:
         scope: of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
         acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 where another access does it.
+        guess: a plain load whose value an atomic of the same thread checks again.
     """
 
     number: int
@@ -42,6 +43,7 @@ class Site:
     volatile: bool = False
     acquires: bool = False
     releases: bool = False
+    guess: bool = False
     asynchronous: bool = False
     served: int | None = None
 

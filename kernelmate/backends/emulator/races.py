@@ -22,6 +22,10 @@ from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.pending import NEVER
 from kernelmate.backends.emulator.types import Array
 
+_SAME = "both leave the same value there, so that the order does not show"
+_GUESS = "the read is a guess that an atomic of the same thread checks again, as in a loop of compare-and-swap"
+"""Why a race is a note."""
+
 _GPU = 2
 _DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}
 _DID = {"load": "has read", "store": "has written", "atomic": "has atomically updated"}
@@ -184,8 +188,9 @@ class RaceDetector:
         self._tell(region, ledger, site, access, clash, same)
 
     def _tell(self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, same: Array) -> None:
-        """Report the first that changes something, and the first that does not."""
-        for chosen, silent in ((~same, False), (same, True)):
+        """Report the first that changes something, and the first of each kind that changes nothing."""
+        guess = self._guesses(region, site, clash.sites)
+        for chosen, excuse in ((~same & ~guess, ""), (same & ~guess, _SAME), (guess, _GUESS)):
             if not chosen.any():
                 continue
             at = int(np.flatnonzero(chosen)[0])
@@ -197,19 +202,29 @@ class RaceDetector:
             theirs = self._order.thread_of(int(clash.others[at]))
             race = Race(
                 region.code,
-                "note" if silent else "error",
+                "note" if excuse else "error",
                 (site.position, earlier.position),
                 name,
                 within,
                 (mine[1], theirs[1]),
-                _sentence(self._machine, site, earlier, where, mine, theirs, silent=silent),
+                _sentence(self._machine, site, earlier, where, mine, theirs, excuse),
                 int(np.count_nonzero(chosen)),
             )
             self._machine.findings.races.report(race)
 
+    @staticmethod
+    def _guesses(region: Region, site: Site, others: Array) -> Array:
+        """Which of the others are, with this one, an atomic and a read that is only a guess."""
+        numbers, inverse = np.unique(others, return_inverse=True)
+        found = []
+        for number in numbers:
+            pair = (site, region.sites[int(number)])
+            found.append(any(one.guess for one in pair) and any(one.action == "atomic" for one in pair))
+        return np.asarray(np.array(found, bool)[inverse])
+
 
 def _sentence(
-    machine: Machine, site: Site, earlier: Site, where: str, mine: tuple[int, int], theirs: tuple[int, int], *, silent: bool
+    machine: Machine, site: Site, earlier: Site, where: str, mine: tuple[int, int], theirs: tuple[int, int], excuse: str
 ) -> str:  # fmt: skip
     lanes = machine.lanes
     line = earlier.position.line if earlier.position else 0
@@ -222,8 +237,8 @@ def _sentence(
     else:
         at = f" at line {line}" if line else ""
         did = f"which {other} {_DID[earlier.action]}{at}"
-    if silent:
-        return f"{who}, {did}; both leave the same value there, so that the order does not show"
+    if excuse:
+        return f"{who}, {did}; {excuse}"
     return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs)}"
 
 
