@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernelmate.records import BackendName, Compiled, Counters, Finding, LaunchShape, Target
+from kernelmate.records import BackendName, Compiled, Counters, Finding, LaunchShape, LineCounters, Target
 
 GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
@@ -80,6 +80,8 @@ class RunResult:
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
+        lines: counters by source line of the *unit's* text, when asked for (emulator only).
+        atomic_sectors: different sectors of global memory that atomics touched; None when not counted.
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
@@ -96,6 +98,8 @@ class RunResult:
     printed: str = ""
     ptx_instructions: int | None = None
     longest_thread: int | None = None
+    lines: tuple[LineCounters, ...] = ()
+    atomic_sectors: int | None = None
 
 
 class Module(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kernelmate.records import Finding, Unit
+from kernelmate.records import Finding, LineCounters, Unit
 
 CODES = (
     "forbidden-source", "compile-error", "unsupported-instruction", "launch-failure", "hang", "trap", "worker-crash",
@@ -67,3 +67,8 @@ def placed(finding: Finding, unit: Unit) -> Finding:
         return replace(finding, file=unit.path)
     line, column = unit.locate(finding.line, finding.column)
     return replace(finding, file=unit.path, line=line, column=column)
+
+
+def lines_placed(lines: Iterable[LineCounters], unit: Unit) -> tuple[LineCounters, ...] | None:
+    """A backend's counters with their lines in the user's file; None where it counted none."""
+    return tuple(one if one.line is None else replace(one, line=unit.locate(one.line, 1)[0]) for one in lines) or None

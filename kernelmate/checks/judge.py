@@ -9,7 +9,7 @@ from dataclasses import replace
 from kernelmate.backends.base import Backend, EmulationTooLarge, RunResult, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
-from kernelmate.checks.findings import placed, ranked
+from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.trials import Bench
@@ -245,9 +245,9 @@ class _Judge:
         if record.counted is None or not record.seen or record.seen[0].outcome.stopped:
             return None
         shape = self.bench.shape(record.size)
-        return SizeMetrics(
-            dict(record.size), shape, record.counted.counters, self.timer(self.version, shape, record.counted)
-        )
+        lines = None if record.counted.counters is None else lines_placed(record.counted.lines, self.version.unit)
+        timing = self.timer(self.version, shape, record.counted)
+        return SizeMetrics(dict(record.size), shape, record.counted.counters, timing, lines)
 
     def _only_written(self) -> tuple[str, ...]:
         results = [s.outcome.result for r in self.records for s in r.seen if not s.outcome.stopped]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,19 +16,27 @@ from kernelmate.cli.options import (
     settings_of,
 )
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kernelmate.records import Verdict
+    from kernelmate.report.excerpt import SourceLines
+
 
 @click.command(
     epilog="""\b
 Examples:
   kernelmate bench softmax.cu
   kernelmate bench softmax.cu::softmax_rows --size "rows=37,cols=853" --size "rows=1,cols=1"
+  kernelmate bench softmax.cu --lines
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@click.option("--lines", is_flag=True, help="Also show what each source line costs, the dearest first.")
 @judging_options
 @compile_options
 @output_options()
-def bench(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
+def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
     """Judge one kernel by its contract: right at every size, honest, and what it costs.
 
     Without a GPU it runs in the emulator: counts are exact, times are predicted and say so.
@@ -57,4 +65,15 @@ def bench(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None
         else:
             for index, verdict in enumerate(verdicts):
                 show(console, *([""] if index else []), verdict_view(verdict, sources))
+                if lines:
+                    show(console, "", _lines_view(verdict, kernel.unit.path, sources))
     return 1 if any(verdict.accepted is False for verdict in verdicts) else 0
+
+
+def _lines_view(verdict: Verdict, file: str, sources: SourceLines) -> RenderableType:
+    from kernelmate.report.console import indented
+    from kernelmate.report.lines import line_table
+
+    if verdict.lines is None:
+        return indented("no counters by source line: the headline size did not run, or not in the emulator")
+    return indented(line_table(verdict.lines, file, sources))

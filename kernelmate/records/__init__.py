@@ -11,6 +11,7 @@ from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Oc
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
+from kernelmate.records.lines import LineCounters
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
     BackendName,
@@ -46,6 +47,7 @@ __all__ = [
     "Kernel",
     "LaunchShape",
     "LaunchSite",
+    "LineCounters",
     "MetricName",
     "Objective",
     "ObjectiveResult",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernelmate.records.compiled import Compiled, Target
 from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.kernels import Unit
+from kernelmate.records.lines import LineCounters
 from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Timing
 
 NO_RACE_SEEN = "no race seen in"
@@ -53,12 +54,13 @@ class JudgeTask:
 
 @dataclass(frozen=True, slots=True)
 class SizeMetrics:
-    """Counts and time of one listed size; `launch` is the candidate's own there."""
+    """Counts and time of one listed size; `launch` is the candidate's own there, `lines` are of the user's file."""
 
     size: Mapping[str, int]
     launch: LaunchShape
     counters: Counters | None
     timing: Timing | None
+    lines: tuple[LineCounters, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

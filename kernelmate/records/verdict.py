@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelmate.records.compiled import Diagnostic, Occupancy, Resources, Severity
+from kernelmate.records.lines import LineCounters
 
 BackendName = Literal["cuda", "emulator"]
 MetricName = Literal["time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy"]
@@ -110,7 +111,7 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Everything found out about one version of a kernel."""
+    """Everything found out about one version of a kernel; `lines` are the headline size's counters by source line."""
 
     kernel: str
     instance: str | None
@@ -133,3 +134,4 @@ class Verdict:
     objective: ObjectiveResult | None
     accepted: bool | None
     reasons: tuple[str, ...]
+    lines: tuple[LineCounters, ...] | None = None

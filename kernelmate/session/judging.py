@@ -231,6 +231,7 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
         findings=judgement.findings,
         timing=None if headline is None else headline.timing,
         counters=None if headline is None else headline.counters,
+        lines=None if headline is None else headline.lines,
         reasons=reasons,
     )
 

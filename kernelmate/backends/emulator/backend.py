@@ -16,6 +16,7 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
+from kernelmate.backends.emulator.attribution import with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
@@ -363,7 +364,7 @@ class _Launch:
         counts = {
             block.label: int(count) for block, count in zip(self.decoded.blocks, tally.entered, strict=True) if count
         }
-        return RunResult(
+        result = RunResult(
             arrays=arrays,
             findings=machine.findings.finish(),
             checked=self.run.check,
@@ -376,6 +377,7 @@ class _Launch:
             ptx_instructions=tally.instructions,
             longest_thread=tally.longest,
         )
+        return result if self.counted is None else with_lines(result, self.decoded, self.counted, tally, self.shape)
 
 
 def _names(placed: Mapping[str, Placed]) -> Any:

@@ -8,6 +8,9 @@ where every lane wants the address of its neighbour, or of its neighbour but one
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
@@ -15,25 +18,70 @@ from kernelmate.backends.emulator.machine import Site
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import Counters
 
-_SECTOR = 32
 _SECTOR_SHIFT = np.uint64(5)
+_LINE = 128
+_LINE_SHIFT = np.uint64(7)
+_MOST_ATOMIC_SECTORS = 1 << 16
 _BANKS = 32
 
 
 class BranchCounter:
-    """Conditional branches that a warp's lanes disagree about."""
+    """Conditional branches that a warp's lanes disagree about, by the step that branches."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._warps = lanes.warps
-        self.divergent = 0
+        self.divergent: Counter[int] = Counter()
 
-    def split(self, taken: Array, staying: Array) -> None:
+    def split(self, step: int, taken: Array, staying: Array) -> None:
         """Both groups come from one branch."""
         here = np.zeros(self._warps, bool)
         there = np.zeros(self._warps, bool)
         here[taken >> 5] = True
         there[staying >> 5] = True
-        self.divergent += int(np.count_nonzero(here & there))
+        self.divergent[step] += int(np.count_nonzero(here & there))
+
+
+@dataclass(slots=True)
+class SiteCount:
+    """What one memory instruction was counted to do.
+
+    Attributes:
+        action: `load`, `store` or `atomic`. size: bytes that one lane accesses.
+        requests: warps that executed it; for shared memory the groups of lanes that are served together.
+        passes: sectors of global memory, wavefronts of shared memory. lines: 128-byte lines of global memory.
+    """
+
+    action: str
+    size: int
+    requests: int = 0
+    passes: int = 0
+    lanes: int = 0
+    lines: int = 0
+
+    def add(self, requests: int, passes: int, lanes: int, lines: int = 0) -> None:
+        """Add to all figures."""
+        self.requests += requests
+        self.passes += passes
+        self.lanes += lanes
+        self.lines += lines
+
+
+class _Sites:
+    """Counts by the number of the instruction."""
+
+    def __init__(self) -> None:
+        self.sites: dict[int, SiteCount] = {}
+
+    def at(self, number: int, action: str, size: int) -> SiteCount:
+        """The counts of one instruction."""
+        found = self.sites.get(number)
+        if found is None:
+            found = self.sites[number] = SiteCount(action, size)
+        return found
+
+    def total(self, figure: str, *actions: str) -> int:
+        """A figure's sum over the instructions that do one of the actions."""
+        return sum(getattr(site, figure) for site in self.sites.values() if site.action in actions)
 
 
 def _alike(lanes: Array, offsets: Array, grain: int) -> tuple[Array, int] | None:
@@ -52,41 +100,55 @@ def _alike(lanes: Array, offsets: Array, grain: int) -> tuple[Array, int] | None
     return first.astype(np.int64), count // 32
 
 
-class GlobalCounter:
-    """Requests, sectors and bytes of global memory."""
+class GlobalCounter(_Sites):
+    """Requests, sectors and bytes of global memory.
+
+    Attributes:
+        atomic_sectors: numbers of the sectors that atomics touched, as long as there are few.
+    """
 
     def __init__(self) -> None:
-        self.requests = {"load": 0, "store": 0, "atomic": 0}
-        self.sectors = {"load": 0, "store": 0, "atomic": 0}
-        self.bytes_asked = 0
+        super().__init__()
+        self.atomic_sectors: set[int] = set()
+
+    @property
+    def bytes_asked(self) -> int:
+        """Bytes that threads wanted."""
+        return sum(site.size * site.lanes for site in self.sites.values())
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Count one instruction of some lanes; `offsets` are addresses."""
         del values
-        self.bytes_asked += site.size * len(lanes)
-        alike = _alike(lanes, offsets, _SECTOR)
+        count = self.at(site.number, site.action, site.size)
+        if site.action == "atomic" and len(self.atomic_sectors) < _MOST_ATOMIC_SECTORS:
+            self.atomic_sectors.update(np.unique(offsets >> _SECTOR_SHIFT).tolist())
+        alike = _alike(lanes, offsets, _LINE)
         if alike is not None:
             pattern, warps = alike
-            self.requests[site.action] += warps
-            self.sectors[site.action] += warps * len(np.unique(pattern >> 5))
+            sectors = len(np.unique(pattern >> 5))
+            count.add(warps, warps * sectors, len(lanes), warps * len(np.unique(pattern >> 7)))
             return
-        sectors = offsets >> _SECTOR_SHIFT
         warp = lanes >> 5
         new_warp = warp[1:] != warp[:-1]
-        self.requests[site.action] += 1 + int(np.count_nonzero(new_warp))
-        # Along a warp addresses mostly rise: then counting the changes is enough.
-        rising = new_warp | (sectors[1:] >= sectors[:-1])
-        if not rising.all():
-            sectors = sectors[np.lexsort((sectors, warp))]
-        self.sectors[site.action] += 1 + int(np.count_nonzero(new_warp | (sectors[1:] != sectors[:-1])))
+        sectors = _distinct(offsets >> _SECTOR_SHIFT, warp, new_warp)
+        lines = _distinct(offsets >> _LINE_SHIFT, warp, new_warp)
+        count.add(1 + int(np.count_nonzero(new_warp)), sectors, len(lanes), lines)
 
 
-class SharedCounter:
+def _distinct(places: Array, warp: Array, new_warp: Array) -> int:
+    """How many different places each warp touches, over all warps."""
+    # Along a warp addresses mostly rise: then counting the changes is enough.
+    rising = new_warp | (places[1:] >= places[:-1])
+    if not rising.all():
+        places = places[np.lexsort((places, warp))]
+    return 1 + int(np.count_nonzero(new_warp | (places[1:] != places[:-1])))
+
+
+class SharedCounter(_Sites):
     """Wavefronts and bank conflicts of shared memory."""
 
     def __init__(self) -> None:
-        self.wavefronts = {"load": 0, "store": 0, "atomic": 0}
-        self.conflicts = 0
+        super().__init__()
         self._patterns: dict[tuple[int, bytes], tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
@@ -106,8 +168,7 @@ class SharedCounter:
             if key not in self._patterns:
                 self._patterns[key] = _accessed(size, np.arange(32), pattern)
             passes, groups = (warps * figure for figure in self._patterns[key])
-        self.wavefronts[site.action] += passes
-        self.conflicts += passes - groups
+        self.at(site.number, site.action, site.size).add(groups, passes, len(lanes))
 
 
 def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
@@ -162,16 +223,16 @@ def as_record(
     """
     return Counters(
         source="emulated",
-        global_load_requests=memory.requests["load"],
-        global_load_sectors=memory.sectors["load"],
-        global_store_requests=memory.requests["store"],
-        global_store_sectors=memory.sectors["store"],
-        global_atomic_requests=memory.requests["atomic"],
+        global_load_requests=memory.total("requests", "load"),
+        global_load_sectors=memory.total("passes", "load"),
+        global_store_requests=memory.total("requests", "store"),
+        global_store_sectors=memory.total("passes", "store"),
+        global_atomic_requests=memory.total("requests", "atomic"),
         global_bytes_asked=memory.bytes_asked,
-        shared_load_wavefronts=shared.wavefronts["load"],
-        shared_store_wavefronts=shared.wavefronts["store"],
-        bank_conflicts=shared.conflicts,
+        shared_load_wavefronts=shared.total("passes", "load"),
+        shared_store_wavefronts=shared.total("passes", "store"),
+        bank_conflicts=sum(site.passes - site.requests for site in shared.sites.values()),
         local_sectors=local_sectors,
-        divergent_branches=branches.divergent,
+        divergent_branches=branches.divergent.total(),
         thread_instructions=None,
     )

@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.bound import Limits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.choose import Chooser, Mode
+from kernelmate.backends.emulator.jit.layout import Count
 from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Load, Store
@@ -135,17 +136,14 @@ class Execution:
     def _count(
         self, native: Native, memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter
     ) -> None:  # fmt: skip
-        branches.divergent += int(native.diverged.sum())
-        for number in np.flatnonzero(native.sites[:, 0]):
-            operation = native.program.refined.decoded.steps[number].operation
+        decoded = native.program.refined.decoded
+        for piece in np.flatnonzero(native.diverged):
+            branches.divergent[decoded.blocks[piece].end - 1] += int(native.diverged[piece])
+        for number in np.flatnonzero(native.sites[:, Count.LANES]):
+            operation = decoded.steps[number].operation
             assert isinstance(operation, Load | Store)
-            groups, passes, lanes = (int(figure) for figure in native.sites[number])
+            requests, passes, lanes, lines = (int(figure) for figure in native.sites[number])
             action = "load" if isinstance(operation, Load) else "store"
             size = SIZES[operation.kind] * len(operation.results if isinstance(operation, Load) else operation.sources)
-            if operation.space == "shared":
-                shared.wavefronts[action] += passes
-                shared.conflicts += passes - groups
-            else:
-                memory.requests[action] += groups
-                memory.sectors[action] += passes
-                memory.bytes_asked += size * lanes
+            counter = shared if operation.space == "shared" else memory
+            counter.at(int(number), action, size).add(requests, passes, lanes, lines)

@@ -315,7 +315,7 @@ class Scheduler:
         if not len(taken):
             return number + 1, staying
         if self.tally.branches is not None and len(staying):
-            self.tally.branches.split(taken, staying)
+            self.tally.branches.split(block.block.end - 1, taken, staying)
         if target <= number and self.progress.turn_over(block.block.spins):
             self._look_around(block, base, number, taken)
             if len(staying):

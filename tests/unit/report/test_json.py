@@ -51,6 +51,7 @@ DESIGN_KEYS = [
     "objective",
     "accepted",
     "reasons",
+    "lines",
 ]
 
 
@@ -144,6 +145,7 @@ def test_the_schema_refuses_a_missing_key_and_an_unknown_one(verdict: Verdict) -
         (records.Timing, "timing"),
         (records.Speedup, "speedup"),
         (records.Counters, "counters"),
+        (records.LineCounters, "line_counters"),
         (records.ObjectiveResult, "objective_result"),
         (records.Objective, "objective"),
         (records.Target, "target"),

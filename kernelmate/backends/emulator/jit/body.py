@@ -330,7 +330,7 @@ class Body(LaneValues):
         """Keep the address for counting, unless another access of the group has the same pattern."""
         if not access.served:
             return
-        grain = 32 if group.memory == "global" else 4
+        grain = 128 if group.memory == "global" else 4
         for other in self._counted:
             same = other.group is group and other.access.served == access.served
             if same and (other.access.offset - access.offset) % grain == 0 and other.access.stores == access.stores:
@@ -354,16 +354,18 @@ class Body(LaneValues):
         with b.if_then(b.icmp_unsigned("!=", lanes, number(0, I32))):
             if counted.group.memory == "global":
                 requests: Any = number(1)
-                passes = b.call(frame.helpers.sectors, [counted.addresses, lanes])
+                both = b.call(frame.helpers.sectors, [counted.addresses, lanes])
+                passes, lines = b.and_(both, number(0xFFFFFFFF)), b.lshr(both, number(32))
             else:
                 both = b.call(frame.helpers.wavefronts(counted.access.served), [counted.addresses, lanes])
-                requests, passes = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF))
+                requests, passes, lines = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF)), number(0)
             for step in steps:
                 row = item(b, frame.slot(Slot.SITES_AT), number(step), COUNT_BYTES)
                 for which, amount in (
                     (Count.REQUESTS, requests),
                     (Count.PASSES, passes),
                     (Count.LANES, bits(b, lanes)),
+                    (Count.LINES, lines),
                 ):
                     bump(b, b.add(row, number(8 * which)), amount)
 

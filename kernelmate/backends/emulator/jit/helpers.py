@@ -98,15 +98,14 @@ class Helpers:
 
     @property
     def sectors(self) -> ir.Function:
-        """(address of 32 addresses, lanes) to the number of distinct 32-byte sectors."""
+        """(address of 32 addresses, lanes) to how many distinct 32-byte sectors and, in the upper half, 128-byte lines."""
         if "sectors" in self._made:
             return self._made["sectors"]
         function, b = self._function("sectors", I64, I64, I32)
         addresses, mask = function.args
         seen = table(b, I64, 32)
-        last, count, falls = (b.alloca(I64) for _ in range(3))
-        distinct, known = b.alloca(I64), b.alloca(BOOL)
-        for variable, value in ((last, -1), (count, 0), (falls, 0)):
+        last, count, falls, lines = (b.alloca(I64) for _ in range(4))
+        for variable, value in ((last, -4), (count, 0), (falls, 0), (lines, 0)):
             b.store(number(value), variable)
         with each_lane(b, mask) as lane:
             sector = b.lshr(load(b, item(b, addresses, lane, 8)), number(5))
@@ -115,20 +114,29 @@ class Helpers:
                 b.store(b.or_(b.load(falls), b.zext(b.icmp_signed("<", sector, before), I64)), falls)
                 store(b, sector, item(b, seen, b.load(count), 8))
                 b.store(b.add(b.load(count), number(1)), count)
+                other_line = b.icmp_signed("!=", b.ashr(sector, number(2)), b.ashr(before, number(2)))
+                b.store(b.add(b.load(lines), b.zext(other_line, I64)), lines)
                 b.store(sector, last)
         with b.if_then(b.icmp_unsigned("==", b.load(falls), number(0))):
-            b.ret(b.load(count))
+            b.ret(b.or_(b.load(count), b.shl(b.load(lines), number(32))))
         # Some sector comes after a higher one: count those that are not among the ones before them.
+        distinct = self._distinct(b, seen, b.load(count), 0)
+        b.ret(b.or_(distinct, b.shl(self._distinct(b, seen, b.load(count), 2), number(32))))
+        return function
+
+    @staticmethod
+    def _distinct(b: ir.IRBuilder, seen: ir.Value, count: ir.Value, shift: int) -> ir.Value:
+        """How many different numbers a table holds, each shifted right."""
+        distinct, known = b.alloca(I64), b.alloca(BOOL)
         b.store(number(0), distinct)
-        with counting(b, b.load(count)) as index:
-            sector = load(b, item(b, seen, index, 8))
+        with counting(b, count) as index:
+            mine = b.lshr(load(b, item(b, seen, index, 8)), number(shift))
             b.store(number(0, BOOL), known)
             with counting(b, index) as earlier:
-                same = b.icmp_unsigned("==", sector, load(b, item(b, seen, earlier, 8)))
+                same = b.icmp_unsigned("==", mine, b.lshr(load(b, item(b, seen, earlier, 8)), number(shift)))
                 b.store(b.or_(b.load(known), same), known)
             b.store(b.add(b.load(distinct), b.zext(b.not_(b.load(known)), I64)), distinct)
-        b.ret(b.load(distinct))
-        return function
+        return b.load(distinct)
 
     def wavefronts(self, size: int) -> ir.Function:
         """(address of 32 offsets, lanes) to the groups of lanes served together (upper half) and their wavefronts."""

@@ -34,7 +34,7 @@ class Slot(IntEnum):
     DIVERGED_AT = 15
     """Per piece: warps that disagreed about its branch."""
     SITES_AT = 16
-    """Per step: requests, passes, lanes, see `Count`."""
+    """Per step: what is counted of it, see `Count`."""
     CHANGES = 17
     """Incremented by stores."""
     TURN = 18
@@ -80,6 +80,8 @@ class Count(IntEnum):
     PASSES = 1
     """Sectors of global memory, wavefronts of shared memory."""
     LANES = 2
+    LINES = 3
+    """128-byte lines of global memory."""
 
 
 SLOT_BYTES = 8

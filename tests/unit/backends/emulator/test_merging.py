@@ -95,7 +95,7 @@ def passes(offsets: list[int], size: int) -> int:
     counter = SharedCounter()
     lanes = np.arange(len(offsets))
     counter.access(Site(0, "load", size, size // 4, None), lanes, np.array(offsets), None)
-    return counter.wavefronts["load"]
+    return counter.total("passes", "load")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""Counts of instructions as counts of source lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernelmate.backends.base import RunResult
+from kernelmate.backends.emulator.bound import Tally
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, SiteCount
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.operations import Barrier
+from kernelmate.backends.emulator.types import Array
+from kernelmate.records import LaunchShape, LineCounters
+
+Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
+
+
+def with_lines(result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape) -> RunResult:
+    """A launch's result with what was counted for each of its lines."""
+    lines = lines_of(decoded, counted, tally.entered, shape.threads)
+    return replace(result, lines=lines, atomic_sectors=len(counted[0].atomic_sectors))
+
+
+def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -> tuple[LineCounters, ...]:
+    """The counters of every line that ran, in the order of lines; what belongs to none comes last.
+
+    Args:
+        decoded: the kernel.
+        counted: of a launch.
+        entered: how often threads entered each basic block.
+        threads: of one block of the launch.
+    """
+    figures: defaultdict[int | None, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for block, times in zip(decoded.blocks, entered, strict=True):
+        if not times:
+            continue
+        for number in range(block.start, block.end):
+            at = figures[_line(decoded, number)]
+            at["thread_instructions"] += int(times)
+            if isinstance(decoded.steps[number].operation, Barrier):
+                at["barriers"] += int(times) // threads
+    memory, shared, branches = counted
+    for number, site in memory.sites.items():
+        for name, amount in _global_figures(site):
+            figures[_line(decoded, number)][name] += amount
+    for number, site in shared.sites.items():
+        at = figures[_line(decoded, number)]
+        at[f"shared_{site.action}_wavefronts"] += site.passes
+        at["bank_conflicts"] += site.passes - site.requests
+    for number, times in branches.divergent.items():
+        figures[_line(decoded, number)]["divergent_branches"] += times
+    ordered = sorted(figures, key=lambda line: (line is None, line or 0))
+    return tuple(LineCounters(line, **figures[line]) for line in ordered)
+
+
+def _global_figures(site: SiteCount) -> Iterator[tuple[str, int]]:
+    yield f"global_{site.action}_requests", site.requests
+    yield f"global_{site.action}_sectors", site.passes
+    yield "global_bytes_asked", site.size * site.lanes
+    if site.action != "atomic":
+        yield "l1_lines", site.lines
+
+
+def _line(decoded: Decoded, number: int) -> int | None:
+    position = decoded.steps[number].position
+    return position.line or None if position else None

@@ -1,0 +1,40 @@
+"""What one source line asks of a GPU in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LineCounters:
+    """Counters of one line, named as in `Counters`; code that was inlined counts for the line that it was written in.
+
+    Attributes:
+        line: in the user's file; None for instructions that belong to no line.
+        thread_instructions: PTX instructions over all threads (hardware runs SASS).
+        global_atomic_sectors: as L2 gets them. l1_lines: 128-byte lines that global loads and stores look up in L1.
+        shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
+        barriers: how often blocks came to a barrier here.
+    """
+
+    line: int | None
+    thread_instructions: int = 0
+    global_load_requests: int = 0
+    global_load_sectors: int = 0
+    global_store_requests: int = 0
+    global_store_sectors: int = 0
+    global_atomic_requests: int = 0
+    global_atomic_sectors: int = 0
+    global_bytes_asked: int = 0
+    l1_lines: int = 0
+    shared_load_wavefronts: int = 0
+    shared_store_wavefronts: int = 0
+    shared_atomic_wavefronts: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    barriers: int = 0
+
+    @property
+    def global_bytes_moved(self) -> int:
+        """Bytes of the sectors that loads and stores move; `global_bytes_asked` is what threads wanted of them."""
+        return 32 * (self.global_load_sectors + self.global_store_sectors)
