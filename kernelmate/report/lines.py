@@ -10,10 +10,10 @@ from rich.text import Text
 from kernelmate.records import LineCounters
 from kernelmate.report.console import table
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.words import byte_words, number, percent, printable
+from kernelmate.report.words import percent, printable
 
 MOST_LINES = 12
-_TEXT_WIDTH = 44
+LEAST_SHARE = 0.005
 _ISSUED_PER_CLOCK = 4 * 32
 """Thread instructions that the four schedulers of an SM start in a clock."""
 
@@ -30,33 +30,45 @@ def line_cost(line: LineCounters) -> float:
 
 def line_table(lines: Sequence[LineCounters], file: str, sources: SourceLines) -> Table:
     """The lines that cost most, with their text and the counters that any of them has."""
-    shown = sorted(lines, key=line_cost, reverse=True)[:MOST_LINES]
     total = sum(map(line_cost, lines)) or 1.0
+    dearest = sorted(lines, key=line_cost, reverse=True)[:MOST_LINES]
+    shown = [line for line in dearest if line_cost(line) >= LEAST_SHARE * total]
     columns = [column for column in _COLUMNS if any(column[1](line) for line in shown)]
-    made = table("line", "share", *(column[0] for column in columns), "source", right=range(2 + len(columns)))
-    made.columns[-1].no_wrap = True
-    made.columns[-1].overflow = "ellipsis"
-    for line in shown:
-        text = sources.line(file, line.line) or ""
-        made.add_row(
+    rows = [
+        (
             "" if line.line is None else str(line.line),
             percent(line_cost(line) / total),
-            *(column[1](line) for column in columns),
-            Text(printable(text, keep="").strip()[:_TEXT_WIDTH], style="dim"),
+            *(show(line) for _, show in columns),
         )
+        for line in shown
+    ]
+    heads = ("line", "share", *(head for head, _ in columns))
+    made = table(*heads, "source", right=range(len(heads)))
+    for index, (column, head) in enumerate(zip(made.columns, heads, strict=False)):
+        # In a narrow terminal the text gives way to the figures.
+        column.min_width = max(len(head), *(len(row[index]) for row in rows), 0)
+    made.columns[-1].min_width = 10
+    for line, row in zip(shown, rows, strict=True):
+        text = printable(sources.line(file, line.line) or "", keep="").strip()
+        made.add_row(*row, Text(text, style="dim", no_wrap=True, overflow="ellipsis"))
     if len(lines) > len(shown):
         rest = sum(map(line_cost, lines)) - sum(map(line_cost, shown))
         made.add_row("", percent(rest / total), *("" for _ in columns), f"{len(lines) - len(shown)} more lines")
     return made
 
 
+def _short(value: int) -> str:
+    """A figure in at most five characters, nothing for none: `8.91M`."""
+    if not value:
+        return ""
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
+        if value >= unit:
+            return f"{value / unit:.3g}{name}"
+    return str(value)
+
+
 def _instructions(line: LineCounters) -> str:
-    return number(line.thread_instructions) if line.thread_instructions else ""
-
-
-def _requests(line: LineCounters) -> str:
-    requests = line.global_load_requests + line.global_store_requests
-    return number(requests) if requests else ""
+    return _short(line.thread_instructions)
 
 
 def _sectors(line: LineCounters) -> str:
@@ -66,7 +78,7 @@ def _sectors(line: LineCounters) -> str:
 
 
 def _moved(line: LineCounters) -> str:
-    return byte_words(line.global_bytes_moved) if line.global_bytes_moved else ""
+    return _short(line.global_bytes_moved)
 
 
 def _used(line: LineCounters) -> str:
@@ -74,29 +86,14 @@ def _used(line: LineCounters) -> str:
     return percent(min(line.global_bytes_asked / line.global_bytes_moved, 1.0)) if line.global_bytes_moved else ""
 
 
-def _wavefronts(line: LineCounters) -> str:
-    passes = line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts
-    return number(passes) if passes else ""
-
-
-def _conflicts(line: LineCounters) -> str:
-    return number(line.bank_conflicts) if line.bank_conflicts else ""
-
-
-def _atomics(line: LineCounters) -> str:
-    return number(line.global_atomic_requests) if line.global_atomic_requests else ""
-
-
-def _divergent(line: LineCounters) -> str:
-    return number(line.divergent_branches) if line.divergent_branches else ""
-
-
-def _barriers(line: LineCounters) -> str:
-    return number(line.barriers) if line.barriers else ""
+def _passes(line: LineCounters) -> str:
+    return _short(line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts)
 
 
 _COLUMNS = (
-    ("PTX instr.", _instructions), ("requests", _requests), ("sectors/req.", _sectors), ("moved", _moved), ("used", _used),
-    ("atomics", _atomics), ("shared passes", _wavefronts), ("conflicts", _conflicts), ("divergent", _divergent),
-    ("barriers", _barriers),
+    ("PTX", _instructions), ("moved", _moved), ("sect/rq", _sectors), ("used", _used),
+    ("atomics", lambda line: _short(line.global_atomic_requests)), ("passes", _passes),
+    ("conflict", lambda line: _short(line.bank_conflicts)), ("diverge", lambda line: _short(line.divergent_branches)),
+    ("barriers", lambda line: _short(line.barriers)),
 )  # fmt: skip
+"""Heads and cells. PTX instructions are of threads, `moved` is in bytes, `passes` are over the banks of shared memory."""
