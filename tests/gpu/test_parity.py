@@ -31,7 +31,7 @@ pytestmark = [
 def sessions() -> Iterator[tuple[Session, Session]]:
     with (
         Session(load_settings(seed=SEED, backend="emulator", target="sm_90", timeout_s=300)) as emulator,
-        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=300)) as cuda,
+        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=60)) as cuda,
     ):
         yield emulator, cuda
 

@@ -71,7 +71,7 @@ def test_the_kernel_itself_is_right_and_counted(baseline, tmp_path) -> None:
 
 def test_a_launch_beyond_the_limit_is_refused_by_name(baseline, tmp_path) -> None:
     task = JudgeTask("emulator", find_target(None), baseline, None, None, (), 7, str(tmp_path), instruction_limit=1000)
-    with pytest.raises(LaunchTooLarge, match="over 1000 thread-instructions"):
+    with pytest.raises(LaunchTooLarge, match="over 1000, the emulator's limit for one launch"):
         judge(task, EmulatorBackend(), lambda *_: None, lambda *_: None)
 
 

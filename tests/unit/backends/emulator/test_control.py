@@ -118,7 +118,6 @@ def refused(text: str, compiled: Callable[..., Compiled], gpu: Target) -> Unsupp
     ("instruction", "word"),
     [
         ("frobnicate.u32 %r1, %r2;", "frobnicate.u32"),
-        ("cp.async.ca.shared.global [%r1], [%p0], 4;", "cp.async"),
         ("tex.2d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1,%r2}];", "tex.2d"),
         ("ld.shared::cluster.u32 %r1, [%r2];", "shared::cluster"),
         ("mov.u32 %r1, %clusterodd;", "%clusterodd"),
