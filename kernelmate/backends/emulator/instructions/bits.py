@@ -60,7 +60,7 @@ def decode_funnel(instruction: Instruction) -> Operation:
     return plain(instruction, "u32", function)
 
 
-@decodes("popc", "clz", "bfind", "ffs")
+@decodes("popc", "clz", "bfind")
 def decode_count(instruction: Instruction) -> Operation:
     """Population count, leading zeros, most significant bit."""
     kind = instruction.kind
@@ -80,9 +80,7 @@ def decode_count(instruction: Instruction) -> Operation:
         return Compute(((first, "u32"),), ((value, kind),), lambda a: np.bitwise_count(a).astype(np.uint32))
     if name == "clz":
         return Compute(((first, "u32"),), ((value, kind),), leading_zeros)
-    if name == "bfind":
-        return Compute(((first, "u32"),), ((value, kind),), find)
-    raise Unsupported(name)
+    return Compute(((first, "u32"),), ((value, kind),), find)
 
 
 @decodes("brev")

@@ -95,7 +95,7 @@ def decode_fused(instruction: Instruction) -> Operation:
 def decode_minmax(instruction: Instruction) -> Operation:
     """Minimum and maximum of two or three; a NaN loses unless `.NaN` is written."""
     kind = instruction.kind
-    if kind not in FLOATS:
+    if FLOATS.isdisjoint(instruction.parts):
         return integer.decode_minmax(instruction)
     if kind not in {"f32", "f64"}:
         return packed.decode_minmax(instruction)

@@ -192,12 +192,16 @@ def decode_sad(instruction: Instruction) -> Operation:
 
 def decode_minmax(instruction: Instruction) -> Operation:
     """`min` and `max` of integers, `.relu` included."""
-    kind = instruction.kind
+    # NVRTC writes `max.s32.relu`, the ISA `max.relu.s32`.
+    kind = next((part for part in instruction.parts[1:] if part != "relu"), "")
     ufunc = np.minimum if instruction.name == "min" else np.maximum
     if kind in {"u16x2", "s16x2"}:
+        require(instruction, frozenset({"u16x2", "s16x2", "relu"}))
         return _halves(instruction, kind[:3], ufunc, relu=instruction.has("relu"))
     require(instruction, INTEGERS | {"relu"})
     if instruction.has("relu"):
+        if kind != "s32":
+            raise Unsupported(f".relu with .{kind}")
         return plain(instruction, kind, lambda a, b: np.maximum(ufunc(a, b), a.dtype.type(0)))
     return plain(instruction, kind, ufunc, ufunc)
 

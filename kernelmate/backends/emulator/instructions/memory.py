@@ -110,9 +110,8 @@ def decode_fence(instruction: Instruction) -> Operation:
     return Nothing(fence=True)
 
 
-@decodes("prefetch", "prefetchu", "applypriority", "discard", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
+@decodes("prefetch", "prefetchu", "applypriority", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
 def decode_hint(instruction: Instruction) -> Operation:
     """Hints change no result."""
-    if instruction.name == "discard":
-        raise Unsupported(instruction.opcode)
+    del instruction
     return Nothing()

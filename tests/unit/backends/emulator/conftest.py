@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator import decode as decoding
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape, Target
 from kernelmate.source import find_kernels, text_unit
@@ -209,3 +210,22 @@ def rounded() -> Callable[..., float]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture(autouse=True)
+def _runs_what_it_is_marked_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that is marked as one of some instructions must run one of them."""
+    marked = {name for mark in request.node.iter_markers("instruction") for name in mark.args}
+    if not marked:
+        yield
+        return
+    decoded: set[str] = set()
+
+    class Recorded(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            decoded.add(name)
+            return super().get(name, default)
+
+    monkeypatch.setattr(decoding, "DECODERS", Recorded(decoding.DECODERS))
+    yield
+    assert decoded & marked, f"marked as a test of {', '.join(sorted(marked))}, but ran none of them"

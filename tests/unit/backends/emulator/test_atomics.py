@@ -36,6 +36,7 @@ def replay(
     return before
 
 
+@pytest.mark.instruction("atom")
 @pytest.mark.parametrize("cells", [1, 5, 300, 4096])
 @pytest.mark.parametrize("action", sorted(STEP))
 def test_lanes_take_turns(action: str, cells: int, launch: Launch, kernel: Text, rng: np.random.Generator) -> None:
@@ -57,6 +58,7 @@ def test_lanes_take_turns(action: str, cells: int, launch: Launch, kernel: Text,
     assert result.arrays["a0"].tolist() == after
 
 
+@pytest.mark.instruction("red")
 @pytest.mark.parametrize(("kind", "dtype"), [("s32", np.int32), ("s64", np.int64), ("u64", np.uint64)])
 def test_signed_and_wide_minimum(
     kind: str, dtype: type[np.generic], launch: Launch, kernel: Text, rng: np.random.Generator
@@ -69,6 +71,7 @@ def test_signed_and_wide_minimum(
     assert launch(kernel(body, 2), start, values, grid=(2,)).arrays["a0"][0] == values.min()
 
 
+@pytest.mark.instruction("atom")
 @pytest.mark.parametrize("kind", ["b32", "b64"])
 def test_compare_and_swap_lets_one_lane_win(kind: str, launch: Launch, kernel: Text) -> None:
     result, value = ("%r2", "%r1") if kind == "b32" else ("%d2", "%d1")
@@ -82,6 +85,7 @@ def test_compare_and_swap_lets_one_lane_win(kind: str, launch: Launch, kernel: T
     assert result_.arrays["a1"].tolist() == [0] + [1] * 63
 
 
+@pytest.mark.instruction("atom")
 @pytest.mark.parametrize(("kind", "dtype"), [("f32", np.float32), ("f64", np.float64)])
 def test_floats_are_added_one_after_the_other(
     kind: str, dtype: type[np.generic], launch: Launch, kernel: Text, rng: np.random.Generator

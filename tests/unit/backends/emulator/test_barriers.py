@@ -44,6 +44,7 @@ def test_one_barrier_may_stand_in_two_branches(launch: Launch, kernel: Text) -> 
     assert result.arrays["a0"].tolist() == [index ^ 32 for index in range(64)]
 
 
+@pytest.mark.instruction("bar")
 def test_blocks_pass_their_barriers_by_themselves(launch: Launch, kernel: Text) -> None:
     body = f"""{PLACE} mov.u32 %r1, %ctaid.x; mov.u32 %r2, 0; st.shared.u32 [%r43], %r40; bar.sync 0;
     TOP: setp.ge.u32 %q1, %r2, %r1; @%q1 bra OUT;
@@ -57,6 +58,7 @@ def test_blocks_pass_their_barriers_by_themselves(launch: Launch, kernel: Text) 
         assert result.barriers == sum(1 + 2 * block for block in range(5))
 
 
+@pytest.mark.instruction("bar")
 def test_producers_arrive_and_consumers_wait(launch: Launch, kernel: Text) -> None:
     body = f"""{PLACE} setp.lt.u32 %q1, %r40, 32; @%q1 bra PRODUCE;
     bar.sync 1, 64; ld.shared.u32 %r1, [%r43+-128]; st.global.u32 [%at4], %r1; ret;
@@ -66,12 +68,15 @@ def test_producers_arrive_and_consumers_wait(launch: Launch, kernel: Text) -> No
     assert result.arrays["a0"].tolist() == [0] * 32 + [3 * lane for lane in range(32)]
 
 
-def test_barriers_that_vote(launch: Launch, kernel: Text) -> None:
+@pytest.mark.instruction("bar", "barrier")
+@pytest.mark.parametrize("word", ["bar", "bar.cta", "barrier", "barrier.cta"])
+def test_barriers_that_vote(word: str, launch: Launch, kernel: Text) -> None:
     body = """
     mov.u32 %r9, %ctaid.x; mov.u32 %r8, %tid.x; setp.lt.u32 %q1, %r8, %r9;
     bar.red.popc.u32 %r1, 0, %q1; bar.red.and.pred %q2, 0, %q1; bar.red.or.pred %q3, 0, %q1;
     selp.u32 %r2, 100, 0, %q2; selp.u32 %r3, 1000, 0, %q3; add.u32 %r4, %r1, %r2; add.u32 %r5, %r4, %r3; st.global.u32 [%at4], %r5; ret;
     """
+    body = body.replace("bar.", f"{word}.").replace("bar.red", "bar.red.aligned" if word == "bar" else "bar.red")
     result = launch(kernel(body), np.zeros(48 * 64, np.uint32), grid=(64,), block=(48,))
     want = [min(block, 48) + 100 * (block >= 48) + 1000 * (block > 0) for block in range(64) for _ in range(48)]
     assert result.arrays["a0"].tolist() == want

@@ -24,6 +24,7 @@ def counts(rng: np.random.Generator, like: np.ndarray, highest: int) -> np.ndarr
     return rng.integers(0, highest, len(like), dtype=np.uint32)
 
 
+@pytest.mark.instruction("and", "or", "xor", "not", "cnot")
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_logic(bits: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng, bits)
@@ -41,6 +42,7 @@ def test_logic(bits: int, lanewise: Callable[..., Any], rng: np.random.Generator
     assert found[1].tolist() == [int(x == 0) for x in a]
 
 
+@pytest.mark.instruction("shl", "shr")
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_shifts_by_the_width_and_more(bits: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng, bits)
@@ -56,6 +58,7 @@ def test_shifts_by_the_width_and_more(bits: int, lanewise: Callable[..., Any], r
     assert signed.tolist() == [((x - 2**bits if x >> (bits - 1) else x) >> min(y, bits)) & mask for x, y in rows]
 
 
+@pytest.mark.instruction("shl", "shr")
 @pytest.mark.parametrize("count", [0, 1, 13, 31, 32, 77])
 def test_shifts_by_a_constant(count: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng)
@@ -64,6 +67,7 @@ def test_shifts_by_a_constant(count: int, lanewise: Callable[..., Any], rng: np.
     assert right.tolist() == [int(x) >> count if count < 32 else 0 for x in a]
 
 
+@pytest.mark.instruction("shf")
 @pytest.mark.parametrize("mode", ["wrap", "clamp"])
 def test_funnel_shifts(mode: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng)
@@ -80,6 +84,7 @@ def test_funnel_shifts(mode: str, lanewise: Callable[..., Any], rng: np.random.G
         assert down == pair >> k & 0xFFFFFFFF
 
 
+@pytest.mark.instruction("popc", "clz", "brev")
 @pytest.mark.parametrize("bits", [32, 64])
 def test_counts_of_bits(bits: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng, bits)
@@ -91,6 +96,7 @@ def test_counts_of_bits(bits: int, lanewise: Callable[..., Any], rng: np.random.
     assert reverse.tolist() == [int(f"{int(x):0{bits}b}"[::-1], 2) for x in a]
 
 
+@pytest.mark.instruction("bfind")
 @pytest.mark.parametrize("bits", [32, 64])
 def test_the_most_significant_bit_that_differs_from_the_sign(
     bits: int, lanewise: Callable[..., Any], rng: np.random.Generator
@@ -117,6 +123,7 @@ def field(value: int, start: int, size: int, bits: int, signed: bool) -> int:
     return result
 
 
+@pytest.mark.instruction("bfe")
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
 def test_bit_field_extract(kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     bits = int(kind[1:])
@@ -128,6 +135,7 @@ def test_bit_field_extract(kind: str, lanewise: Callable[..., Any], rng: np.rand
     assert [int(v) for v in found] == [field(x, s & 255, n & 255, bits, kind[0] == "s") for x, s, n in rows]
 
 
+@pytest.mark.instruction("bfi")
 @pytest.mark.parametrize("bits", [32, 64])
 def test_bit_field_insert(bits: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng, bits)
@@ -149,6 +157,7 @@ MODES: dict[str, Callable[[int, int], int]] = {
 }
 
 
+@pytest.mark.instruction("prmt")
 @pytest.mark.parametrize("mode", ["", *MODES])
 def test_byte_permutes(mode: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng)
@@ -169,6 +178,7 @@ def test_byte_permutes(mode: str, lanewise: Callable[..., Any], rng: np.random.G
         assert got == want
 
 
+@pytest.mark.instruction("lop3")
 @pytest.mark.parametrize("table", [0x00, 0x80, 0x96, 0xE8, 0xC0, 0xEA, 0x1B, 0xFF])
 def test_functions_of_three_bits(table: int, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng)
@@ -179,6 +189,7 @@ def test_functions_of_three_bits(table: int, lanewise: Callable[..., Any], rng: 
         assert got == want
 
 
+@pytest.mark.instruction("bmsk")
 @pytest.mark.parametrize("mode", ["clamp", "wrap"])
 def test_bit_masks(mode: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     start = rng.integers(0, 40, 200, dtype=np.uint32)
@@ -189,6 +200,7 @@ def test_bit_masks(mode: str, lanewise: Callable[..., Any], rng: np.random.Gener
         assert got == ((1 << length) - 1 << first) & 0xFFFFFFFF
 
 
+@pytest.mark.instruction("fns")
 def test_the_nth_set_bit(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     mask = words(rng)
     base, offset = rng.integers(0, 32, len(mask), dtype=np.uint32), rng.integers(-6, 7, len(mask), dtype=np.int32)
@@ -200,6 +212,7 @@ def test_the_nth_set_bit(lanewise: Callable[..., Any], rng: np.random.Generator)
         assert got == want
 
 
+@pytest.mark.instruction("mov")
 def test_packing_and_unpacking(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b = words(rng), words(rng)
     wide = lanewise("mov.b64 %x, {%a, %b};", ["u64"], [("u32", a), ("u32", b)])
@@ -211,6 +224,7 @@ def test_packing_and_unpacking(lanewise: Callable[..., Any], rng: np.random.Gene
     assert swapped.tolist() == [int(x) >> 16 | (int(x) & 0xFFFF) << 16 for x in a]
 
 
+@pytest.mark.instruction("szext")
 def test_sign_extension_from_any_bit(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = words(rng)
     n = counts(rng, a, 40)

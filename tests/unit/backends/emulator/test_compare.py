@@ -24,6 +24,7 @@ def grid(values: list[Any], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     return a.ravel(), b.ravel()
 
 
+@pytest.mark.instruction("setp", "selp")
 @pytest.mark.parametrize("name", sorted(ORDERS))
 def test_integers(name: str, lanewise: Callable[..., Any]) -> None:
     for kind, dtype, values in (
@@ -49,6 +50,7 @@ def test_unsigned_spellings(lanewise: Callable[..., Any]) -> None:
         assert found.astype(bool).tolist() == [bool(ORDERS[order](int(x), int(y))) for x, y in zip(a, b, strict=True)]
 
 
+@pytest.mark.instruction("setp", "selp")
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16"])
 def test_floats_ordered_and_unordered(kind: str, lanewise: Callable[..., Any]) -> None:
     dtype = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[kind]
@@ -86,6 +88,7 @@ def test_a_negated_predicate(lanewise: Callable[..., Any]) -> None:
     assert found.astype(bool).tolist() == [bool(x < y and not x > 1) for x, y in zip(a, b, strict=True)]
 
 
+@pytest.mark.instruction("set")
 def test_set_gives_ones_or_one(lanewise: Callable[..., Any]) -> None:
     a, b = grid([-1.0, 0.0, 2.0, np.nan], np.float32)
     mask, value = lanewise(
@@ -109,6 +112,7 @@ def test_pairs_of_halves_compare_by_themselves(lanewise: Callable[..., Any]) -> 
     assert np.array_equal(masks, np.where(a > b, np.uint16(0xFFFF), 0))
 
 
+@pytest.mark.instruction("slct")
 def test_selection_by_sign(lanewise: Callable[..., Any]) -> None:
     a, b = np.arange(8, dtype=np.uint32), np.arange(8, dtype=np.uint32) + 100
     c = np.array([-1, 0, 5, -(2**31), 2**31 - 1, -7, 1, 0], np.int32)

@@ -27,6 +27,7 @@ def test_a_loop_with_a_different_count_per_thread(launch: Launch, kernel: Text) 
     assert found.tolist() == [100000 + sum(k * k for k in range(index & 15)) for index in range(128)]
 
 
+@pytest.mark.instruction("ret", "exit")
 def test_nested_branches_and_early_exits(launch: Launch, kernel: Text) -> None:
     body = """
     setp.ge.u32 %q1, %tid1, 90; @%q1 ret;
@@ -143,10 +144,15 @@ def test_recursion_and_unknown_functions_are_refused(
     assert "cannot read" in refused(kernel("this is $$$ not PTX;"), compiled, gpu).finding.message
 
 
-def test_a_trap_ends_the_launch(launch: Launch, kernel: Text) -> None:
-    result = launch(kernel("setp.eq.u32 %q1, %tid1, 7; .loc 1 5 3\n @%q1 trap; ret;"), np.zeros(32, np.uint32))
+@pytest.mark.instruction("trap", "brkpt")
+@pytest.mark.parametrize("word", ["trap", "brkpt"])
+def test_a_trap_ends_the_launch(word: str, launch: Launch, kernel: Text) -> None:
+    text = f"setp.eq.u32 %q1, %tid1, 7; .loc 1 5 3\n @%q1 {word}; st.global.u32 [%at4], 1; ret;"
+    result = launch(kernel(text), np.zeros(32, np.uint32))
     (finding,) = result.findings
     assert (finding.code, finding.line, finding.threads) == ("trap", 5, (7,))
+    assert word in finding.message
+    assert not result.arrays["a0"].any()
 
 
 def test_a_loop_that_cannot_end_is_a_hang_at_once(launch: Launch, kernel: Text) -> None:
@@ -269,6 +275,7 @@ def test_what_no_gpu_launches_is_a_launch_failure(launch: Launch, kernel: Text) 
         assert [finding.code for finding in result.findings] == ["launch-failure"], options
 
 
+@pytest.mark.instruction("mov")
 def test_the_clock_goes_on(launch: Launch, kernel: Text) -> None:
     body = "mov.u64 %d1, %clock64; nanosleep.u32 5; mov.u64 %d2, %clock64; setp.gt.u64 %q1, %d2, %d1; selp.u32 %r1, 1, 0, %q1; st.global.u32 [%at4], %r1; ret;"
     assert launch(kernel(body), np.zeros(32, np.uint32)).arrays["a0"].all()

@@ -33,6 +33,7 @@ def integers(kind: str, rng: np.random.Generator, count: int = 200) -> np.ndarra
     return np.concatenate((edges, drawn)).astype(f"u{dtype.itemsize}").view(dtype)
 
 
+@pytest.mark.instruction("cvt")
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_between_integers(source: str, target: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
@@ -55,6 +56,7 @@ def test_a_wider_register_is_extended_by_sign(lanewise: Callable[..., Any]) -> N
     assert unsigned.tolist() == [0, 1, 127, 128, 255, 0x34]
 
 
+@pytest.mark.instruction("cvt")
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("target", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("source", ["u8", "s16", "s32", "u32", "s64", "u64"])
@@ -96,6 +98,7 @@ def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
         return np.concatenate((drawn, halves, special)).astype(DTYPES[kind])
 
 
+@pytest.mark.instruction("cvt")
 @pytest.mark.parametrize("mode", ["rni", "rzi", "rmi", "rpi"])
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("source", ["f16", "f32", "f64"])
@@ -117,6 +120,7 @@ def test_floats_to_integers_clamp(
         assert int(got) == want & (2**bits - 1), (float(x), mode)
 
 
+@pytest.mark.instruction("cvt")
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize(
     ("source", "target"), [("f64", "f32"), ("f32", "f16"), ("f64", "f16"), ("f32", "bf16"), ("f64", "bf16")]
@@ -151,6 +155,7 @@ def test_floats_to_narrower_floats(
             assert float(got) == rounded(Fraction(float(x)), target, mode), (float(x).hex(), mode)
 
 
+@pytest.mark.instruction("cvt")
 @pytest.mark.parametrize(("source", "target"), [("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("f32", "f64")])
 def test_widening_is_exact(source: str, target: str, lanewise: Callable[..., Any]) -> None:
     bits = (
@@ -183,6 +188,7 @@ def test_rounding_to_integral_floats_and_saturation(lanewise: Callable[..., Any]
     assert found.tolist() == [0.0, 0.0, 0.5, 1.0, 1.0, np.float32(0.3), 1.0, 0.0]
 
 
+@pytest.mark.instruction("cvt")
 def test_tensor_float_keeps_ten_bits(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a = np.concatenate((rng.standard_normal(500), [1 + 2.0**-11, 1 + 3 * 2.0**-11])).astype(np.float32)
     found = lanewise("cvt.rna.tf32.f32 %x, %a;", ["b32"], [("f32", a)]).view(np.float32)

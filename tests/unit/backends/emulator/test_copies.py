@@ -33,6 +33,7 @@ def copied(
     return x, run_cuda(cuda(text), ("x", x), ("y", np.zeros(32 * size, np.uint8)))
 
 
+@pytest.mark.instruction("cp")
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_a_copy_that_was_waited_for_holds_the_bytes(cuda: Kernels, run_cuda: Kernels, size: int) -> None:
     x, done = copied(cuda, run_cuda, size)

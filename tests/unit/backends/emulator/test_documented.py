@@ -37,6 +37,7 @@ REFUSED = [
     "cp.async.bulk.commit_group;",
     "mapa.u64 %d1, %p0, 0;",
     "barrier.cluster.arrive;",
+    "discard.global.L2 [%p0], 128;",
     "elect.sync _|%q1, 0xffffffff;",
     "vabsdiff4.u32.u32.u32.add %r1, %r2, %r3, %r4;",
 ]

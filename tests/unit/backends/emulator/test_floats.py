@@ -43,6 +43,7 @@ def same(got: float, want: float) -> bool:
     return bool(got == want or (np.isnan(got) and np.isnan(want)))
 
 
+@pytest.mark.instruction("add", "sub", "mul", "div")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
@@ -85,6 +86,7 @@ def hard_products(kind: str, rng: np.random.Generator, count: int) -> tuple[np.n
     return a, b, c
 
 
+@pytest.mark.instruction("fma")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_fused_multiply_add_rounds_once(
@@ -99,6 +101,7 @@ def test_fused_multiply_add_rounds_once(
         assert float(got) == want, (float(x).hex(), float(y).hex(), float(z).hex(), float(got).hex(), want.hex())
 
 
+@pytest.mark.instruction("add", "sub", "mul", "fma")
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_narrow_formats_round_once(
     kind: str, lanewise: Callable[..., Any], rounded: Callable[..., float], rng: np.random.Generator
@@ -124,6 +127,7 @@ def test_pairs_of_halves_are_computed_by_themselves(lanewise: Callable[..., Any]
         assert np.array_equal(one, two, equal_nan=True)
 
 
+@pytest.mark.instruction("sqrt", "rcp")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_square_roots_and_reciprocals(
@@ -145,6 +149,7 @@ def test_square_roots_and_reciprocals(
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40]
 
 
+@pytest.mark.instruction("min", "max")
 def test_minimum_and_maximum_of_special_values(lanewise: Callable[..., Any]) -> None:
     a, b = (part.ravel().astype(np.float32) for part in np.meshgrid(SPECIAL, SPECIAL))
     sources = [("f32", a), ("f32", b)]
@@ -186,6 +191,7 @@ def test_saturation_to_the_unit_interval(lanewise: Callable[..., Any]) -> None:
     assert not np.signbit(found).any()
 
 
+@pytest.mark.instruction("abs", "neg", "copysign")
 def test_signs(lanewise: Callable[..., Any]) -> None:
     a = np.array([1.5, -0.0, np.inf, -2.0, 0.0], np.float32)
     b = np.array([-1.0, 3.0, -0.0, 5.0, -7.0], np.float32)
@@ -203,6 +209,7 @@ def test_signs(lanewise: Callable[..., Any]) -> None:
         assert np.array_equal(negative, half.view(np.uint16) ^ 0x8000)
 
 
+@pytest.mark.instruction("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
 @pytest.mark.parametrize(
     ("instruction", "exact", "domain"),
     [
@@ -230,6 +237,7 @@ def test_approximate_functions_are_as_good_as_their_format(
     assert np.all(np.abs(found - want) <= 2.0**-23 * np.abs(want))
 
 
+@pytest.mark.instruction("testp")
 def test_classes_of_values(lanewise: Callable[..., Any]) -> None:
     a = np.array([0.0, 1.0, 1e-40, np.inf, -np.inf, np.nan, 3e38], np.float32)
     for test, want in {

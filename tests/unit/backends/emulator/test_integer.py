@@ -50,6 +50,7 @@ BINARY: dict[str, Callable[[int, int, int], int]] = {
 }
 
 
+@pytest.mark.instruction("add", "sub", "mul", "div", "rem", "min", "max")
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_binary_operations(name: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
@@ -61,6 +62,7 @@ def test_binary_operations(name: str, kind: str, lanewise: Callable[..., Any], r
     ]
 
 
+@pytest.mark.instruction("mul", "mad")
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32"])
 def test_wide_products_keep_every_bit(kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     wide = f"{kind[0]}{2 * int(kind[1:])}"
@@ -74,6 +76,7 @@ def test_wide_products_keep_every_bit(kind: str, lanewise: Callable[..., Any], r
     ]
 
 
+@pytest.mark.instruction("mad")
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
 @pytest.mark.parametrize("half", ["lo", "hi"])
 def test_multiply_add(half: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
@@ -85,6 +88,7 @@ def test_multiply_add(half: str, kind: str, lanewise: Callable[..., Any], rng: n
     ]
 
 
+@pytest.mark.instruction("abs", "neg")
 @pytest.mark.parametrize("kind", ["s32", "s64", "s16"])
 def test_absolute_value_and_negation_wrap_at_the_lowest_number(
     kind: str, lanewise: Callable[..., Any], rng: np.random.Generator
@@ -95,6 +99,7 @@ def test_absolute_value_and_negation_wrap_at_the_lowest_number(
     assert [int(v) for v in found[1]] == [wrap(-int(x), kind) for x in a]
 
 
+@pytest.mark.instruction("add", "sub")
 def test_saturating_sums(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b = numbers("s32", rng), numbers("s32", rng)
     found = lanewise("add.sat.s32 %x, %a, %b; sub.sat.s32 %y, %a, %b;", ["s32", "s32"], [("s32", a), ("s32", b)])
@@ -106,6 +111,7 @@ def test_saturating_sums(lanewise: Callable[..., Any], rng: np.random.Generator)
     assert [int(v) for v in found[1]] == [clamp(int(x) - int(y)) for x, y in zip(a, b, strict=True)]
 
 
+@pytest.mark.instruction("addc", "subc")
 def test_carries_make_128_bit_sums_of_64_bit_halves(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b = numbers("u64", rng), numbers("u64", rng)
     split = "mov.b64 {%t0, %t1}, %a; mov.b64 {%t2, %t3}, %b;"
@@ -124,6 +130,7 @@ def test_carries_make_128_bit_sums_of_64_bit_halves(lanewise: Callable[..., Any]
     assert [int(v) for v in taken[1]] == [0xFFFFFFFF if x < y else 0 for x, y in zip(a, b, strict=True)]
 
 
+@pytest.mark.instruction("madc")
 def test_carries_make_a_long_product(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b, c = numbers("u32", rng), numbers("u32", rng), numbers("u64", rng)
     body = (
@@ -136,6 +143,7 @@ def test_carries_make_a_long_product(lanewise: Callable[..., Any], rng: np.rando
     assert [int(v) for v in found[1]] == [total >> 64 for total in totals]
 
 
+@pytest.mark.instruction("mul24", "mad24")
 @pytest.mark.parametrize("kind", ["s32", "u32"])
 @pytest.mark.parametrize("half", ["lo", "hi"])
 def test_24_bit_products(half: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
@@ -155,6 +163,7 @@ def test_24_bit_products(half: str, kind: str, lanewise: Callable[..., Any], rng
     assert [int(v) for v in found[1]] == [wrap(product + int(z), kind) for product, z in zip(products, c, strict=True)]
 
 
+@pytest.mark.instruction("sad")
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
 def test_sum_of_absolute_differences(kind: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b, c = (numbers(kind, rng) for _ in range(3))
@@ -169,6 +178,7 @@ def part(value: int, index: int, bits: int, signed: bool) -> int:
     return cut - 2**bits if signed and cut >> (bits - 1) else cut
 
 
+@pytest.mark.instruction("dp4a", "dp2a")
 @pytest.mark.parametrize("left", ["s32", "u32"])
 @pytest.mark.parametrize("right", ["s32", "u32"])
 def test_dot_products_of_bytes(left: str, right: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
@@ -190,6 +200,7 @@ def test_dot_products_of_bytes(left: str, right: str, lanewise: Callable[..., An
         ]
 
 
+@pytest.mark.instruction("add", "max")
 def test_packed_halves_are_taken_by_themselves(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b = numbers("u32", rng), numbers("u32", rng)
     found = lanewise("add.u16x2 %x, %a, %b; max.s16x2 %y, %a, %b;", ["u32", "u32"], [("u32", a), ("u32", b)])

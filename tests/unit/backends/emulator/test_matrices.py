@@ -116,6 +116,7 @@ def multiply(launch: Make, kernel: Make, shape: str, kinds: tuple[str, ...], fra
     return launch(kernel("\n".join(code) + "\nret;", 4), *fragments, np.zeros_like(fragments[2]))
 
 
+@pytest.mark.instruction("mma")
 @pytest.mark.parametrize(("shape", "left", "right", "sums", "places"), CASES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_product_is_its_exact_sum_rounded_once(
@@ -212,6 +213,7 @@ mul.wide.u32 %d1, %tid1, 16; add.s64 %d2, %p1, %d1; st.global.v4.b32 [%d2], {{%r
     return data, np.asarray(done.arrays["a1"])
 
 
+@pytest.mark.instruction("ldmatrix")
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ldmatrix_hands_rows_or_columns_to_lanes(launch: Make, kernel: Make, count: int, transposed: bool) -> None:
@@ -225,6 +227,7 @@ def test_ldmatrix_hands_rows_or_columns_to_lanes(launch: Make, kernel: Make, cou
                 assert got.reshape(32, count, 2)[lane, index, i] == want
 
 
+@pytest.mark.instruction("stmatrix")
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stmatrix_is_its_inverse(launch: Make, kernel: Make, count: int, transposed: bool) -> None:
@@ -239,6 +242,7 @@ def test_stmatrix_is_its_inverse(launch: Make, kernel: Make, count: int, transpo
     assert not matrices[count:].any()
 
 
+@pytest.mark.instruction("movmatrix")
 def test_movmatrix_turns_a_matrix_over(launch: Make, kernel: Make) -> None:
     body = """add.s64 %d0, %p1, %off4; ld.global.b32 %r1, [%at4];
 movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%d0], %r2; ret;"""

@@ -20,10 +20,14 @@ def codes(result: RunResult) -> list[str]:
 
 COPY = """
 mul.wide.u32 %d1, %tid1, {size}; add.s64 %d2, %p0, %d1; add.s64 %d3, %p1, %d1;
-ld.global.{form} {registers}, [%d2]; st.global.{form} [%d3], {registers}; ret;
+{load}.{form} {registers}, [%d2]; st.global.{form} [%d3], {registers}; ret;
 """
 
 
+@pytest.mark.instruction("ld", "ldu", "st")
+@pytest.mark.parametrize(
+    "load", ["ld.global", "ld.volatile.global", "ldu.global", "ld.global.nc", "ld.weak.global.L1::no_allocate"]
+)
 @pytest.mark.parametrize(
     ("form", "registers", "size"),
     [
@@ -33,17 +37,21 @@ ld.global.{form} {registers}, [%d2]; st.global.{form} [%d3], {registers}; ret;
     ],
 )  # fmt: skip
 def test_every_width_moves_its_bytes(
-    form: str, registers: str, size: int, launch: Launch, kernel: Text, rng: np.random.Generator
+    form: str, registers: str, size: int, load: str, launch: Launch, kernel: Text, rng: np.random.Generator
 ) -> None:
     data = rng.integers(0, 256, 64 * size, dtype=np.uint8)
     result = launch(
-        kernel(COPY.format(form=form, registers=registers, size=size), 2), data, np.zeros_like(data), grid=(2,)
+        kernel(COPY.format(load=load, form=form, registers=registers, size=size), 2),
+        data,
+        np.zeros_like(data),
+        grid=(2,),
     )
     assert not result.findings
     assert np.array_equal(result.arrays["a1"], data)
     assert result.reads == {"a0"}
 
 
+@pytest.mark.instruction("ld")
 def test_narrow_loads_extend_into_wide_registers(launch: Launch, kernel: Text) -> None:
     data = np.array([0x80, 0x7F] * 16, np.uint8)
     body = """
@@ -193,6 +201,7 @@ def test_local_arrays_belong_to_their_thread(launch: Launch, kernel: Text) -> No
     assert codes(launch(beyond, np.zeros(64, np.uint32), grid=(2,))) == ["out-of-bounds-read"]
 
 
+@pytest.mark.instruction("cvta", "isspacep")
 def test_generic_addresses_reach_every_space(launch: Launch, kernel: Text) -> None:
     body = f"""{SHARED}
     st.shared.u32 [%r3], %tid1; cvt.u64.u32 %d1, %r3; cvta.shared.u64 %d2, %d1;

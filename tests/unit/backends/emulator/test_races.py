@@ -188,3 +188,26 @@ __global__ void k(int* out) {
     assert done.findings == ()
     assert done.arrays["out"].tolist() == [1, 2] * 16
     assert done.printed == "3 2.500000"
+
+
+FENCES = [
+    ("membar.gl;", set()), ("membar.sys;", set()), ("membar.cta;", RACE), ("fence.acq_rel.gpu;", set()),
+    ("fence.sc.gpu;", set()), ("fence.sc.sys;", set()), ("fence.acq_rel.cta;", RACE), ("fence.acq_rel.cluster;", RACE),
+    ("fence.acq_rel.sys;", set()), ("", RACE),
+]  # fmt: skip
+
+
+@pytest.mark.instruction("fence", "membar", "ld", "st")
+@pytest.mark.parametrize(("fence", "expected"), FENCES)
+def test_fences_of_every_spelling_order_what_their_scope_holds(launch, kernel, fence: str, expected: set[str]) -> None:
+    body = f"""
+    mov.u32 %r1, %ctaid.x; setp.ne.u32 %q1, %r1, 0; @%q1 bra WAIT;
+    st.global.u32 [%p0], 5; {fence} st.relaxed.gpu.global.u32 [%p1], 1; ret;
+    WAIT: ld.relaxed.gpu.global.u32 %r2, [%p1]; setp.eq.u32 %q2, %r2, 0; @%q2 bra WAIT;
+    {fence} ld.global.u32 %r3, [%p0]; st.global.u32 [%p2], %r3; ret;
+    """
+    arrays = [np.zeros(1, np.uint32) for _ in range(3)]
+    for seed in (0, 1, 2):
+        result = launch(kernel(body, 3), *arrays, grid=(2,), block=(1,), schedule_seed=seed)
+        assert {finding.code for finding in result.findings} == expected
+        assert result.arrays["a2"][0] == 5

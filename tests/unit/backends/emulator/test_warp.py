@@ -35,6 +35,7 @@ def shuffled(mode: str, value: list[int], step: int, clamp: int) -> list[tuple[i
     return result
 
 
+@pytest.mark.instruction("shfl")
 @pytest.mark.parametrize("step", [0, 1, 5, 16, 31, 33])
 @pytest.mark.parametrize("width", [32, 16, 8, 2])
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
@@ -93,6 +94,7 @@ def test_a_thread_outside_its_own_mask_is_a_finding(launch: Launch, kernel: Text
     assert [(finding.code, finding.threads) for finding in result.findings] == [("shuffle-mask", (4, 5, 6, 7))]
 
 
+@pytest.mark.instruction("vote")
 @pytest.mark.parametrize("threshold", [0, 1, 13, 31, 32, 64])
 def test_votes(threshold: int, launch: Launch, kernel: Text) -> None:
     body = f"""
@@ -109,6 +111,7 @@ def test_votes(threshold: int, launch: Launch, kernel: Text) -> None:
         assert flags == all(holds) + 2 * any(holds) + 4 * (all(holds) or not any(holds))
 
 
+@pytest.mark.instruction("activemask", "vote")
 def test_votes_of_part_of_a_warp(launch: Launch, kernel: Text) -> None:
     body = """
     and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @!%q1 bra ODD;
@@ -120,6 +123,7 @@ def test_votes_of_part_of_a_warp(launch: Launch, kernel: Text) -> None:
     assert result.arrays["a0"].reshape(32, 2)[:2].tolist() == [[0x55555555, 0x55555555], [0xAAAAAAAA, 0]]
 
 
+@pytest.mark.instruction("match")
 def test_matches(launch: Launch, kernel: Text, rng: np.random.Generator) -> None:
     body = """
     add.s64 %d1, %p1, %off4; ld.global.u32 %r1, [%d1]; match.any.sync.b32 %r2, %r1, 0xffffffff;
@@ -135,6 +139,7 @@ def test_matches(launch: Launch, kernel: Text, rng: np.random.Generator) -> None
         assert (all_mask, agreed) == ((FULL, 1) if same else (0, 0))
 
 
+@pytest.mark.instruction("redux")
 @pytest.mark.parametrize(
     ("action", "kind", "expected"),
     [
