@@ -118,7 +118,7 @@ def headers() -> Check:
 
 
 def disassembler() -> Check:
-    """The nvdisasm that predictions read SASS with."""
+    """The nvdisasm that SASS is read with."""
     version = _version("nvidia-cuda-nvdisasm")
     if version is not None:
         return Check("disassembler", "ok", f"nvidia-cuda-nvdisasm {version}")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kernelmate.compiler.places import find_tool
@@ -37,7 +37,7 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("shuffle", r"SHFL|REDUX|CREDUX|VOTE\w*|MATCH"),
         ("barrier", r"BAR|SYNCS?|DEPBAR|LDGDEPBAR|BSYNC|BSSY|WARPSYNC|NANOSLEEP|UCGABAR\w*|ARRIVES|ACQBULK"),
         ("control", r"BRA\w*|BRX\w*|JMP\w*|CALL|RET|EXIT|BREAK|BMOV|KILL|BPT|ENDCOLLECTIVE|YIELD|RPCMOV|PREEXIT"),
-        ("move", r"U?MOV\w*|U?SEL|S2U?R|CS2R|R2UR\w*|R2P|P2R|U?PRMT|S2UR|MOVM|GETLMEMBASE|SETLMEMBASE"),
+        ("move", r"U?MOV\w*|U?SEL|S2U?R|CS2R|R2UR\w*|R2P|P2R|U?PRMT|S2UR|MOVM|GETLMEMBASE|SETLMEMBASE|U?LEPC"),
         ("none", r"NOP"),
         ("int", r"U?(?:IADD\w*|IMAD\w*|IMUL\w*|ISETP|LEA|LOP3?|PLOP3|SHF|SHL|SHR|IABS|IMNMX|VIMNMX\w*|VIADD\w*|POPC|FLO"
                 r"|BREV|BMSK|SGXT|IDP\w*|ISCADD|IADD3|VABSDIFF\w*)"),
@@ -46,8 +46,8 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 """Classes by opcode; the first that fits counts. Opcodes: CUDA Binary Utilities, "Instruction Set Reference"."""
 
 
-def sass(compiled: Compiled) -> str:
-    """The kernel's instructions with the source lines they came from, as `nvdisasm` prints them.
+def disassemble(compiled: Compiled, *options: str) -> str:
+    """All code of a kernel's CUBIN, as `nvdisasm --print-code` prints it with further options.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
@@ -63,7 +63,7 @@ def sass(compiled: Compiled) -> str:
         path.write_bytes(compiled.cubin)
         try:
             done = subprocess.run(
-                [tool, "--print-code", "--print-line-info", path], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+                [tool, "--print-code", *options, path], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
@@ -73,7 +73,17 @@ def sass(compiled: Compiled) -> str:
             f"nvdisasm failed: {reason[0] if reason else done.returncode}.",
             hint="It may be older than the compiler; run: pip install --upgrade nvidia-cuda-nvdisasm",
         )
-    return _section(done.stdout, compiled.lowered_name)
+    return done.stdout
+
+
+def sass(compiled: Compiled) -> str:
+    """The kernel's instructions with the source lines they came from, as `nvdisasm` prints them.
+
+    Raises:
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
+        ValueError: the kernel was not compiled.
+    """
+    return _section(disassemble(compiled, "--print-line-info"), compiled.lowered_name)
 
 
 def sass_mix(compiled: Compiled) -> Mapping[str, int]:
@@ -83,7 +93,12 @@ def sass_mix(compiled: Compiled) -> Mapping[str, int]:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
         ValueError: the kernel was not compiled.
     """
-    counts = Counter(class_of(opcode) for opcode in _INSTRUCTION.findall(sass(compiled)))
+    return mix_of(_INSTRUCTION.findall(sass(compiled)))
+
+
+def mix_of(opcodes: Iterable[str]) -> Mapping[str, int]:
+    """Opcodes counted by class, the most frequent class first; padding left out."""
+    counts = Counter(class_of(opcode) for opcode in opcodes)
     del counts["none"]
     return dict(counts.most_common())
 

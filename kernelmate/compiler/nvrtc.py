@@ -211,7 +211,7 @@ def _compiled(prepared: _Prepared, product: Product) -> Compiled:
         binary = "sha256:" + hashlib.sha256(product.cubin).hexdigest()
         return Compiled(
             kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
-            product.cubin, binary, resources,
+            product.cubin, binary, resources, prepared.part.paths,
         )  # fmt: skip
     if not any(diagnostic.severity == "error" for diagnostic in found):
         found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)

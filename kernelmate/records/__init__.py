@@ -12,6 +12,7 @@ from kernelmate.records.contract import Argument, Contract, Direction, LaunchSha
 from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
+from kernelmate.records.listing import Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
     BackendName,
@@ -48,13 +49,18 @@ __all__ = [
     "LaunchShape",
     "LaunchSite",
     "LineCounters",
+    "Listing",
+    "Live",
     "MetricName",
     "Objective",
     "ObjectiveResult",
     "Occupancy",
     "Optimization",
     "Parameter",
+    "Place",
+    "PtxInstruction",
     "Resources",
+    "SassInstruction",
     "Severity",
     "Signature",
     "Size",

@@ -72,6 +72,7 @@ class Compiled:
         arch: `sm_90`. compiler: `NVRTC 13.0.88 --std=c++17 ...`, version and flags.
         binary: `sha256:` and the CUBIN's hash; None when compilation failed.
         resources: with `dynamic_shared_bytes` 0: the launch decides those. None when compilation failed.
+        headers: names that the compiler knows the user's headers by, and the files that they are.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Compiled:
     cubin: bytes = b""
     binary: str | None = None
     resources: Resources | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

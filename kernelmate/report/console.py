@@ -70,11 +70,29 @@ class Verbatim:
         return Text(printable(self.text))
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Lines of code, each of pieces with their styles: `show` writes them without wrapping, and fast, however many."""
+
+    lines: Sequence[Sequence[tuple[str, str]]]
+
+    def __rich__(self) -> Text:
+        """The text within another view."""
+        return Text("\n".join("".join(text for text, _ in line) for line in self.lines))
+
+
 def show(console: Console, *parts: RenderableType) -> None:
     """Print one part after the other; a diff as it is, wider than the terminal where it must be."""
     for part in parts:
         if isinstance(part, Diff):
             _write(console, part.lines())
+        elif isinstance(part, Spans):
+            segments = (
+                Segment(printable(text), console.get_style(style) if style else None)
+                for line in part.lines
+                for text, style in (*line, ("\n", ""))
+            )
+            console.print(Segments(segments), soft_wrap=True, end="")
         elif isinstance(part, Verbatim):
             _write(console, [(printable(line, keep="\t"), "") for line in part.text.rstrip("\n").split("\n")])
         else:

@@ -12,10 +12,13 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Judged, Optimization, Target, Verdict
+from kernelmate.records import Judged, Listing, Optimization, Target, Verdict
+
+if TYPE_CHECKING:
+    from kernelmate.compiler.code_diff import CodeDiff
 
 SCHEMA = 1
 """Version of every document. It grows when a key changes its meaning or goes away, not when one is added."""
@@ -105,6 +108,35 @@ def error_document(
 def targets_json(targets: Sequence[Target]) -> Document:
     """What `targets` prints."""
     return {"schema": SCHEMA, "targets": [plain(target) for target in targets]}
+
+
+def listings_json(listings: Sequence[Listing]) -> Document:
+    """What `sass` prints."""
+    return {"schema": SCHEMA, "listings": [plain(listing) | {"peak": listing.peak} for listing in listings]}
+
+
+def code_diffs_json(diffs: Sequence[CodeDiff]) -> Document:
+    """What `sass --diff` prints: both versions' totals, and stretches of instructions that differ."""
+    return {"schema": SCHEMA, "code_diffs": [_code_diff(diff) for diff in diffs]}
+
+
+def _code_diff(diff: CodeDiff) -> Document:
+    changes = [
+        {
+            "op": change.op,
+            "old": [plain(one) for one in diff.old.sass[slice(*change.old)]],
+            "new": [plain(one) for one in diff.new.sass[slice(*change.new)]],
+        }
+        for change in diff.changes
+        if change.op != "equal"
+    ]
+    mix = [{"kind": kind, "old": old, "new": new} for kind, old, new in diff.mix]
+    return {"old": _totals(diff.old), "new": _totals(diff.new), "same": diff.same, "mix": mix, "changes": changes}
+
+
+def _totals(listing: Listing) -> Document:
+    whole = plain(listing) | {"peak": listing.peak, "instructions": len(listing.sass)}
+    return {name: value for name, value in whole.items() if name not in {"ptx", "sass", "mix"}}
 
 
 def doctor_json(checks: Sequence[object]) -> Document:

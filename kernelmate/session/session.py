@@ -14,7 +14,7 @@ from kernelmate.config import Settings
 from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import BackendName, CompileOptions, Contract, Kernel, Optimization, Target, Verdict
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
-from kernelmate.session.preparing import Workshop
+from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.references import with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, Search
 from kernelmate.source import contract_for, infer_contract, parse_contract
@@ -103,18 +103,30 @@ class Session:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
+        seed = self._seed()
+        return tuple(compiled_verdict(one, self._target, self._backend, seed) for one in self.prepare(kernel))
+
+    def prepare(self, kernel: Kernel, instance: str | None = None) -> tuple[Prepared, ...]:
+        """Compile only, and keep the code: one per instance. Runs nothing of the file.
+
+        Args:
+            kernel: what is compiled.
+            instance: in place of the contract's: this one alone.
+
+        Raises:
+            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
         contract = parse_contract(kernel)
         if contract is None:
             contract = _guess(kernel)
         workshop = self._workshop(kernel)
-        seed = self._seed()
-        verdicts = []
-        instances = instances_of(contract)
-        for done, instance in enumerate(instances):
+        instances = instances_of(contract) if instance is None else (instance,)
+        prepared = []
+        for done, one in enumerate(instances):
             self._tell("compile", done, len(instances))
-            prepared = workshop.prepare(kernel, contract, instance)
-            verdicts.append(compiled_verdict(prepared, self._target, self._backend, seed))
-        return tuple(verdicts)
+            prepared.append(workshop.prepare(kernel, contract, one))
+        return tuple(prepared)
 
     def bench(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> tuple[Verdict, ...]:
         """Judge a kernel by its own contract: right, honest, how long; one verdict per instance.

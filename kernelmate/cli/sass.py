@@ -1,0 +1,282 @@
+"""`kernelmate sass`: what a kernel became, PTX and SASS beside its source lines; and what changed between two versions."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import (
+    KernelSpec,
+    Output,
+    TargetName,
+    compile_options,
+    output_of,
+    output_options,
+    settings_of,
+)
+from kernelmate.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kernelmate.records import Compiled, Diagnostic, Kernel, Listing
+    from kernelmate.session import Session
+
+
+class LineRange(click.ParamType[tuple[int, int]]):
+    """Lines of the kernel's file: `20`, `20-40`, `20-`."""
+
+    name = "N[-M]"
+    _FORM = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d*)\s*)?\Z")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """First and last line, both meant."""
+        match = self._FORM.match(str(value))
+        if match is None:
+            self.fail(f"{value!r} is no range of lines; write it like 20, 20-40 or 20-.", param, ctx)
+        first = int(match[1])
+        last = first if match[2] is None else int(match[3]) if match[3] else sys.maxsize
+        if last < first:
+            self.fail(f"{value!r} ends before it begins.", param, ctx)
+        return first, last
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate sass softmax.cu                        PTX and SASS below each source line
+  kernelmate sass ops.cu::rope --line 42            what line 42 became
+  kernelmate sass softmax.cu --sass --order address --arch sm_80
+  kernelmate sass --diff softmax.cu softmax_new.cu  what changed, renamed registers aside
+  kernelmate sass softmax.cu --json
+
+\b
+Numbers at the right of SASS are live general-purpose registers, as nvdisasm counts them; the most is marked."""
+)
+@click.argument("files", type=KernelSpec(), metavar="FILE[::KERNEL]...", nargs=-1, required=True)
+@click.option("--diff", "difference", is_flag=True, help="Compare the SASS of two files, or of two kernels: OLD NEW.")
+@click.option("--kernel", "name", metavar="NAME", help="This kernel of FILE; the same as FILE::NAME.")
+@click.option(
+    "--instance", metavar="TEXT", help="This template instance, as name<float, 256>, whatever the contract says."
+)
+@click.option("--arch", type=TargetName(), help="Compile for this architecture (sm_80); the same as --target.")
+@click.option(
+    "--line",
+    "--lines",
+    "ranges",
+    type=LineRange(),
+    multiple=True,
+    help="Only what these lines became, code inlined there included: 20 or 20-40; repeatable.",
+)
+@click.option("--ptx", "only_ptx", is_flag=True, help="PTX only.")
+@click.option("--sass", "only_sass", is_flag=True, help="SASS only.")
+@click.option(
+    "--order",
+    type=click.Choice(["source", "address"]),
+    default="source",
+    show_default=True,
+    help="By source line, or as the code stands.",
+)
+@click.option(
+    "--pager/--no-pager", default=None, help="Show it in a pager; by default where it is longer than the terminal."
+)
+@compile_options
+@output_options(quiet=False)
+def sass(
+    files: tuple[str, ...],
+    difference: bool,
+    name: str | None,
+    instance: str | None,
+    arch: str | None,
+    **options: Any,
+) -> int:
+    """Show what a kernel became: each source line with its PTX and its SASS, and how many registers are live.
+
+    Runs nothing of the file and needs no GPU. Every kernel of FILE is shown unless one is named, every template
+    instance that its contract lists.
+    """
+    output = output_of(options)
+    view = {key: options.pop(key) for key in ("ranges", "only_ptx", "only_sass", "order", "pager")}
+    if arch is not None and options.get("target") is not None:
+        raise UsageError("--arch and --target are the same option.", hint="Give one of them.")
+    settings = settings_of(options | ({"target": arch} if arch is not None else {}))
+    _check(files, difference, view)
+    from kernelmate.session import Session
+
+    with Session(settings) as session:
+        if difference:
+            return _diff(files, name, instance, session, output, view["pager"])
+        kernels = _kernels(files[0], name)
+        listings, failed = _listings(kernels, instance, session)
+    if output.as_json:
+        return _as_json(listings, failed, output)
+    _show(listings, output, view)
+    return _tell_failed(failed, output)
+
+
+def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None:
+    """Raises UsageError where what was asked for makes no sense together."""
+    if difference and len(files) != 2:
+        raise UsageError(f"--diff compares two files, not {len(files)}.", hint="kernelmate sass --diff OLD.cu NEW.cu")
+    if not difference and len(files) != 1:
+        raise UsageError(f"{len(files)} files were named.", hint="Name one, or compare two with --diff.")
+    if view["only_ptx"] and view["only_sass"]:
+        raise UsageError("--ptx and --sass each show that alone.", hint="Leave both out to see both.")
+    if view["only_ptx"] and view["order"] == "address":
+        raise UsageError("PTX has no addresses.", hint="Leave --order address or --ptx out.")
+
+
+def _kernels(spec: str, name: str | None) -> tuple[Kernel, ...]:
+    from kernelmate.source import load_kernel, load_kernels
+
+    if name is not None:
+        if "::" in spec and not Path(spec).is_file():
+            raise UsageError("--kernel and FILE::KERNEL name the kernel twice.", hint="Give one of them.")
+        spec = f"{spec}::{name}"
+    named = "::" in spec and not Path(spec).is_file()
+    return (load_kernel(spec),) if named else load_kernels(Path(spec))
+
+
+def _listings(
+    kernels: Sequence[Kernel], instance: str | None, session: Session
+) -> tuple[list[Listing], list[Compiled]]:
+    """The code of all instances, and what does not compile."""
+    from kernelmate.compiler.listing import read_listing
+
+    listings: list[Listing] = []
+    failed: list[Compiled] = []
+    for kernel in kernels:
+        for prepared in session.prepare(kernel, instance):
+            compiled = prepared.compiled
+            if compiled.ok:
+                listings.append(read_listing(compiled, kernel.unit))
+            else:
+                failed.append(compiled)
+    return listings, failed
+
+
+def _as_json(listings: Sequence[Listing], failed: Sequence[Compiled], output: Output) -> int:
+    from kernelmate.report.json import error_document, listings_json
+
+    if not failed:
+        output.document(listings_json(listings))
+        return 0
+    first = _first_error(failed[0])
+    place = (None, None, None) if first is None else (first.file, first.line, first.column)
+    message = f"{failed[0].name} does not compile" + ("" if first is None else f": {first.message}")
+    output.document(
+        error_document("compile-error", message, *place, hint="`kernelmate check --json` has every message.")
+    )
+    return 1
+
+
+def _first_error(compiled: Compiled) -> Diagnostic | None:
+    return next((one for one in compiled.diagnostics if one.severity == "error"), None)
+
+
+def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
+    if not failed:
+        return 0
+    from kernelmate.report.console import diagnostics_view, heading, show
+    from kernelmate.report.excerpt import SourceLines
+
+    sources = SourceLines()
+    for compiled in failed:
+        title = heading(compiled.instance or compiled.name, ("does not compile", "bad"))
+        show(output.stdout(), title, diagnostics_view(compiled.diagnostics, sources))
+    return 1
+
+
+def _show(listings: Sequence[Listing], output: Output, view: dict[str, Any]) -> None:
+    from kernelmate.report.code import Shown, code_view, listing_head
+    from kernelmate.report.excerpt import SourceLines
+
+    sources = SourceLines()
+    parts: list[RenderableType] = []
+    for listing in listings:
+        shown = Shown(
+            ptx=not view["only_sass"],
+            sass=not view["only_ptx"],
+            wanted=_wanted(view["ranges"]),
+            by_address=view["order"] == "address",
+            width=output.stdout().width,
+        )
+        code = code_view(listing, sources, shown)
+        if not code.lines and shown.wanted is not None:
+            parts += [listing_head(listing), "", "  no code was made from these lines", ""]
+        else:
+            parts += [listing_head(listing), "", code]
+    _page(parts, output, view["pager"])
+
+
+def _wanted(ranges: Sequence[tuple[int, int]]) -> Callable[[int], bool] | None:
+    if not ranges:
+        return None
+    return lambda line: any(first <= line <= last for first, last in ranges)
+
+
+def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -> None:
+    """Write it, through a pager where a terminal could not hold it."""
+    from kernelmate.report.console import show
+
+    console = output.stdout()
+    if pager is False or (pager is None and not (console.is_terminal and sys.stdin.isatty())):
+        show(console, *parts)
+        return
+    with console.capture() as captured:
+        show(console, *parts)
+    text = captured.get()
+    if pager is None and text.count("\n") < shutil.get_terminal_size().lines:
+        sys.stdout.write(text)
+    else:
+        click.echo_via_pager(text)
+
+
+def _diff(
+    files: Sequence[str], name: str | None, instance: str | None, session: Session, output: Output, pager: bool | None
+) -> int:
+    from kernelmate.compiler.code_diff import compare_code
+    from kernelmate.report.code_diff import diff_view
+    from kernelmate.source import load_kernel
+
+    old = load_kernel(files[0] if name is None else f"{files[0]}::{name}")
+    new = load_kernel(_namesake(files[1], name or old.name))
+    before, failed = _listings((old,), instance, session)
+    after, failed_after = _listings((new,), instance, session)
+    if failed or failed_after:
+        return (
+            _as_json((), failed or failed_after, output)
+            if output.as_json
+            else _tell_failed(failed + failed_after, output)
+        )
+    pairs = [(one, _partner(one, index, after)) for index, one in enumerate(before)]
+    if output.as_json:
+        from kernelmate.report.json import code_diffs_json
+
+        output.document(code_diffs_json([compare_code(*pair) for pair in pairs]))
+        return 0
+    parts: list[RenderableType] = []
+    for pair in pairs:
+        parts += [*diff_view(compare_code(*pair)), ""]
+    _page(parts, output, pager)
+    return 0
+
+
+def _namesake(spec: str, name: str) -> str:
+    """The second file's kernel: the one named, else the first file's namesake, else its only one."""
+    from kernelmate.source import load_kernels
+
+    if "::" in spec and not Path(spec).is_file():
+        return spec
+    return f"{spec}::{name}" if any(kernel.name == name for kernel in load_kernels(Path(spec))) else spec
+
+
+def _partner(old: Listing, index: int, new: Sequence[Listing]) -> Listing:
+    same = next((one for one in new if one.instance == old.instance), None)
+    return same or new[min(index, len(new) - 1)]

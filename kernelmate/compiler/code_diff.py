@@ -1,0 +1,173 @@
+"""What changed between two versions' SASS, with names of registers, labels and addresses set aside.
+
+Two instructions are the same where opcode, modifiers, immediates, constant-bank offsets and the kinds of their operands
+are, and where the same sources are one register: `FMUL R3, R5, R5` is `FMUL R0, R2, R2` and not `FMUL R0, R2, R4`. What
+the assembler decides by itself (register numbers, `.reuse`, where a branch lands) makes no difference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelmate.records import Listing, SassInstruction
+
+Op = Literal["equal", "delete", "insert", "replace"]
+
+_REGISTER = re.compile(r"\b(UR|UP|SB|R|P|B)(\d+)\b")
+_LABEL = re.compile(r"\.L_[\w.$]+")
+_RETURN = re.compile(r"(?<=MOV )(R\d+), 0x[0-9a-f]+0$")
+_STORES = re.compile(
+    r"(?:@!?\w+ )?(?:ST|RED|BRA|BSSY|BSYNC|CALL|RET|EXIT|BAR|MEMBAR|SYNCS|DEPBAR|LDGDEPBAR|WARPSYNC|NANOSLEEP)"
+)
+"""Opcodes whose first operand is no result."""
+
+_ANCHOR = 4
+"""Instructions in a row that, where they stand once in each version, are taken to correspond."""
+_MOST_PAIRS = 4_000_000
+"""Instructions of one stretch times those of the other up to which it is compared instruction by instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A stretch of both versions; ends are exclusive, and indices count the instructions of each listing."""
+
+    op: Op
+    old: tuple[int, int]
+    new: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeDiff:
+    """Two versions, the stretches that make them up in order, and the classes with their counts before and after."""
+
+    old: Listing
+    new: Listing
+    changes: tuple[Change, ...]
+    mix: tuple[tuple[str, int, int], ...]
+
+    @property
+    def same(self) -> bool:
+        """Nothing differs but names."""
+        return all(change.op == "equal" for change in self.changes)
+
+
+def compare_code(old: Listing, new: Listing) -> CodeDiff:
+    """What changed from one version's SASS to another's."""
+    before = [normal_form(one, old.symbol) for one in old.sass]
+    after = [normal_form(one, new.symbol) for one in new.sass]
+    kinds = sorted({*old.mix, *new.mix}, key=lambda kind: (-max(old.mix.get(kind, 0), new.mix.get(kind, 0)), kind))
+    mix = tuple((kind, old.mix.get(kind, 0), new.mix.get(kind, 0)) for kind in kinds)
+    return CodeDiff(old, new, tuple(_changes(before, after)), mix)
+
+
+def normal_form(instruction: SassInstruction, symbol: str) -> str:
+    """An instruction without what the assembler is free to choose.
+
+    Args:
+        instruction: to be compared.
+        symbol: the kernel's own name, which versions need not share.
+    """
+    text = _LABEL.sub(".L", instruction.text.replace(".reuse", ""))
+    text = text.replace(symbol, "<kernel>")
+    if instruction.opcode == "MOV":
+        text = _RETURN.sub(r"\1, <address>", text)
+    head, space, operands = text.partition(f"{instruction.opcode} ")
+    if not space:
+        return _REGISTER.sub(r"\1", text)
+    result, comma, sources = ("", "", operands) if _STORES.match(text) else operands.partition(",")
+    names: dict[str, str] = {}
+
+    def renamed(match: re.Match[str]) -> str:
+        return names.setdefault(match[0], f"{match[1]}#{len(names)}")
+
+    return _REGISTER.sub(r"\1", head + space + result) + comma + _REGISTER.sub(renamed, sources)
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+    """Stretches in order, neighbours of one kind joined."""
+    merged: list[Change] = []
+    for change in _stretches(old, new):
+        if change.old[0] == change.old[1] and change.new[0] == change.new[1]:
+            continue
+        last = merged[-1] if merged else None
+        if last is not None and (last.op == change.op == "equal" or "equal" not in (last.op, change.op)):
+            joined = (last.old[0], change.old[1]), (last.new[0], change.new[1])
+            merged[-1] = Change(_op(*joined, equal=last.op == "equal"), *joined)
+        else:
+            merged.append(change)
+    yield from merged
+
+
+def _op(old: tuple[int, int], new: tuple[int, int], *, equal: bool) -> Op:
+    if equal:
+        return "equal"
+    if old[0] == old[1]:
+        return "insert"
+    return "delete" if new[0] == new[1] else "replace"
+
+
+def _stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+    """Compare between anchors, so that long code is not compared each with each."""
+    at_old = at_new = 0
+    for index, other in [*_anchors(old, new), (len(old), len(new))]:
+        yield from _compared(old, new, (at_old, index), (at_new, other))
+        at_old, at_new = index, other
+
+
+def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Places that correspond, rising in both: runs of `_ANCHOR` instructions that stand once in each (patience diff)."""
+    if len(old) * len(new) <= _MOST_PAIRS:
+        return []
+    runs_old, runs_new = _runs(old), _runs(new)
+    once_old = {run: index for index, run in enumerate(runs_old)}
+    counts_old, counts_new = Counter(runs_old), Counter(runs_new)
+    pairs = [
+        (once_old[run], index)
+        for index, run in enumerate(runs_new)
+        if counts_new[run] == 1 and counts_old.get(run) == 1
+    ]
+    return _rising(pairs)
+
+
+def _runs(code: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(code[index : index + _ANCHOR]) for index in range(len(code) - _ANCHOR + 1)]
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence of pairs (in order of the second) that rises in the first as well."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: list[int | None] = []
+    for index, (first, _) in enumerate(pairs):
+        at = bisect_left(tails, first)
+        before.append(ends[at - 1] if at else None)
+        if at == len(tails):
+            tails.append(first)
+            ends.append(index)
+        else:
+            tails[at], ends[at] = first, index
+    found: list[tuple[int, int]] = []
+    current = ends[-1] if ends else None
+    while current is not None:
+        found.append(pairs[current])
+        current = before[current]
+    return found[::-1]
+
+
+def _compared(
+    old: Sequence[str], new: Sequence[str], of_old: tuple[int, int], of_new: tuple[int, int]
+) -> Iterator[Change]:
+    (low, high), (below, above) = of_old, of_new
+    if (high - low) * (above - below) > _MOST_PAIRS:
+        yield Change("replace", of_old, of_new)
+        return
+    matcher = difflib.SequenceMatcher(None, old[low:high], new[below:above], autojunk=False)
+    for op, first, last, other, end in matcher.get_opcodes():
+        span = (low + first, low + last), (below + other, below + end)
+        yield Change(_op(*span, equal=op == "equal"), *span)

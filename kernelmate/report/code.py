@@ -1,0 +1,270 @@
+"""SASS and PTX beside the source they were made from, for the terminal: what `sass` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Group
+from rich.text import Text
+
+from kernelmate.records import Listing, Place, PtxInstruction, SassInstruction
+from kernelmate.report.console import Spans, heading, indented
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.words import byte_words, plural, printable
+
+SIDE_BY_SIDE_FROM = 110
+"""Columns from which on SASS stands beside its PTX; below, under it."""
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+_PEAK = " <- peak"
+_PTX_NUMBER = 6
+_ADDRESS = 7
+_LIVE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of a listing is shown.
+
+    Attributes:
+        ptx: PTX is. sass: SASS is.
+        wanted: whether a line of the kernel's file is; None for all code, that of no line included.
+        by_address: in the order in which the code stands, not by source line.
+        width: columns there are.
+    """
+
+    ptx: bool = True
+    sass: bool = True
+    wanted: Callable[[int], bool] | None = None
+    by_address: bool = False
+    width: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one source line became; `place` is None for code of no line, `inlined` where the line was inlined at."""
+
+    place: Place | None
+    inlined: tuple[Place, ...]
+    ptx: tuple[PtxInstruction, ...]
+    sass: tuple[SassInstruction, ...]
+
+
+def listing_head(listing: Listing) -> Group:
+    """Whose code it is, how large, and where the most registers are live."""
+    name = printable(listing.instance or listing.kernel)
+    size = f"{plural(len(listing.sass), 'instruction')}, {byte_words(listing.code_bytes)}"
+    spills = {None: "spills unknown", 0: "no spills"}.get(listing.spill_bytes, f"{listing.spill_bytes} B spilled")
+    mix = ", ".join(f"{kind} {count}" for kind, count in listing.mix.items())
+    return Group(
+        heading(name, (listing.arch, "plain")),
+        indented(Text(printable(listing.compiler), style="dim")),
+        indented(Text(f"{size}; {listing.registers} registers per thread, {spills}; {peak_words(listing)}")),
+        indented(Text(f"mix: {mix}")),
+    )
+
+
+def peak_words(listing: Listing) -> str:
+    """`at most 18 live, first at 0x0730, line 34`."""
+    peak = listing.peak
+    if peak is None:
+        return "live registers unknown"
+    first = next(one for one in listing.sass if one.live is not None and one.live.general == peak)
+    line = home_place(first, listing)
+    where = "" if line is None else f", line {line.line}"
+    return f"at most {peak} live, first at 0x{first.address:04x}{where}"
+
+
+def home_place(instruction: SassInstruction | PtxInstruction, listing: Listing) -> Place | None:
+    """The line of the user's files that an instruction counts for: code inlined from elsewhere counts for its caller."""
+    chain = (*(() if instruction.place is None else (instruction.place,)), *instruction.inlined_at)
+    return next((place for place in chain if place.file in listing.files), instruction.place)
+
+
+def code_view(listing: Listing, sources: SourceLines, shown: Shown) -> Spans:
+    """The code, each piece below the source line that it was made from."""
+    pieces = by_address(listing) if shown.by_address else by_line(listing)
+    chosen = [piece for piece in pieces if _wanted(piece, listing, shown)]
+    writer = _Writer(listing, sources, shown)
+    return Spans([line for piece in chosen for line in writer.piece(piece)])
+
+
+_Key = tuple[int, str, int, tuple[tuple[str, int], ...]]
+"""What pieces are sorted by: the file's rank, its name, the line, and where it was inlined."""
+
+
+def by_line(listing: Listing) -> list[Piece]:
+    """Pieces by file and line, the kernel's file first, code of no line last."""
+    homes: dict[_Key, tuple[Place | None, tuple[Place, ...]]] = {}
+    ptx: dict[_Key, list[PtxInstruction]] = {}
+    sass: dict[_Key, list[SassInstruction]] = {}
+
+    def key_of(instruction: PtxInstruction | SassInstruction) -> _Key:
+        home = _home(instruction, listing)
+        key = _key(*home, listing)
+        homes[key] = home
+        return key
+
+    for one in listing.ptx:
+        ptx.setdefault(key_of(one), []).append(one)
+    for other in listing.sass:
+        sass.setdefault(key_of(other), []).append(other)
+    return [Piece(*homes[key], tuple(ptx.get(key, ())), tuple(sass.get(key, ()))) for key in sorted(homes)]
+
+
+def _home(instruction: SassInstruction | PtxInstruction, listing: Listing) -> tuple[Place | None, tuple[Place, ...]]:
+    place = home_place(instruction, listing)
+    outer = instruction.inlined_at
+    if place is None:
+        return None, ()
+    if place != instruction.place and place in outer:
+        outer = outer[outer.index(place) + 1 :]
+    return place, outer
+
+
+def _key(place: Place | None, inlined: tuple[Place, ...], listing: Listing) -> _Key:
+    if place is None:
+        return len(listing.files) + 1, "", 0, ()
+    rank = listing.files.index(place.file) if place.file in listing.files else len(listing.files)
+    return rank, place.file, place.line, tuple((one.file, one.line) for one in inlined)
+
+
+def by_address(listing: Listing) -> list[Piece]:
+    """Pieces in the order of the code: a new one wherever the source line or the function changes."""
+    ptx = {one.line: one for one in listing.ptx}
+    runs = groupby(listing.sass, lambda one: (_home(one, listing), one.function))
+    return [
+        Piece(*home, tuple(_made_from(sass, ptx)), sass) for (home, _), run in runs for sass in [tuple(run)]
+    ]  # fmt: skip
+
+
+def _made_from(sass: Sequence[SassInstruction], ptx: dict[int, PtxInstruction]) -> Iterator[PtxInstruction]:
+    for line in dict.fromkeys(one.ptx_line for one in sass if one.ptx_line is not None):
+        if line in ptx:
+            yield ptx[line]
+
+
+def _wanted(piece: Piece, listing: Listing, shown: Shown) -> bool:
+    if not (piece.sass and shown.sass) and not (piece.ptx and shown.ptx):
+        return False
+    if shown.wanted is None:
+        return True
+    places = (*(() if piece.place is None else (piece.place,)), *piece.inlined)
+    return any(place.file == listing.files[0] and shown.wanted(place.line) for place in places)
+
+
+class _Writer:
+    """Turns pieces into lines; the peak is marked wherever as many registers are live."""
+
+    def __init__(self, listing: Listing, sources: SourceLines, shown: Shown) -> None:
+        self._listing = listing
+        self._sources = sources
+        self._shown = shown
+        self._peak = listing.peak
+        self._ptx = {one.line: one for one in listing.ptx}
+        self._beside = shown.ptx and shown.sass and shown.width >= SIDE_BY_SIDE_FROM
+        room = shown.width - _PTX_NUMBER - _ADDRESS - _LIVE - len(_PEAK) - 6
+        longest = max((len(self._text(one)) for one in listing.ptx), default=0)
+        self._ptx_width = min(longest, room * 9 // 20)
+        self._sass_width = min(max((len(one.text) for one in listing.sass), default=0), 52)
+        self._function = ""
+        before = _PTX_NUMBER + 4 + self._ptx_width if self._beside else 10 if shown.ptx else 4
+        self._live_at = before + 6 + self._sass_width
+
+    def piece(self, piece: Piece) -> Iterator[Line]:
+        """The source line, then what it became."""
+        yield from self._head(piece)
+        rows = self._rows(piece)
+        for ptx, foreign, sass in rows:
+            yield from self._row(ptx, foreign, sass)
+        yield ()
+
+    def _head(self, piece: Piece) -> Iterator[Line]:
+        live = [one.live.general for one in piece.sass if one.live is not None]
+        live = live if self._shown.sass else []
+        most = f" {max(live):>{_LIVE - 1}}" if live else ""
+        mark = _PEAK if live and max(live) == self._peak else ""
+        if piece.place is None:
+            yield (f"{'(no source line)':<{self._live_at}}", "bold"), (most, "bold"), (mark, "bold red")
+            return
+        place, home = piece.place, self._listing.files[0]
+        where = str(place.line) if place.file == home else f"{place.file}:{place.line}"
+        text = (self._sources.line(place.file, place.line) or "").strip()
+        margin = f"{where:>4} | "
+        text = f"{text:<{self._live_at - len(margin)}}" if live else text
+        yield (margin, "dim"), (text, "bold"), (most, "bold"), (mark, "bold red")
+        if piece.inlined:
+            calls = ", in ".join(
+                f"line {one.line}" if one.file == home else f"{one.file}:{one.line}" for one in piece.inlined
+            )
+            yield ((f"     | inlined at {calls}", "dim"),)
+
+    def _rows(self, piece: Piece) -> Iterator[tuple[PtxInstruction | None, bool, tuple[SassInstruction, ...]]]:
+        """Each PTX instruction with what it became here; code made from another line's PTX says so."""
+        if self._shown.by_address or not self._shown.ptx:
+            previous: int | None = -1
+            for one in piece.sass:
+                new = one.ptx_line != previous
+                previous = one.ptx_line
+                ptx = self._ptx.get(one.ptx_line or 0) if new else None
+                yield ptx, False, (one,)
+            return
+        own = {one.line for one in piece.ptx}
+        made: dict[int, list[SassInstruction]] = {}
+        for one in piece.sass:
+            made.setdefault(one.ptx_line or 0, []).append(one)
+        order = [(line, False) for line in sorted(own)] + [(line, True) for line in sorted(set(made) - own)]
+        for line, foreign in order:
+            yield self._ptx.get(line), foreign, tuple(made.get(line, ()))
+
+    def _row(self, ptx: PtxInstruction | None, foreign: bool, sass: Sequence[SassInstruction]) -> Iterator[Line]:
+        left: list[str] = []
+        if ptx is not None and self._shown.ptx:
+            text = self._text(ptx)
+            left = [f"{ptx.line:>{_PTX_NUMBER}}  ({text})" if foreign else f"{ptx.line:>{_PTX_NUMBER}}  {text}"]
+        right = [line for one in sass for line in self._sass(one)] if self._shown.sass else []
+        if not self._beside:
+            yield from (((text, "dim"),) for text in left)
+            indent = "          " if self._shown.ptx else "    "
+            yield from (((indent, ""), *line) for line in right)
+            return
+        width = _PTX_NUMBER + 2 + self._ptx_width
+        left = [part for text in left for part in _folded(text, width)]
+        for index in range(max(len(left), len(right))):
+            cell = left[index] if index < len(left) else ""
+            if index < len(right):
+                yield ((f"{cell:<{width}}  ", "dim"), *right[index])
+            else:
+                yield ((cell, "dim"),)
+
+    def _text(self, ptx: PtxInstruction) -> str:
+        """PTX without what the kernel's mangled name adds to its parameters."""
+        return ptx.text.replace(f"{self._listing.symbol}_param_", "param_")
+
+    def _sass(self, one: SassInstruction) -> Iterator[Line]:
+        if one.function != self._function:
+            if self._function or one.function != self._listing.symbol:
+                yield ((f"{one.function}:", "cyan"),)
+            self._function = one.function
+        yield from (((f"{label}:", "cyan"),) for label in one.labels)
+        live = "" if one.live is None else str(one.live.general)
+        at_peak = one.live is not None and one.live.general == self._peak
+        yield (
+            (f"{one.address:04x}  ", "dim"),
+            (f"{one.text:<{self._sass_width}}", ""),
+            (f" {live:>{_LIVE - 1}}", "bold red" if at_peak else "dim"),
+            (_PEAK if at_peak else "", "bold red"),
+        )
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """A line in pieces of at most this width, broken after a comma where there is one."""
+    while len(text) > width:
+        cut = text.rfind(", ", _PTX_NUMBER + 2, width)
+        cut = width if cut < 0 else cut + 2
+        yield text[:cut].rstrip()
+        text = " " * (_PTX_NUMBER + 4) + text[cut:].lstrip()
+    yield text
