@@ -1,7 +1,12 @@
-"""Predicted times against measured ones, in three steps that may run on different machines.
+"""Predicted times against measured ones, in steps that may run on different machines.
 
 - `python -m benchmarks.prediction prepare FOLDER` compiles every variant and writes CUBINs, launches and arguments.
 - `python -m benchmarks.prediction measure FOLDER OUT.json` times them on this machine's GPU (NumPy and CuPy are enough).
+- `python -m benchmarks.prediction report [MEASURED.json] [--write]` emulates them and prints how predictions stand to what
+  was measured: with every family held out from the fit in turn, and with the fit that KernelMate uses. `--write` fits to all
+  of them and keeps that, with the error on held-out families, in `kernelmate/measure/fit.json`.
+
+Times are periods of graph replay, the launch included, with L2 as an equal launch left it.
 """
 
 from __future__ import annotations
@@ -9,10 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.prediction_fit import Score, Timed
+    from kernelmate.measure.fit import Fit
 
 TARGET = "H100 SXM"
+SHARES = {"half": 0.5, "90%": 0.9, "95%": 0.95}
+MEASURED = Path(__file__).resolve().parent / "data" / "variants_h100.json"
 HELPERS = Path(__file__).resolve().parent / "timing_helpers.cu"
 
 
@@ -49,6 +62,105 @@ def prepare(folder: Path) -> None:
     print(f"{len(rows)} variants of {families} families for {target.name}, written to {folder}")
 
 
+def emulated(measured: Mapping[str, Any]) -> list[Timed]:
+    """Every measured variant with what an emulated launch of it was counted to do."""
+    from benchmarks.prediction_fit import Timed
+    from benchmarks.variant_set import run_arguments, variants
+    from kernelmate.backends.base import Run
+    from kernelmate.backends.emulator import EmulatorBackend
+    from kernelmate.compiler import find_target
+    from kernelmate.measure.predict import known
+
+    target = find_target(measured["device"])
+    times = {row["name"]: row["warm_us"] + measured["empty_us"] for row in measured["variants"]}
+    timed = []
+    for variant in variants():
+        if variant.name not in times:
+            continue
+        compiled = variant.compile(target)
+        run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False)
+        result = EmulatorBackend().load(compiled, target).run(run)
+        launch = known(target, compiled, variant.shape, result)
+        timed.append(Timed(variant.family, variant.name, launch, times[variant.name]))
+    return timed
+
+
+def report(path: Path, *, write: bool) -> None:
+    """Print the scores; with `write` also make a new fit."""
+    from benchmarks.machine import describe
+    from benchmarks.prediction_fit import START, fitted, held_out, score
+    from kernelmate.measure.fit import stored_fit
+    from kernelmate.measure.predict import estimate
+    from kernelmate.measure.statistics import RATIO_FACTOR
+
+    measured = json.loads(path.read_text())
+    print(f"measured on {measured['device']}, {measured['date']}; emulated on {describe()}")
+    timed = emulated(measured)
+    guesses = held_out(timed, START)
+    without = score(timed, guesses, RATIO_FACTOR)
+    for one, guess in zip(timed, guesses, strict=True):
+        print(
+            f"  {one.name:<52} measured {one.measured_us:8.2f} us  held out {guess:8.2f} us  x {guess / one.measured_us:.2f}"
+        )
+    print_score("each family held out from the fit", without)
+    print_score(
+        "the fit that KernelMate uses",
+        score(timed, [estimate(one.launch, stored_fit()).warm_us for one in timed], RATIO_FACTOR),
+    )
+    if write:
+        fit = fitted(timed, START)
+        _write_fit(fit, measured, without)
+        print_score("the new fit, on what it was fitted to", score(timed, [estimate(one.launch, fit).warm_us for one in timed], RATIO_FACTOR))  # fmt: skip
+
+
+def print_score(title: str, found: Score) -> None:
+    """One score: pairs by family, then all together."""
+    from benchmarks.prediction_fit import at
+
+    print(f"\n{title}:")
+    for family, (right, pairs) in found.families.items():
+        print(
+            f"  {family:<12} {right:4} of {pairs:4} pairs in order, best predicted takes {found.regrets[family]:.2f} of the best's time"
+        )
+    decided = found.pairs - found.undecided
+    regrets: Sequence[float] = list(found.regrets.values())
+    print(
+        f"  pairs over 10 % apart in the right order: {found.right} of {found.pairs} ({found.right / found.pairs:.1%})"
+    )
+    print(f"  called, being outside the model's error:  {decided} of {found.pairs}; right {found.decided_right} of {decided} "
+          f"({found.decided_right / decided:.1%}); undecided {found.undecided / found.pairs:.1%}")  # fmt: skip
+    print(f"  regret of taking the predicted best: mean {sum(regrets) / len(regrets):.3f}, worst {max(regrets):.2f}")
+    print(f"  a time is within a factor of {at(found.errors, 0.5):.2f} (half of them), {at(found.errors, 0.9):.2f} (90 %), "
+          f"{at(found.errors, 0.95):.2f} (95 %)")  # fmt: skip
+    print(f"  a ratio within a family of {at(found.ratio_errors, 0.5):.2f}, {at(found.ratio_errors, 0.9):.2f}, "
+          f"{at(found.ratio_errors, 0.95):.2f}")  # fmt: skip
+
+
+def _write_fit(fit: Fit, measured: Mapping[str, Any], without: Score) -> None:
+    from benchmarks.prediction_fit import at
+    from kernelmate.measure.statistics import RATIO_FACTOR
+
+    document = {
+        "values": asdict(fit),
+        "provenance": {
+            "device": measured["device"], "date": measured["date"], "compiler": measured["compiler"],
+            "launches": len(measured["variants"]), "families": len(without.families),
+            "what": "period of CUDA graph replay, L2 warm, of benchmarks/variants; times in benchmarks/data",
+            "command": "python -m benchmarks.prediction report --write",
+        },
+        "error": {
+            "what": "each family predicted by a fit that saw none of it; factors between predicted and measured",
+            "time": {name: round(at(without.errors, share), 3) for name, share in SHARES.items()},
+            "ratio": {name: round(at(without.ratio_errors, share), 3) for name, share in SHARES.items()},
+            "pairs": without.pairs, "pairs_in_order": without.right, "called_beyond": RATIO_FACTOR,
+            "called": without.pairs - without.undecided, "called_right": without.decided_right,
+        },
+    }  # fmt: skip
+    (Path(__file__).resolve().parents[1] / "kernelmate" / "measure" / "fit.json").write_text(
+        json.dumps(document, indent=1) + "\n"
+    )
+
+
 def main(arguments: list[str]) -> int:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -58,9 +170,14 @@ def main(arguments: list[str]) -> int:
     step = steps.add_parser("measure")
     step.add_argument("folder", type=Path)
     step.add_argument("out", type=Path)
+    step = steps.add_parser("report")
+    step.add_argument("measured", type=Path, nargs="?", default=MEASURED)
+    step.add_argument("--write", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.step == "prepare":
         prepare(chosen.folder)
+    elif chosen.step == "report":
+        report(chosen.measured, write=chosen.write)
     else:
         from benchmarks.variant_timing import measure
 

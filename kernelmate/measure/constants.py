@@ -1,9 +1,7 @@
-"""The constants that predictions are made of, each with where it comes from.
+"""Figures that predictions are made of and that documents state, each with its source; `fit.py` has those that are fitted.
 
-"Guide" is NVIDIA's CUDA C++ Programming Guide 13.0, "Tuning" its tuning guides. "Fitted" figures are chosen so that 194
-launches of the examples and of their variants come out as timed on an H100 SXM (CUDA graph replay, L2 warm): 95 of 100 then
-lie within a factor of 1.25, half of them within 1.08. On other GPUs they are assumptions, as is what says "Assumption": no
-document states it. `statistics.MODEL_FACTOR` is what all of them together are allowed to be wrong by.
+"Guide" is NVIDIA's CUDA C++ Programming Guide 13.0, "Tuning" its tuning guides. What says "Assumption" is stated nowhere.
+`statistics.MODEL_FACTOR` is what all of them together are allowed to be wrong by.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ class Constant:
 SECTOR_BYTES = 32
 WARP = 32
 
-LAUNCH_FLOOR = Constant(1.0, "us", "Fitted: a launch that does nothing")
 ISSUE_SLOTS = Constant(
     4, "warp instructions/clock/SM", "Guide, Compute Capabilities: four warp schedulers per SM, 7.x to 12.x"
 )
@@ -37,34 +34,12 @@ INT_LANES = Constant(
     64, "results/clock/SM", "Guide, Throughput of Native Arithmetic Instructions: 32-bit integer add and logic"
 )
 SHUFFLE_LANES = Constant(32, "results/clock/SM", "Guide, Throughput of Native Arithmetic Instructions: warp shuffle")
-DRAM_EFFICIENCY = Constant(0.88, "of peak", "Fitted: the share of peak that a streaming kernel reaches")
-DRAM_LATENCY = Constant(550, "clocks", "Fitted: a load that misses L2")
-L2_LATENCY = Constant(310, "clocks", "Fitted: a load that hits L2")
-L1_LATENCY = Constant(90, "clocks", "Fitted: a load that hits L1, with its waiting in line")
-SHARED_LATENCY = Constant(20, "clocks", "Fitted: a load of shared memory without conflicts")
-SHUFFLE_LATENCY = Constant(35, "clocks", "Fitted: a shuffle or another exchange within a warp")
-ISSUE_LATENCY = Constant(3.4, "clocks", "Fitted: mean gap between two instructions of one warp")
-BARRIER_LATENCY = Constant(20, "clocks", "Fitted: one barrier of a block, however small")
-BARRIER_PER_WARP = Constant(4.4, "clocks", "Fitted: what each warp of the block adds to a barrier")
-BLOCK_RATE = Constant(1.0, "blocks/clock", "Fitted: blocks that the whole GPU can start, whatever they do")
-INT_SURVIVORS = Constant(
-    0.33, "of PTX instructions", "Fitted: integer instructions left for the integer pipe after ptxas"
-)
-BLOCK_START = Constant(700, "clocks", "Fitted: from a block's slot becoming free to its successor's first instruction")
-ATOMIC_RATE = Constant(2.7, "lanes/clock", "Fitted: atomics on few addresses, whole GPU; each lane of a request counts")
 ATOMIC_LATENCY = Constant(400, "clocks", "Assumption: an atomic whose old value is used")
-DIVERGENCE_COST = Constant(2.5, "clocks", "Fitted: extra issue slots of one warp whose threads part")
 L1_REUSE = Constant(
     0.5, "of repeated reads", "Assumption: what L1 catches of them even where all that lives exceeds it"
 )
 L2_KEEPS = Constant(
     0.5, "of L2", "Assumption: a footprint up to this share of L2 stays there from one launch to the next"
-)
-OVERLAP_NORM = Constant(
-    2.5, "", "Fitted: where blocks follow each other, parts of the GPU overlap; their times are joined by this norm"
-)
-ALONE_NORM = Constant(
-    2.1, "", "Fitted: likewise where all blocks start together, so that their phases meet the same part at once"
 )
 
 
@@ -74,11 +49,11 @@ L2_BYTES_PER_SM: Mapping[tuple[int, int], Constant] = {
     (8, 6): Constant(20, "bytes/clock/SM", "Assumption"),
     (8, 7): Constant(20, "bytes/clock/SM", "Assumption"),
     (8, 9): Constant(16, "bytes/clock/SM", "Assumption"),
-    (9, 0): Constant(27, "bytes/clock/SM", "Fitted"),
+    (9, 0): Constant(27, "bytes/clock/SM", "Assumption; the fit goes before it"),
     (10, 0): Constant(40, "bytes/clock/SM", "Assumption"),
     (12, 0): Constant(16, "bytes/clock/SM", "Assumption"),
 }
-"""What L2 gives, spread over the SMs; an architecture that is not listed takes the nearest lower one's."""
+"""What L2 gives, spread over the SMs, for the ratio to that of the GPU of the fit; an architecture that is not listed takes the nearest lower one's."""
 
 UNIFIED_L1_BYTES: Mapping[tuple[int, int], Constant] = {
     (7, 5): Constant(96 * 1024, "bytes/SM", "Guide, Technical Specifications per Compute Capability"),

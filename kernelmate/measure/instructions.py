@@ -146,7 +146,7 @@ def _arithmetic(head: str, rest: str) -> Instruction:
     return Instruction("int", 1, 1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def basic_blocks(ptx: str, entry: str) -> tuple[Block, ...]:
     """The basic blocks of an entry with its calls inlined, labelled as `RunResult.block_counts` labels them.
 

@@ -15,10 +15,26 @@ from dataclasses import dataclass, replace
 from kernelmate.backends.base import RunResult
 from kernelmate.compiler import occupancy
 from kernelmate.measure import constants
+from kernelmate.measure.fit import Fit, stored_fit
 from kernelmate.measure.instructions import Mix, basic_blocks, count
 from kernelmate.measure.statistics import MODEL_FACTOR
 from kernelmate.measure.traffic import Traffic, traffic
 from kernelmate.records import Compiled, LaunchShape, Occupancy, Target, Timing
+
+FITTED_ON = (9, 0)
+"""Compute capability of the GPU behind `fit.json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """All that is known of one launch before any fitted figure is used."""
+
+    target: Target
+    shape: LaunchShape
+    result: RunResult
+    occupancy: Occupancy
+    traffic: Traffic
+    mix: Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,7 @@ class Breakdown:
         occupancy: of the launch.
         traffic: bytes at each level.
         mix: instructions of all threads.
+        fit: the fitted figures behind it.
     """
 
     parts_us: Mapping[str, float]
@@ -42,16 +59,17 @@ class Breakdown:
     occupancy: Occupancy
     traffic: Traffic
     mix: Mix
+    fit: Fit
 
     @property
     def warm_us(self) -> float:
         """The predicted time where an equal launch went just before."""
-        return self.floor_us + _join(self.parts_us, self.rounds)
+        return self.floor_us + _join(self.parts_us, self.rounds, self.fit)
 
     @property
     def cold_us(self) -> float:
         """The predicted time with nothing in L2."""
-        return self.floor_us + _join(self.parts_cold_us, self.rounds)
+        return self.floor_us + _join(self.parts_cold_us, self.rounds, self.fit)
 
     @property
     def limiter(self) -> str:
@@ -84,32 +102,42 @@ def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
 
 def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Breakdown:
     """The prediction's parts: what limits a launch, and what would if that were gone."""
+    return estimate(known(target, compiled, shape, result), stored_fit())
+
+
+def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Launched:
+    """What the launch was counted to do, without any fitted figure."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
     resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes)
     fits = occupancy(target, resources, shape)
     mix = count(basic_blocks(compiled.ptx, compiled.lowered_name), result.block_counts)
     moved = traffic(target, shape, result, fits.blocks_per_sm, resources.shared_bytes + shape.shared_bytes)
+    return Launched(target, shape, result, fits, moved, mix)
+
+
+def estimate(launch: Launched, fit: Fit) -> Breakdown:
+    """The parts' times by a fit."""
+    target, shape, moved = launch.target, launch.shape, launch.traffic
     per_clock = target.clock_mhz  # clocks of one SM in a microsecond
     busiest = _share_of_busiest(target, shape)
-    inside = _inside_sm(target, shape, result, mix)
-    parts = {name: clocks * busiest / per_clock for name, clocks in inside.items()}
-    parts["l2"] = moved.l2 / (_l2_per_clock(target) * per_clock)
-    parts["atomics"] = _atomics(result, mix) / (constants.ATOMIC_RATE.value * per_clock)
-    parts["blocks"] = shape.blocks / (constants.BLOCK_RATE.value * per_clock)
-    bandwidth = target.memory_gbps * 1e3 * constants.DRAM_EFFICIENCY.value  # bytes in a microsecond
-    rounds = _rounds(target, shape, fits)
+    parts = {name: clocks * busiest / per_clock for name, clocks in _inside_sm(launch, fit).items()}
+    parts["l2"] = _l2_bytes(launch, fit) / (_l2_per_clock(target, fit) * per_clock)
+    parts["atomics"] = _atomic_clocks(launch, fit) / per_clock
+    parts["blocks"] = shape.blocks / (fit.block_rate * per_clock)
+    bandwidth = target.memory_gbps * 1e3 * fit.dram_efficiency  # bytes in a microsecond
+    rounds = _rounds(target, shape, launch.occupancy)
     warm = dict(parts)
     warm["dram"] = moved.dram_warm / bandwidth
-    warm["latency"] = rounds * _warp_clocks(shape, result, mix, moved, warm=True) / per_clock
+    warm["latency"] = rounds * _warp_clocks(launch, fit, warm=True) / per_clock
     cold = dict(parts)
     cold["dram"] = moved.dram_cold / bandwidth
-    cold["latency"] = rounds * _warp_clocks(shape, result, mix, moved, warm=False) / per_clock
-    return Breakdown(warm, cold, constants.LAUNCH_FLOOR.value, rounds, fits, moved, mix)
+    cold["latency"] = rounds * _warp_clocks(launch, fit, warm=False) / per_clock
+    return Breakdown(warm, cold, fit.launch_floor, rounds, launch.occupancy, moved, launch.mix, fit)
 
 
-def _join(parts: Mapping[str, float], rounds: int) -> float:
-    order = constants.OVERLAP_NORM.value if rounds > 1 else constants.ALONE_NORM.value
+def _join(parts: Mapping[str, float], rounds: int, fit: Fit) -> float:
+    order = fit.overlap_norm if rounds > 1 else fit.alone_norm
     return float(sum(part**order for part in parts.values()) ** (1 / order))
 
 
@@ -126,31 +154,37 @@ def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
     return -(-on_busiest // resident)
 
 
-def _l2_per_clock(target: Target) -> float:
-    return target.sms * constants.for_capability(constants.L2_BYTES_PER_SM, target.capability)
+def _l2_per_clock(target: Target, fit: Fit) -> float:
+    """Bytes of L2 in a clock; other GPUs' tables are relative to the one that the fit was made on."""
+    per_sm = constants.for_capability(constants.L2_BYTES_PER_SM, target.capability)
+    return target.sms * fit.l2_bytes * per_sm / constants.for_capability(constants.L2_BYTES_PER_SM, FITTED_ON)
 
 
-def _atomics(result: RunResult, mix: Mix) -> float:
-    """Lanes that do an atomic on global memory."""
-    requests = float((result.counters and result.counters.global_atomic_requests) or 0)
-    return max(requests, mix.work.get("atomic", 0.0) + mix.work.get("reduction", 0.0)) if requests else 0.0
+def _l2_bytes(launch: Launched, fit: Fit) -> float:
+    """Bytes through L2, where a sector that is stored to in part costs more than a whole one."""
+    stored = sum(line.global_store_sectors for line in launch.result.lines) * constants.SECTOR_BYTES
+    filled = sum(line.global_bytes_stored for line in launch.result.lines)
+    return launch.traffic.l2 + max(stored - filled, 0) * (fit.partial_store - 1)
+
+
+def _atomic_clocks(launch: Launched, fit: Fit) -> float:
+    """Clocks of the atomics on global memory, a sector of each request at a time, fewer sectors being fewer at once."""
+    counters, result = launch.result.counters, launch.result
+    requests = float((counters and counters.global_atomic_requests) or 0)
+    sectors = sum(line.global_atomic_sectors for line in result.lines) or requests
+    places = result.atomic_sectors
+    rate = fit.atomic_rate if not places else min(fit.atomic_rate, places * fit.atomic_place_rate)
+    return sectors / rate
 
 
 def _l1_clocks(result: RunResult) -> float:
-    """Clocks of an SM's L1, which looks up one 128-byte line per clock and at least one per request.
-
-    Lines are not counted, sectors are. Where the sectors are just those that the asked-for bytes fill, four of them share a
-    line; the more there are beyond, the likelier it is that each lies in a line of its own.
-    """
+    """Clocks of an SM's L1, which looks up one 128-byte line per clock."""
+    if result.lines or result.counters is None:
+        return float(sum(line.l1_lines for line in result.lines))
     counters = result.counters
-    if counters is None:
-        return 0.0
     requests = (counters.global_load_requests or 0) + (counters.global_store_requests or 0)
     sectors = (counters.global_load_sectors or 0) + (counters.global_store_sectors or 0)
-    filled = min((counters.global_bytes_asked or 0) / constants.SECTOR_BYTES, sectors)
-    scattered = min(1.0, sectors / filled - 1) if filled else 1.0
-    together = constants.SECTOR_BYTES / constants.L1_BYTES.value
-    return float(max(requests, sectors * (scattered + (1 - scattered) * together)))
+    return float(max(requests, sectors * constants.SECTOR_BYTES / constants.L1_BYTES.value))
 
 
 def _lanes(target: Target, tflops: float) -> float:
@@ -164,50 +198,57 @@ def _warp_fill(shape: LaunchShape) -> float:
     return warps * constants.WARP / max(shape.threads, 1)
 
 
-def _inside_sm(target: Target, shape: LaunchShape, result: RunResult, mix: Mix) -> dict[str, float]:
-    """Clocks that each part of an SM needs for the whole launch's work, as if one SM did it all."""
-    fill = _warp_fill(shape)
+def _shared_passes(result: RunResult) -> float:
+    """Passes over the banks of shared memory, those of atomics too."""
     counters = result.counters
-    wavefronts = 0.0
-    divergent = 0.0
-    if counters is not None:
-        wavefronts = float((counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0))
-        divergent = float(counters.divergent_branches or 0)
+    if counters is None:
+        return 0.0
+    atomics = sum(line.shared_atomic_wavefronts for line in result.lines)
+    return float((counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0) + atomics)
+
+
+def _inside_sm(launch: Launched, fit: Fit) -> dict[str, float]:
+    """Clocks that each part of an SM needs for the whole launch's work, as if one SM did it all."""
+    target, mix, counters = launch.target, launch.mix, launch.result.counters
+    fill = _warp_fill(launch.shape)
+    divergent = float((counters and counters.divergent_branches) or 0)
     work = {name: lanes * fill for name, lanes in mix.work.items()}
     fp64_lanes = _lanes(target, target.fp64_tflops)
-    issue = mix.issue * fill / constants.WARP + divergent * constants.DIVERGENCE_COST.value
+    issue = mix.issue * fill / constants.WARP + divergent * fit.divergence_cost
     return {
         "issue": issue / constants.ISSUE_SLOTS.value,
         "fp32": work.get("fp32", 0.0) / _lanes(target, target.fp32_tflops),
         "fp64": work.get("fp64", 0.0) / fp64_lanes + work.get("convert64", 0.0) / min(fp64_lanes, 16.0),
         "fp16": work.get("fp16", 0.0) / _lanes(target, target.fp16_tflops),
         "sfu": work.get("sfu", 0.0) / constants.SFU_LANES.value,
-        "int": constants.INT_SURVIVORS.value * work.get("int", 0.0) / constants.INT_LANES.value,
+        "int": fit.int_survivors * work.get("int", 0.0) / constants.INT_LANES.value,
         "shuffle": work.get("shuffle", 0.0) / constants.SHUFFLE_LANES.value,
-        "shared": wavefronts / constants.SHARED_WAVEFRONTS.value,
-        "l1": _l1_clocks(result),
+        "shared": _shared_passes(launch.result) / constants.SHARED_WAVEFRONTS.value,
+        "l1": _l1_clocks(launch.result),
     }
 
 
-def _warp_clocks(shape: LaunchShape, result: RunResult, mix: Mix, moved: Traffic, *, warm: bool) -> float:
+def _warp_clocks(launch: Launched, fit: Fit, *, warm: bool) -> float:
     """Clocks from a block's start to its end, if it had the SM for itself: the path of a mean thread."""
+    shape, mix, moved = launch.shape, launch.mix, launch.traffic
     threads = max(shape.blocks * shape.threads, 1)
     l2_hits = moved.l2_hits if warm else _cold_l2_hits(moved)
-    load = moved.l1_hits * constants.L1_LATENCY.value + (1 - moved.l1_hits) * (
-        l2_hits * constants.L2_LATENCY.value + (1 - l2_hits) * constants.DRAM_LATENCY.value
+    load = moved.l1_hits * fit.l1_latency + (1 - moved.l1_hits) * (
+        l2_hits * fit.l2_latency + (1 - l2_hits) * fit.dram_latency
     )
-    clocks = mix.issue / threads * constants.ISSUE_LATENCY.value
-    clocks += mix.rounds.get("global_load", 0.0) / threads * load
-    shared = constants.SHARED_LATENCY.value * _conflict_factor(result)
-    for kind in ("shared_load", "shared_atomic"):
-        clocks += mix.rounds.get(kind, 0.0) / threads * shared
-    clocks += mix.rounds.get("shuffle", 0.0) / threads * constants.SHUFFLE_LATENCY.value
-    clocks += mix.rounds.get("local_load", 0.0) / threads * constants.L1_LATENCY.value
-    clocks += mix.rounds.get("atomic", 0.0) / threads * constants.ATOMIC_LATENCY.value
     warps = -(-shape.threads // constants.WARP)
-    barrier = constants.BARRIER_LATENCY.value + constants.BARRIER_PER_WARP.value * warps
-    clocks += mix.work.get("barrier", 0.0) / threads * barrier
-    return clocks + constants.BLOCK_START.value
+    shared = fit.shared_latency + _conflicts_each(launch)
+    clocks = (
+        mix.issue * fit.issue_latency
+        + mix.rounds.get("global_load", 0.0) * load
+        + (mix.rounds.get("shared_load", 0.0) + mix.rounds.get("shared_atomic", 0.0)) * shared
+        + mix.rounds.get("shuffle", 0.0) * fit.shuffle_latency
+        + mix.rounds.get("local_load", 0.0) * fit.l1_latency
+        + mix.rounds.get("atomic", 0.0) * constants.ATOMIC_LATENCY.value
+        + mix.work.get("sfu", 0.0) * fit.sfu_latency
+        + mix.work.get("barrier", 0.0) * (fit.barrier_latency + fit.barrier_per_warp * warps)
+    )
+    return clocks / threads + fit.block_start
 
 
 def _cold_l2_hits(moved: Traffic) -> float:
@@ -215,11 +256,8 @@ def _cold_l2_hits(moved: Traffic) -> float:
     return max(0.0, 1 - moved.dram_cold / through)
 
 
-def _conflict_factor(result: RunResult) -> float:
-    """How many times longer a shared access takes for its bank conflicts, a conflict adding one clock of latency."""
-    counters = result.counters
-    if counters is None or not counters.bank_conflicts:
-        return 1.0
-    wavefronts = (counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0)
-    requests = max(wavefronts - counters.bank_conflicts, 1)
-    return 1 + counters.bank_conflicts / requests / constants.SHARED_LATENCY.value
+def _conflicts_each(launch: Launched) -> float:
+    """Clocks that bank conflicts add to one access of shared memory, on average."""
+    conflicts = float((launch.result.counters and launch.result.counters.bank_conflicts) or 0)
+    requests = max(_shared_passes(launch.result) - conflicts, 1.0)
+    return conflicts / requests

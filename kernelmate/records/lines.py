@@ -12,6 +12,7 @@ class LineCounters:
     Attributes:
         line: in the user's file; None for instructions that belong to no line.
         thread_instructions: PTX instructions over all threads (hardware runs SASS).
+        global_bytes_asked: by all three. global_bytes_stored: by stores alone.
         global_atomic_sectors: as L2 gets them. l1_lines: 128-byte lines that global loads and stores look up in L1.
         shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
         barriers: how often blocks came to a barrier here.
@@ -26,6 +27,7 @@ class LineCounters:
     global_atomic_requests: int = 0
     global_atomic_sectors: int = 0
     global_bytes_asked: int = 0
+    global_bytes_stored: int = 0
     l1_lines: int = 0
     shared_load_wavefronts: int = 0
     shared_store_wavefronts: int = 0

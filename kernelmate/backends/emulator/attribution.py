@@ -59,6 +59,8 @@ def _global_figures(site: SiteCount) -> Iterator[tuple[str, int]]:
     yield f"global_{site.action}_requests", site.requests
     yield f"global_{site.action}_sectors", site.passes
     yield "global_bytes_asked", site.size * site.lanes
+    if site.action == "store":
+        yield "global_bytes_stored", site.size * site.lanes
     if site.action != "atomic":
         yield "l1_lines", site.lines
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import RunResult
-from kernelmate.records import Compiled, Counters, LaunchShape, Resources, Target
+from kernelmate.records import Compiled, Counters, LaunchShape, LineCounters, Resources, Target
 
 PTX = """
 .version 8.8
@@ -100,16 +100,27 @@ def ran() -> Callable[..., RunResult]:
             divergent_branches=0,
             thread_instructions=8 * elements,
         )
+        counters = replace(counters, **changes)
+        stored = counters.global_store_sectors or 0
+        moved = LineCounters(
+            1,
+            global_store_sectors=stored,
+            global_bytes_stored=4 * elements,
+            global_atomic_sectors=counters.global_atomic_requests or 0,
+            # Sectors beyond those that the bytes fill lie in lines of their own.
+            l1_lines=2 * -(-elements // 32) + max(stored - sectors, 0),
+        )
         array = np.broadcast_to(np.float32(0), (elements,))
         return RunResult(
             arrays={"x": array, "y": array},
-            counters=replace(counters, **changes),
+            counters=counters,
             reads=frozenset({"x"}),
             block_counts={"entry": elements, ".8": elements, "$L__BB0_2": elements}
             if block_counts is None
             else block_counts,
             footprint_bytes=8 * elements if unique is None else unique,
             barriers=0,
+            lines=(moved,),
         )
 
     return make
