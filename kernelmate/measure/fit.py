@@ -1,7 +1,7 @@
 """The fitted part of the prediction: figures that no document states, with what they were fitted to and how well.
 
 `fit.json` beside this module holds the values, the GPU and the launches behind them, and the error on families of kernels
-that were held out; `python -m benchmarks.prediction fit` writes it.
+that were held out; `python -m benchmarks.prediction report --write` writes it.
 """
 
 from __future__ import annotations

@@ -37,15 +37,16 @@ def test_the_fit_names_its_gpu_its_launches_and_its_error() -> None:
     assert all(value > 0 for value in asdict(stored_fit()).values())
 
 
-def test_the_goal_is_met_on_families_held_out_from_the_fit() -> None:
+def test_the_goal_is_met_on_families_held_out_from_the_fit_wherever_it_starts() -> None:
     error = stored()["error"]
     assert error["pairs_in_order"] >= 0.85 * error["pairs"]
+    assert min(error["pairs_in_order_from_other_starts"]) >= 0.85 * error["pairs"]
 
 
 def test_the_stated_intervals_are_no_narrower_than_the_error_on_held_out_families() -> None:
     error = stored()["error"]
     assert error["time"]["95%"] <= MODEL_FACTOR
-    assert error["called_beyond"] == RATIO_FACTOR
+    assert error["called_beyond"] == RATIO_FACTOR >= error["ratio"]["95%"]
     assert error["called"] - error["called_right"] <= 0.025 * error["called"]
 
 
@@ -59,13 +60,14 @@ def test_variants_are_ordered_as_on_the_gpu(timed: list[Timed]) -> None:
 def test_a_fit_finds_back_what_made_the_times(timed: list[Timed]) -> None:
     truth = replace(START, l2_bytes=START.l2_bytes * 1.2, block_rate=START.block_rate * 0.85)
     made = [replace(one, measured_us=estimate(one.launch, truth).warm_us) for one in timed]
-    found = fitted(made, START)
+    found = fitted(made, START, prior=10.0)
 
     def error(fit: Fit) -> float:
         return sum(abs(math.log(estimate(one.launch, fit).warm_us / one.measured_us)) for one in made)
 
-    assert error(found) < 0.3 * error(START)
-    assert found.l2_bytes == pytest.approx(truth.l2_bytes, rel=0.1)
+    assert error(found) < 0.1 * error(START)
+    assert found.l2_bytes == pytest.approx(truth.l2_bytes, rel=0.02)
+    assert found.block_rate == pytest.approx(truth.block_rate, rel=0.02)
 
 
 def test_a_held_out_family_does_not_move_its_own_fit(timed: list[Timed]) -> None:

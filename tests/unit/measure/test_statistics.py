@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.measure.statistics import MODEL_CORRELATION, faster, show, slower, speedup, undecided
+from kernelmate.measure.statistics import (
+    MODEL_CORRELATION,
+    MODEL_FACTOR,
+    RATIO_FACTOR,
+    faster,
+    show,
+    slower,
+    speedup,
+    undecided,
+)
 from kernelmate.records import Timing
 
 times = st.floats(min_value=0.1, max_value=1e6)
@@ -42,11 +51,20 @@ def test_measured_errors_add_in_quadrature() -> None:
     assert ratio.ci95 == pytest.approx((2 * math.exp(-0.5), 2 * math.exp(0.5)))
 
 
-def test_most_of_the_models_error_cancels_between_two_predictions() -> None:
-    before, after = make(20, 2, "predicted"), make(10, 2, "predicted")
+def test_part_of_the_models_error_cancels_between_two_predictions() -> None:
+    before, after = make(40, 2, "predicted"), make(10, 2, "predicted")
     low, high = speedup(before, after).ci95
     assert math.log(high / low) / 2 == pytest.approx(math.log(2) * math.sqrt(2 * (1 - MODEL_CORRELATION)))
-    assert low > 1
+    assert low > 4 * 2 ** -math.sqrt(2)
+
+
+def test_two_predictions_differ_beyond_the_stated_ratio() -> None:
+    def time(median: float) -> Timing:
+        return make(median, MODEL_FACTOR, "predicted")
+
+    assert undecided(speedup(time(0.99 * RATIO_FACTOR), time(1)))
+    assert faster(speedup(time(1.01 * RATIO_FACTOR), time(1)))
+    assert slower(speedup(time(1), time(1.01 * RATIO_FACTOR)))
 
 
 def test_measured_and_predicted_times_are_not_compared() -> None:

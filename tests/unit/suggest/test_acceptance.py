@@ -103,7 +103,7 @@ def test_a_listed_size_that_did_not_run_is_a_reason(verdict, counters) -> None:
 
 
 def test_a_predicted_speedup_is_promising_and_never_accepted(verdict) -> None:
-    decision = decide(FASTER, verdict(time_us=20), verdict(time_us=10))
+    decision = decide(FASTER, verdict(time_us=40), verdict(time_us=10))
     assert decision.accepted is None
     assert decision.objective is not None
     assert (decision.objective.basis, decision.objective.met) == ("predicted", True)
