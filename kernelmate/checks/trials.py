@@ -164,7 +164,9 @@ class Bench:
                 arguments.append(ScalarArgument(a.name, value))
             else:
                 data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
-                arguments.append(ArrayArgument(a.name, data, shot.misalign, a.direction != "in"))
+                arguments.append(
+                    ArrayArgument(a.name, data, shot.misalign, a.direction != "in", output=a.direction == "out")
+                )
         return Run(
             self.shape(size),
             tuple(arguments),

@@ -1,0 +1,119 @@
+"""Matrix instructions of lower precision than the contract allows, read in the code that the GPU runs.
+
+What is compared with the reference are a few inputs; which instructions multiply them holds for all. A sum kept in float16
+overflows at 65504 and loses digits with every term, and products of tf32 or bfloat16 have 11 or 8 bits, whatever the
+arrays are declared as.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelmate.checks.kinds import is_float, unit_roundoff
+from kernelmate.checks.tolerances import accumulating_dtype
+from kernelmate.compiler.diagnostics import UNIT_NAME
+from kernelmate.records import Contract, Finding, Severity
+from kernelmate.source import numpy_dtype
+
+PTX_MATRIX = re.compile(r"\b(?:mma|wgmma|wmma|tcgen05)\.")
+"""PTX without this makes no matrix instructions: ptxas does not invent them."""
+
+_FILE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_CODE = re.compile(
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?(?P<opcode>(?:[HQO]G?MMA|UTC[HQO]MMA)(?:\.\w+)*)", re.MULTILINE
+)
+
+_PRODUCTS = {"BF16": 8, "TF32": 11, "E4M3": 4, "E5M2": 3, "E2M3": 4, "E3M2": 3, "E2M1": 2}
+"""Significant bits of what is multiplied, the hidden one counted; HMMA and HGMMA multiply float16 where nothing is said."""
+
+_FLOAT16_BITS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """One SASS instruction that multiplies matrices.
+
+    Attributes:
+        opcode: as nvdisasm prints it: `HMMA.16816.F32.BF16`.
+        line: of the unit's text; None where it comes from elsewhere.
+        product_bits: significant bits of the numbers that are multiplied; None where the opcode does not say.
+        float16_sum: the sum is kept in float16.
+    """
+
+    opcode: str
+    line: int | None
+    product_bits: int | None
+    float16_sum: bool
+
+
+def instructions(sass: str) -> Iterator[MatrixInstruction]:
+    """The matrix instructions of a disassembly with line information (opcodes: CUDA Binary Utilities, Hopper)."""
+    line: int | None = None
+    for text in sass.splitlines():
+        place = _FILE.match(text)
+        if place is not None:
+            ours = place["file"].endswith(UNIT_NAME)
+            line = int(place["line"]) if ours and int(place["line"]) > 0 else None
+            continue
+        code = _CODE.match(text)
+        if code is not None:
+            parts = code["opcode"].split(".")
+            named = [_PRODUCTS[part] for part in parts if part in _PRODUCTS]
+            plain = _FLOAT16_BITS if parts[0] in ("HMMA", "HGMMA") else None
+            yield MatrixInstruction(
+                code["opcode"], line, min(named, default=plain), "F16" in parts and "F32" not in parts
+            )
+
+
+def find(contract: Contract, sass: str, baseline_sass: str | None) -> tuple[Finding, ...]:
+    """A finding for each line with matrix instructions below what the contract promises.
+
+    A sum in float16 is an error where the contract's accumulator is wider, unless a tolerance of the contract's own
+    takes the place of the derived one. Narrow products are a warning: three of them together can make up a wide one. What
+    the baseline does as well is a note.
+
+    Args:
+        contract: in force; `accumulate` and the dtypes of its arrays are what it promises.
+        sass: the version's code, as `compiler.disassembly.sass` gives it.
+        baseline_sass: likewise of the version that it is compared with.
+    """
+    theirs = {(i.product_bits, i.float16_sum) for i in instructions(baseline_sass or "")}
+    sum_dtype, bits = _accumulator(contract), _promised_bits(contract)
+    found: dict[tuple[int | None, str], Finding] = {}
+    for one in instructions(sass):
+        known = (one.product_bits, one.float16_sum) in theirs
+        if one.float16_sum and sum_dtype is not None and unit_roundoff(sum_dtype) < unit_roundoff(np.dtype(np.float16)):
+            excused = contract.tolerance is not None and contract.accumulate is None
+            severity: Severity = "note" if known else "warning" if excused else "error"
+            text = f"{one.opcode} adds up in float16, and the contract's sums are {sum_dtype}"
+            text += "" if known else "; if it is meant, say so with `accumulate` in the contract"
+            found.setdefault((one.line, "sum"), _finding(severity, text, one.line, known))
+        elif bits is not None and one.product_bits is not None and one.product_bits < bits:
+            text = (
+                f"{one.opcode} multiplies numbers of {one.product_bits} significant bits, and the inputs have {bits}; "
+                "only sums of several such products can be as exact"
+            )
+            found.setdefault((one.line, "product"), _finding("note" if known else "warning", text, one.line, known))
+    return tuple(found.values())
+
+
+def _finding(severity: Severity, text: str, line: int | None, known: bool) -> Finding:
+    return Finding("precision-loss", severity, text + " (the baseline does it too)" * known, line=line)
+
+
+def _accumulator(contract: Contract) -> np.dtype[np.generic] | None:
+    """The widest accumulating dtype of the floating outputs; None where there are none."""
+    outputs = [a.dtype for a in contract.args if a.direction in ("out", "inout") and is_float(numpy_dtype(a.dtype))]
+    dtypes = [accumulating_dtype(contract, output) for output in outputs]
+    return min(dtypes, key=unit_roundoff, default=None)
+
+
+def _promised_bits(contract: Contract) -> int | None:
+    """Significant bits of the narrowest floating input array: what products may be rounded to at most."""
+    dtypes = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("in", "inout")]
+    roundoffs = [unit_roundoff(dtype) for dtype in dtypes if is_float(dtype)]
+    return round(-np.log2(max(roundoffs))) if roundoffs else None

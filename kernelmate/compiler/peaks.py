@@ -1,0 +1,59 @@
+"""What a GPU can do at the very most: rates that no launch exceeds, whatever it does.
+
+They are upper bounds and no estimates, so that a time below what they allow is proof that something was not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelmate.records import Target
+
+L2_PORT_BYTES = 64
+"""Bytes that one SM gets from L2 in a clock: the width of its port to the crossbar, which Nsight Compute states as the
+sustained peak of `l1tex__m_xbar2l1tex_read_bytes`. What L2's own slices give is less (A100: 5120 bytes a clock for 108
+SMs, "NVIDIA A100 Tensor Core GPU Architecture", L2 cache)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Rates per microsecond.
+
+    Attributes:
+        dram_bytes: between DRAM and L2, both directions together.
+        l2_bytes: between L2 and all SMs, in one direction.
+        flops: floating-point operations outside tensor cores, by precision (`fp16`, `fp32`, `fp64`).
+    """
+
+    dram_bytes: float
+    l2_bytes: float
+    flops: Mapping[str, float]
+
+
+def peaks_of(target: Target) -> Peaks:
+    """The peaks of a GPU of the table: data sheet bandwidth, and everything else at boost clock."""
+    flops = {"fp16": target.fp16_tflops, "fp32": target.fp32_tflops, "fp64": target.fp64_tflops}
+    return Peaks(
+        dram_bytes=target.memory_gbps * 1e3,
+        l2_bytes=float(L2_PORT_BYTES * target.sms * target.clock_mhz),
+        flops={name: tflops * 1e6 for name, tflops in flops.items()},
+    )
+
+
+def raised(peaks: Peaks, target: Target, memory_gbps: float, sms: int, clock_mhz: float) -> Peaks:
+    """The same for a GPU whose driver states more than the table does, as where the table's nearest row stands in for it.
+
+    Args:
+        peaks: of the table's row.
+        target: that row.
+        memory_gbps: bandwidth by the driver's memory clock and bus width, 10^9 bytes/s.
+        sms: multiprocessors.
+        clock_mhz: the highest clock of an SM.
+    """
+    scale = max(1.0, sms * clock_mhz / (target.sms * target.clock_mhz))
+    return Peaks(
+        dram_bytes=max(peaks.dram_bytes, memory_gbps * 1e3),
+        l2_bytes=peaks.l2_bytes * scale,
+        flops={name: rate * scale for name, rate in peaks.flops.items()},
+    )

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from kernelmate.backends.cuda.variables import names_of
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import CompileOptions
+from kernelmate.source import find_kernels, text_unit
+
+
+def names(text: str) -> tuple[str, ...]:
+    made = compile_kernel(
+        find_kernels(text_unit(text, "k.cu"))[0], (), instance=None, target=find_target(None), options=CompileOptions()
+    )
+    assert made.ok, made.diagnostics
+    return names_of(made.ptx)
+
+
+def test_every_variable_that_outlives_a_launch_is_named() -> None:
+    text = """__device__ unsigned long long* last;
+__device__ int counts[16] = {1, 2};
+static __device__ float kept;
+namespace deep { __device__ double sum; }
+__constant__ int table[4];
+__device__ __managed__ int shared_with_host;
+__device__ float4 wide;
+__global__ void k(unsigned long long* y) {
+  static __device__ int visits;
+  __shared__ int tile[32];
+  tile[threadIdx.x] = table[threadIdx.x % 4];
+  if (last == y) return;
+  last = y;
+  visits += 1;
+  kept += deep::sum + wide.x + shared_with_host;
+  wide.y = kept;
+  y[0] = atomicAdd(counts, visits) + tile[3];
+}
+"""
+    found = names(text)
+    assert {"last", "counts", "kept", "_ZN4deep3sumE", "wide", "shared_with_host"} <= set(found)
+    assert any("visits" in name for name in found)
+    assert not any("table" in name or "tile" in name for name in found)
+
+
+def test_a_kernel_that_keeps_nothing_has_no_variables() -> None:
+    assert names("__global__ void k(float* y) { __shared__ float s[4]; s[threadIdx.x] = 1; y[0] = s[0]; }\n") == ()

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.backends.base import Repeats
+from kernelmate.checks.guards.repeated_launches import find
+
+
+def repeats(own: float | None, afresh: float | None) -> Repeats:
+    return Repeats(100, own, afresh, {})
+
+
+def test_a_launch_that_skips_its_work_over_its_own_results_is_found() -> None:
+    said = find(repeats(1.5, 480.0))
+    assert said is not None
+    assert said.startswith("a launch takes 1.5 us over the results of an equal one, and 480 us")
+
+
+@pytest.mark.parametrize(
+    ("own", "afresh"),
+    [(226.0, 226.3), (3.65, 3.56), (1.4, 1.2), (1.2, 3.9), (10.0, 18.0), (20.0, 1.0), (None, 5.0), (5.0, None)],
+)
+def test_what_caches_and_launch_gaps_make_is_no_finding(own: float | None, afresh: float | None) -> None:
+    assert find(repeats(own, afresh)) is None
