@@ -26,7 +26,7 @@ from kernelmate.records import CompileOptions
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
 
-_PATHS = frozenset({"include_paths", "build", "cache_dir"})
+_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file"})
 """Settings that are paths: in a file they are relative to that file's folder."""
 
 
@@ -65,6 +65,8 @@ class Settings(BaseSettings):
         build: a `compile_commands.json`, or the folder that holds one.
         cache_dir: where compiled kernels are kept; None for the user's cache folder.
         reference: takes the place of what contracts name as reference.
+        history: keep every judged version in the history.
+        history_file: the history's file; None for `history.db` in the user's data folder.
     """
 
     model_config = SettingsConfigDict(
@@ -88,6 +90,8 @@ class Settings(BaseSettings):
     build: Path | None = None
     cache_dir: Path | None = None
     reference: str | None = None
+    history: bool = True
+    history_file: Path | None = None
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -258,6 +262,7 @@ _ALLOWED: dict[str, str] = {
     "seed": "Give a whole number from 0 to 2^63 - 1.",
     "max_registers": "Give a whole number from 1 to 255.",
     "fast_math": "Allowed: true, false.",
+    "history": "Allowed: true, false.",
 }
 
 

@@ -12,6 +12,7 @@
     │   ├── CompilerUnavailable  no NVRTC here
     │   ├── BackendUnavailable   the asked-for backend cannot run here
     │   ├── WorkerUnavailable    the worker process cannot be started or kept
+    │   ├── HistoryUnavailable   the history's file cannot be read or written
     │   └── LaunchTooLarge       the launch is beyond what the emulator takes on
     └── CompileTimeout           exit 1: the compiler was killed at the time limit
 
@@ -113,6 +114,12 @@ class WorkerUnavailable(EnvironmentFailed):
     """The worker process cannot be started, or died before it was given a candidate."""
 
     code = "no-worker"
+
+
+class HistoryUnavailable(EnvironmentFailed):
+    """The history's file cannot be read or written here."""
+
+    code = "no-history"
 
 
 class LaunchTooLarge(EnvironmentFailed):

@@ -14,6 +14,7 @@ from kernelmate.cli.options import (
     output_of,
     output_options,
     settings_of,
+    tell_notices,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], referenc
     kernel = load_kernel(file)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
         verdicts = session.bench(kernel, sizes, reference)
+    tell_notices(session)
     if output.as_json:
         from kernelmate.report.json import verdicts_json
 

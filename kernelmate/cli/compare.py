@@ -15,6 +15,7 @@ from kernelmate.cli.options import (
     output_of,
     output_options,
     settings_of,
+    tell_notices,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def compare(
     changed = _candidate(candidate, kernel)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
         comparison = session.compare(kernel, changed, prompt, sizes, reference)
+    tell_notices(session)
     if output.as_json:
         from kernelmate.report.json import verdicts_json
 

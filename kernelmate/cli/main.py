@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
     "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
+    "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
     "doctor": ("kernelmate.cli.doctor:doctor", "Say what this machine has, lacks, and what to do about it."),
 }

@@ -16,6 +16,7 @@ from kernelmate.cli.options import (
     output_of,
     output_options,
     settings_of,
+    tell_notices,
 )
 from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
@@ -77,6 +78,7 @@ def optimize(
         found = session.optimize(
             kernel, prompt, sizes, max_candidates, progress.judged, budget_s=budget, reference=reference
         )
+    tell_notices(session)
     _show(found, kernel, output)
     if page is not None:
         _write_page(Path(page), found, kernel, output)

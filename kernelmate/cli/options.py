@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kernelmate.config import Settings
+    from kernelmate.session import Session
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
@@ -166,3 +167,11 @@ def settings_of(options: dict[str, Any]) -> Settings:
         timeout_s=timeout,
         compile_timeout_s=timeout,
     )
+
+
+def tell_notices(session: Session) -> None:
+    """Say on standard error what a session has to say beside its verdicts."""
+    from kernelmate.cli.stopping import note
+
+    for notice in session.notices:
+        note(notice)

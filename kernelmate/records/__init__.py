@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
+from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
@@ -34,9 +35,11 @@ __all__ = [
     "BackendName",
     "Candidate",
     "Case",
+    "CommandName",
     "CompileOptions",
     "Compiled",
     "Contract",
+    "Cost",
     "Counters",
     "Diagnostic",
     "Direction",
@@ -45,7 +48,9 @@ __all__ = [
     "JudgeTask",
     "Judged",
     "Judgement",
+    "JudgementEntry",
     "Kernel",
+    "KnownKernel",
     "LaunchShape",
     "LaunchSite",
     "LineCounters",
@@ -59,6 +64,7 @@ __all__ = [
     "Parameter",
     "Place",
     "PtxInstruction",
+    "Recorded",
     "Resources",
     "SassInstruction",
     "Severity",

@@ -12,9 +12,10 @@ from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.compiler import find_target, read_build
 from kernelmate.config import Settings
 from kernelmate.errors import ContractError, UsageError
-from kernelmate.records import BackendName, CompileOptions, Contract, Kernel, Optimization, Target, Verdict
+from kernelmate.records import BackendName, CompileOptions, Contract, Judged, Kernel, Optimization, Target, Verdict
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
 from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.session.recording import Recorder
 from kernelmate.session.references import with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, Search
 from kernelmate.source import contract_for, infer_contract, parse_contract
@@ -73,6 +74,7 @@ class Session:
         # CUDA reserves address space for all memory of GPU and host, so that a limit of it would forbid CUDA itself.
         limit = None if self._backend == "cuda" else settings.memory_limit_mb
         self._worker = worker or Worker(memory_limit_mb=limit)
+        self._recorder = Recorder(settings)
 
     @property
     def target(self) -> Target:
@@ -95,6 +97,12 @@ class Session:
     def close(self) -> None:
         """End the worker and all that it started."""
         self._worker.close()
+        self._recorder.close()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should hear of beside the verdicts: that the history cannot be kept, and why."""
+        return tuple(self._recorder.notices)
 
     def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
         """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
@@ -141,7 +149,9 @@ class Session:
             EnvironmentFailed: compiler or worker are not to be had.
         """
         court = self._court(kernel, sizes, reference)
-        return tuple(trial.verdict for trial in court.baselines())
+        verdicts = tuple(trial.verdict for trial in court.baselines())
+        self._recorder.own("bench", kernel, court.contract, verdicts)
+        return verdicts
 
     def compare(
         self,
@@ -174,8 +184,11 @@ class Session:
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
         trials = court.candidates(candidate, contract, baselines, objective)
         remarks = _ignored_keys(candidate, court.contract) if own is not None else ()
-        verdicts = (replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
-        return Comparison(tuple(trial.verdict for trial in baselines), tuple(verdicts))
+        before = tuple(trial.verdict for trial in baselines)
+        after = tuple(replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
+        parent = self._recorder.own("compare", kernel, court.contract, before)
+        self._recorder.own("compare", candidate, contract, after, prompt=prompt, parent=parent)
+        return Comparison(before, after)
 
     def optimize(
         self,
@@ -211,7 +224,14 @@ class Session:
         court = self._court(kernel, sizes, reference)
         baselines = court.baselines()
         objective = read_objective(prompt, baselines[0].verdict)
-        search = Search(court, baselines, objective, max_candidates, budget_s, on_judged, stop or _never)
+        parent = self._recorder.own("optimize", kernel, court.contract, [trial.verdict for trial in baselines])
+
+        def judged(found: Judged) -> None:
+            self._recorder.candidate(found.candidate, found.verdict, objective, parent)
+            if on_judged is not None:
+                on_judged(found)
+
+        search = Search(court, baselines, objective, max_candidates, budget_s, judged, stop or _never)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None) -> Court:

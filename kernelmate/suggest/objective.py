@@ -244,7 +244,7 @@ def _fold(prompt: str) -> str:
     decomposed = unicodedata.normalize("NFKD", prompt.casefold().replace("ß", "ss"))
     plain = re.sub("[\u0300-\u036f]", "", decomposed)
     plain = unicodedata.normalize("NFKC", plain)
-    return re.sub(r"[a-z]{5,}", lambda word: _spell(word.group()), re.sub(r"\s+", " ", plain))
+    return re.sub(r"[a-z]{5,}", lambda word: _spell(word.group()), re.sub(r"[\s_]+", " ", plain))
 
 
 def _spell(word: str) -> str:

@@ -91,6 +91,7 @@ class Script:
     asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     settings: Any = None
     closed: int = 0
+    notices: tuple[str, ...] = ()
 
 
 def scripted_session(script: Script) -> type:
@@ -102,6 +103,10 @@ def scripted_session(script: Script) -> type:
 
         def __init__(self, settings: Any, on_progress: Any = None) -> None:
             script.settings = settings
+
+        @property
+        def notices(self) -> tuple[str, ...]:
+            return script.notices
 
         def __enter__(self) -> Session:
             return self

@@ -1,0 +1,84 @@
+"""The history as examples that a model can be taught with: one JSON object for each candidate, in JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kernelmate.history.store import History
+from kernelmate.records import Recorded
+
+FORMAT = 1
+"""Version of the objects; it grows when a key changes its meaning or goes away."""
+
+
+def lines(history: History, kernel: int | None = None, *, accepted_only: bool = False) -> Iterator[str]:
+    """One line for each judged version that was made from another.
+
+    Args:
+        history: where from.
+        kernel: only this one's.
+        accepted_only: leave out what was rejected or only promising.
+
+    Raises:
+        HistoryUnavailable: the file cannot be read.
+    """
+    for recorded in history.judgements(kernel):
+        parent = recorded.judged.parent
+        if parent is None or (accepted_only and recorded.judged.verdict.get("accepted") is not True):
+            continue
+        before = _before(history, parent, recorded.at_us)
+        if before is not None:
+            yield json.dumps(_example(before, recorded), allow_nan=False)
+
+
+def _before(history: History, version: int, at_us: int) -> Recorded | None:
+    """The parent with the verdict that stood when its child was judged."""
+    earlier = [one for one in history.judgements(version=version) if one.at_us <= at_us]
+    return earlier[-1] if earlier else None
+
+
+def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
+    judged = after.judged
+    verdict = judged.verdict
+    return {
+        "format": FORMAT,
+        "problem": {
+            "kernel": after.name,
+            "prompt": judged.prompt,
+            "metric": judged.metric,
+            "findings": [finding.get("message") for finding in before.judged.verdict.get("findings") or ()],
+        },
+        "constraints": {
+            "target": verdict.get("target"),
+            "arch": verdict.get("arch"),
+            "compiler": verdict.get("compiler"),
+            "sizes": [case.get("size") for case in verdict.get("cases") or () if case.get("origin") == "contract"],
+            "launch": before.judged.launch,
+        },
+        "reasoning": [step for step in (judged.why, *(verdict.get("reasons") or ())) if step],
+        "before": _side(before),
+        "after": _side(after),
+        "author": judged.author,
+        "accepted": verdict.get("accepted"),
+        "objective": verdict.get("objective"),
+        "speedup": verdict.get("speedup"),
+        "cost": {
+            "input_tokens": judged.cost.input_tokens,
+            "output_tokens": judged.cost.output_tokens,
+            "usd": judged.cost.usd,
+        },
+        "judged_us": after.at_us,
+        "tool": after.tool,
+    }
+
+
+def _side(recorded: Recorded) -> Mapping[str, Any]:
+    return {
+        "version": recorded.version,
+        "text": recorded.text,
+        "source": recorded.source,
+        "launch": recorded.judged.launch,
+        "verdict": recorded.judged.verdict,
+    }

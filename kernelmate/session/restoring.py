@@ -1,0 +1,71 @@
+"""Putting a version of the history back into the user's file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel, Recorded
+from kernelmate.source import apply_edits, load_kernels, same_kernel, text_unit, with_text
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A version back in its file's text; nothing is written yet.
+
+    Attributes:
+        before: the kernel as the file has it. after: the kernel as it would be.
+        whole: the rest of the file is as it was with that version; else only the kernel and its contract are put back.
+    """
+
+    before: Kernel
+    after: Kernel
+    whole: bool
+
+
+def restored(recorded: Recorded, file: Path | None = None) -> Restored:
+    """A version of the history within the file as it is now.
+
+    Args:
+        recorded: the version.
+        file: in place of the file that it was in.
+
+    Raises:
+        SourceError: the file is gone, or no longer holds the kernel.
+    """
+    if file is None and recorded.language == "text":
+        raise SourceError(
+            f"Version {recorded.version} of {recorded.name} is text without a file.",
+            hint=f"Print it with `kernelmate history show {recorded.version} --source`, or name a file with --to.",
+        )
+    path = file or Path(recorded.path)
+    hint = f"Print it with `kernelmate history show {recorded.version} --source` and copy it."
+    try:
+        before = next((kernel for kernel in load_kernels(path) if kernel.name == recorded.name), None)
+    except SourceError as error:
+        raise SourceError(error.message, file=str(path), hint=hint) from error
+    if before is None:
+        what = f"There is no kernel {recorded.name} any more to put version {recorded.version} in the place of."
+        raise SourceError(what, file=str(path), hint=hint)
+    old = same_kernel(before, text_unit(recorded.text))
+    if _rest(old) == _rest(before):
+        return Restored(before, same_kernel(before, with_text(before.unit, recorded.text)), whole=True)
+    return Restored(before, _spliced(before, old), whole=False)
+
+
+def _rest(kernel: Kernel) -> str:
+    """The unit's text without the kernel and its contract."""
+    text = kernel.unit.text
+    spans = sorted(filter(None, [kernel.contract_span, (kernel.start, kernel.end)]), reverse=True)
+    for start, end in spans:
+        text = text[:start] + "\0" + text[end:]
+    return text
+
+
+def _spliced(before: Kernel, old: Kernel) -> Kernel:
+    edits = [(before.start, before.end, old.source)]
+    if before.contract_span is not None and old.contract_span is not None:
+        start, end = old.contract_span
+        edits.append((*before.contract_span, old.unit.text[start:end]))
+    return apply_edits(before, edits)

@@ -1,0 +1,18 @@
+"""What holds for every test: the user's own history is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests and the processes that they start keep their versions in a file of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("data")
+        patch.setenv("KERNELMATE_HISTORY_FILE", str(folder / "history.db"))
+        # For those tests that take every setting out of the environment.
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        yield
