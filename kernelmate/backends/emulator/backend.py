@@ -3,58 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from kernelmate.backends.base import (
     ArrayArgument,
-    EmulationTooLarge,
     Run,
     RunResult,
-    ScalarArgument,
     UnsupportedInstruction,
 )
-from kernelmate.backends.emulator.attribution import with_lines
-from kernelmate.backends.emulator.bind import fold_constants
-from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
-from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
+from kernelmate.backends.emulator.bound import WorthCompiling
 from kernelmate.backends.emulator.decode import Decoded, decode
-from kernelmate.backends.emulator.execution import Choice, Execution, Watched
+from kernelmate.backends.emulator.execution import Choice
 from kernelmate.backends.emulator.extent import check_memory, out_of_memory
-from kernelmate.backends.emulator.facts import Facts, facts_of
-from kernelmate.backends.emulator.findings import Findings, Stop
-from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
+from kernelmate.backends.emulator.facts import facts_of
 from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
 from kernelmate.backends.emulator.jit.suspicion import Suspicion
-from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.ledger import SHADOW_BYTES
-from kernelmate.backends.emulator.link import Linked, Placed, Refused, link
-from kernelmate.backends.emulator.machine import Machine, Windowed
-from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
+from kernelmate.backends.emulator.launch import Launch
+from kernelmate.backends.emulator.link import Linked, Refused, link
 from kernelmate.backends.emulator.operands import PtxError
-from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
-from kernelmate.backends.emulator.registers import Registers
-from kernelmate.backends.emulator.shadow import Shadows
-from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
-from kernelmate.backends.emulator.specials import Specials
-from kernelmate.backends.emulator.types import SIZES, Array
-from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
+from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
-
-_LANES = 32768
-"""Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
-_RESIDENT_THREADS_PER_SM = 2048
-_EXACT_CHECKS_COST = 3
-"""How many times a launch without checks one under exact checks takes, about."""
-_BATCH_COST = 200_000
-"""Thread-instructions that a batch counts for at least: what the emulator could do in the time that starting one takes."""
-_BATCH_BYTES = 192 << 20
-"""Most bytes of registers, shared and local memory that one batch may take."""
 
 
 class EmulatorBackend:
@@ -126,15 +98,22 @@ class EmulatedModule:
             # Threads that wait for each other need the scheduler's patience.
             mode = "never" if self._facts.waits else self._jit or jit_of_environment()
             try:
-                return self._launch(run, mode)
-            except Suspicion:
-                self._chooser.suspicious = True
-                return self._launch(run, "never")
+                return self._launch_anew(run, mode)
             except MemoryError:
                 raise out_of_memory(run) from None
 
+    def _launch_anew(self, run: Run, mode: Mode) -> RunResult:
+        """Launch, and begin anew where only then it shows which way is the right one. No launch changes its arguments."""
+        try:
+            return self._launch(run, mode)
+        except WorthCompiling:
+            return self._launch_anew(run, "always")
+        except Suspicion:
+            self._chooser.suspicious = True
+            return self._launch(run, "never")
+
     def _launch(self, run: Run, mode: Mode) -> RunResult:
-        launch = _Launch(self.decoded, self.target, run, self._facts, self._variables)
+        launch = Launch(self.decoded, self.target, run, self._facts, self._variables)
         return launch.go(Choice(self._chooser, mode))
 
 
@@ -160,244 +139,3 @@ def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
     return (
         Finding("launch-failure", "error", f"the launch is not possible on {target.arch}: {reason}") if reason else None
     )
-
-
-class _Launch:
-    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array]) -> None:
-        self.decoded = decoded
-        self.facts = facts
-        self.target = target
-        self.shape = run.shape
-        self.run = run
-        self.lanes = Lanes(run.shape, self._wanted_lanes(facts.waits), run.schedule_seed, in_order=facts.waits)
-        linked = decoded.linked
-        slots = len(run.arguments) + len(linked.globals) + 1
-        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, run.count)
-        self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
-        self._allocate_arguments()
-        self._variables = variables
-        self._symbols = self._allocate_variables(linked)
-        self.machine = self._machine(linked)
-        self._watches: list[SharedWatch | LocalWatch] = []
-        self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
-
-    def _wanted_lanes(self, waits: bool) -> int:
-        """Lanes of a batch: all blocks that a GPU holds at once where blocks may wait for each other."""
-        linked = self.decoded.linked
-        per_lane: float = sum(SIZES[kind] for kind in linked.registers.values()) + linked.local_bytes + 64
-        shared = linked.shared_bytes + self.shape.shared_bytes
-        if self.run.check:
-            shared += shared * SHADOW_BYTES // self.facts.shared_granule
-        per_lane += shared / max(self.shape.threads, 1)
-        wanted = _LANES
-        if waits or self.shape.cooperative:
-            wanted = min(
-                self.target.sms * _RESIDENT_THREADS_PER_SM, self.shape.blocks * (-(-self.shape.threads // 32) * 32)
-            )
-        if not self.shape.cooperative:
-            wanted = min(wanted, int(_BATCH_BYTES / per_lane))
-        return max(wanted, 32)
-
-    def _allocate_arguments(self) -> None:
-        for argument in self.run.arguments:
-            if isinstance(argument, ArrayArgument):
-                content = np.ascontiguousarray(argument.data).reshape(-1).view(np.uint8)
-                lead = argument.misalign * argument.data.dtype.itemsize
-                buffer = self.memory.add(argument.name, content, lead=lead, writable=argument.written, visible=True)
-                self.arguments[argument.name] = (argument, buffer)
-
-    def _allocate_variables(self, linked: Linked) -> dict[str, int]:
-        symbols: dict[str, int] = dict(linked.functions)
-        buffers: dict[str, Buffer] = {}
-        for name, variable in linked.globals.items():
-            content = np.zeros(variable.size, np.uint8)
-            content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
-            content = self._variables.get(name, content)
-            constant = variable.space == "const"
-            buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
-            symbols[name] = buffers[name].address
-        for name, variable in linked.globals.items():
-            for offset, symbol in variable.relocations:
-                address = symbols.get(symbol.name, 0) + symbol.offset
-                buffers[name].content()[offset : offset + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
-        self._kept = {name: buffers[name] for name, variable in linked.globals.items() if variable.space != "const"}
-        for name, placed in linked.shared.items():
-            symbols[name] = placed.offset
-        for name, placed in linked.local.items():
-            symbols[name] = placed.offset + (CALL_PARAMETERS if name in linked.call_parameters else 0)
-        for placed in linked.parameters:
-            symbols[placed.variable.name] = placed.offset
-        return symbols
-
-    def _machine(self, linked: Linked) -> Machine:
-        lanes = self.lanes
-        dynamic = self.shape.shared_bytes
-        unsized = any(not placed.variable.size for placed in linked.shared.values())
-        static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
-        shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
-        shared.names = _names(linked.shared)
-        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, 0)
-        local.names = lambda offset: "local memory"
-        workspace = 0
-        if self.shape.cooperative:
-            workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace)
-        registers = Registers(linked.registers, lanes.count, specials, self._symbols)
-        return Machine(
-            lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool),
-        )  # fmt: skip
-
-    def _parameters(self, linked: Linked) -> Array:
-        block = np.zeros(max(linked.parameter_bytes, 1), np.uint8)
-        if len(linked.parameters) != len(self.run.arguments):
-            raise ValueError(f"the kernel takes {len(linked.parameters)} arguments and got {len(self.run.arguments)}")
-        for placed, argument in zip(linked.parameters, self.run.arguments, strict=True):
-            raw = self._argument_bytes(argument)
-            size = placed.variable.size
-            if len(raw) > size:
-                raise ValueError(f"argument {argument.name} has {len(raw)} bytes, the kernel takes {size}")
-            block[placed.offset : placed.offset + len(raw)] = raw
-        return block
-
-    def _argument_bytes(self, argument: ArrayArgument | ScalarArgument) -> Array:
-        if isinstance(argument, ArrayArgument):
-            return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
-        return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
-
-    def go(self, choice: Choice) -> RunResult:
-        machine = self.machine
-        fold_constants(self.decoded, machine, self.facts.single)
-        if self.counted is not None:
-            machine.global_monitors.append(self.counted[0])
-            machine.shared.monitors.append(self.counted[1])
-        watched = self._watched(choice) if self.run.check else None
-        shadows = None
-        if self.run.check and watched is None:
-            choice = Choice(choice.chooser, "never")
-            shadows = Shadows(self.decoded, machine, self.facts.addresses)
-            self._watch()
-        limits = Limits(self.run.step_limit, self.run.total_limit)
-        execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted, watched)
-        self._check_batches()
-        try:
-            for number in range(self.lanes.batches()):
-                self._batch(number, execution)
-                self._check_size(number, execution.tally)
-        except Stop:
-            pass
-        except Overrun:
-            raise self._too_large() from None
-        return self._result(execution.finish())
-
-    def _watched(self, choice: Choice) -> Watched | None:
-        """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
-        chooser = choice.chooser
-        work = _EXACT_CHECKS_COST * chooser.per_thread * self.shape.threads * self.shape.blocks
-        program = chooser.choose(choice.mode, self.machine, work, counts=self.run.count, checks=True)
-        watch = None if program is None else chooser.watch(self.machine)
-        return None if program is None or watch is None else (program, watch)
-
-    def _watch(self) -> None:
-        """Set the monitors of races and of reads before writes."""
-        machine = self.machine
-        machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
-        machine.barrier_watchers.append(order.barrier)
-        if machine.shared.limit:
-            shared = SharedWatch(machine, order, waits=self.facts.waits)
-            machine.shared.monitors.append(shared)
-            machine.barrier_watchers.append(shared.barrier)
-            self._watches.append(shared)
-        if machine.local.limit:
-            linked = self.decoded.linked
-            passed = [placed for name, placed in linked.local.items() if name in linked.call_parameters]
-            local = LocalWatch(machine, [(placed.offset, placed.variable.size) for placed in passed])
-            machine.local.monitors.append(local)
-            self._watches.append(local)
-        if order.covers(self.shape.blocks):
-            machine.global_monitors.append(GlobalWatch(machine, order))
-
-    def _batch(self, number: int, execution: Execution) -> None:
-        machine = self.machine
-        blocks = self.lanes.order(number)
-        lanes = self.lanes.fill(blocks)
-        machine.shared.reset()
-        if machine.order is not None:
-            machine.order.begin(len(blocks))
-        for watch in self._watches:
-            watch.begin()
-        if machine.local.limit:
-            machine.local.reset()
-        execution.run(lanes, self.lanes.batches() - number)
-
-    def _check_size(self, number: int, tally: Tally) -> None:
-        """Refuse early what would clearly run into the limit: from the pace of the first batches."""
-        done = number + 1
-        if done in {16, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
-            raise self._too_large()
-
-    def _check_batches(self) -> None:
-        """Refuse what takes too many batches, even if next to nothing happens in each."""
-        if self.lanes.batches() * _BATCH_COST > self.run.total_limit:
-            raise EmulationTooLarge(
-                f"the launch has {self.shape.blocks} blocks of {self.shape.threads} threads, in "
-                f"{self.lanes.batches()} batches, each of which takes as long as {_BATCH_COST} thread-instructions at "
-                f"least: together over {self.run.total_limit}, the emulator's limit for one launch.",
-                self.run.total_limit,
-            )
-
-    def _too_large(self) -> EmulationTooLarge:
-        return EmulationTooLarge(
-            f"the launch of {self.shape.blocks} blocks of {self.shape.threads} threads takes over "
-            f"{self.run.total_limit} thread-instructions, the emulator's limit for one launch.",
-            self.run.total_limit,
-        )
-
-    def _result(self, tally: Tally) -> RunResult:
-        machine = self.machine
-        self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
-        arrays = {
-            name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
-            for name, (argument, buffer) in self.arguments.items()
-        }
-        reads = frozenset(name for name, (_, buffer) in self.arguments.items() if buffer.read_first)
-        counts = {
-            block.label: int(count) for block, count in zip(self.decoded.blocks, tally.entered, strict=True) if count
-        }
-        result = RunResult(
-            arrays=arrays,
-            findings=machine.findings.finish(),
-            checked=self.run.check,
-            counters=as_record(*self.counted) if self.counted else None,
-            reads=reads,
-            block_counts=counts,
-            footprint_bytes=self.memory.footprint() if self.run.count else None,
-            barriers=machine.barriers,
-            printed="".join(machine.printed)[:MOST_PRINTED],
-            ptx_instructions=tally.instructions,
-            longest_thread=tally.longest,
-        )
-        return result if self.counted is None else with_lines(result, self.decoded, self.counted, tally, self.shape)
-
-
-def _names(placed: Mapping[str, Placed]) -> Any:
-    """From an offset in shared memory to the variable that lies there."""
-    ordered = sorted(placed.values(), key=lambda item: item.offset)
-
-    def name(offset: int) -> str | None:
-        found = None
-        for item in ordered:
-            if item.offset <= offset:
-                found = item.variable.name
-        return readable(found) if found else None
-
-    return name
-
-
-def readable(symbol: str) -> str:
-    """A variable's own name out of its mangled one: `_ZZ6matmulE4tile` gives `tile`."""
-    inner = symbol.split("E", 1)[1] if symbol.startswith("_ZZ") and "E" in symbol else symbol
-    digits = len(inner) - len(inner.lstrip("0123456789"))
-    if digits and inner[digits:]:
-        return inner[digits : digits + int(inner[:digits])]
-    return inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ from kernelmate.backends.emulator.warp import Gathering
 
 class Overrun(Exception):
     """The launch has taken more instructions than its total limit."""
+
+
+class WorthCompiling(Exception):
+    """NumPy has been at it for so long that native code would have paid: the launch is to begin anew with it."""
 
 
 @dataclass(slots=True)
@@ -51,19 +56,36 @@ class BoundBlock:
         return self.operations
 
 
+STEP_COST = 1000
+"""Thread-instructions that one instruction counts for besides those of its lanes: what it takes NumPy to be called."""
+
+
 @dataclass(slots=True)
 class Limits:
-    """Instructions one thread may take, and all threads together."""
+    """Instructions one thread may take, and all threads together; effort after which native code is to be had."""
 
     steps: int
     total: int
+    patience: float = math.inf
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was executed: entries per block in threads, thread-instructions, the most that one thread can have taken."""
+    """What was executed.
+
+    Attributes:
+        entered: entries per block, in threads.
+        instructions: thread-instructions. issued: instructions one after the other, however many lanes took them.
+        longest: the most that one thread has taken.
+    """
 
     entered: Array
     instructions: int = 0
+    issued: int = 0
     longest: int = 0
     branches: BranchCounter | None = field(default=None)
+
+    @property
+    def effort(self) -> int:
+        """What NumPy takes for it, in thread-instructions of many lanes."""
+        return self.instructions + STEP_COST * self.issued

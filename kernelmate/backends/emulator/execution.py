@@ -33,14 +33,22 @@ Watched = tuple["Program", "Watch"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who decides on native code for a launch, and how it is to be decided."""
+    """Who decides on native code for a launch, and how it is to be decided.
+
+    Attributes:
+        exact: all checks are made, which native code does not do.
+    """
 
     chooser: Chooser
     mode: Mode
+    exact: bool = False
 
 
 class Execution:
     """One launch's scheduler, which changes to native code between batches.
+
+    Args:
+        limits: its patience is cut short where native code would have been quicker.
 
     Attributes:
         tally: of the launch so far; `entered` is by the kernel's own basic blocks after `finish`.
@@ -61,7 +69,7 @@ class Execution:
         self._origin: tuple[int | None, ...] = tuple(range(len(decoded.blocks)))
         self.tally = Tally(self._entered, branches=counted[2] if counted else None)
         self._scheduler: Scheduler | None = None
-        self._threads = 0
+        self._threads = self._batches = 0
         if watched is not None:
             self._begin_native(*watched)
 
@@ -69,23 +77,24 @@ class Execution:
         """Run one batch; `batches` are left with it.
 
         Raises:
-            Stop, Overrun: see `Scheduler.run`.
+            Stop, Overrun, WorthCompiling, Suspicion: see `Scheduler.run`.
         """
         if self._native is None:
-            self._choose(len(lanes) * batches)
+            self._choose(len(lanes) * batches, batches)
         assert self._scheduler is not None
         self._scheduler.run(lanes)
         self._threads += len(lanes)
+        self._batches += 1
 
-    def _choose(self, threads: int) -> None:
+    def _choose(self, threads: int, batches: int) -> None:
         """Native code if what is left to do is worth it, by what was done so far, in this launch or in others."""
-        chooser = self._choice.chooser
+        choice, chooser = self._choice, self._choice.chooser
         if self._threads:
-            chooser.per_thread = self.tally.instructions / self._threads
-        counts = self._counted is not None
-        program = chooser.choose(
-            self._choice.mode, self._machine, chooser.per_thread * threads, counts=counts, checks=False
-        )
+            chooser.learn(self.tally, self._threads, self._batches)
+        program = None
+        if not choice.exact:
+            counts, work = self._counted is not None, chooser.work(threads, batches)
+            program = chooser.choose(choice.mode, self._machine, work, counts=counts, checks=False)
         if program is None:
             if self._scheduler is None:
                 blocks = Binder(self._decoded, self._machine, self._shadows).blocks()
@@ -106,6 +115,11 @@ class Execution:
             self._machine, refined.decoded, blocks, self._limits, self.tally, self._native
         )  # fmt: skip
 
+    @property
+    def _hung(self) -> bool:
+        """Whether the launch was stopped because it would not end: one finding, which no check would change."""
+        return self._scheduler is not None and self._scheduler.meter.hung
+
     def _flush(self) -> None:
         """Add what was entered to the counts of the kernel's own blocks."""
         if self.tally.entered is self._entered:
@@ -122,13 +136,14 @@ class Execution:
             Suspicion: see `jit.suspicion`.
         """
         self._flush()
+        chooser = self._choice.chooser
         if self._threads:
-            self._choice.chooser.per_thread = self.tally.instructions / self._threads
+            chooser.learn(self.tally, self._threads, self._batches)
         watch = None if self._native is None else self._native.watch
-        if watch is not None and (watch.suspect or len(self._machine.findings)):
+        if watch is not None and (watch.suspect or len(self._machine.findings) > self._hung):
             raise Suspicion
         if self._native is None:
-            self._choice.chooser.spent += self.tally.instructions
+            chooser.spend(self.tally)
         elif self._counted is not None:
             self._count(self._native, *self._counted)
         return self.tally

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
-from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally
+from kernelmate.backends.emulator.bound import BoundBlock, Limits, Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.jit.suspicion import Suspicion
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.meter import Meter
 from kernelmate.backends.emulator.operations import Branch, Exit, Trap
 from kernelmate.backends.emulator.progress import Progress
 from kernelmate.backends.emulator.registers import spread
+from kernelmate.backends.emulator.rendezvous import Rendezvous
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
-
-_STEPS_LOOKED_AT = 64
 
 
 class Scheduler:
@@ -40,21 +40,15 @@ class Scheduler:
         self.machine = machine
         self.native = native
         self.blocks = blocks
-        self.limits = limits
         self.tally = tally
         self.progress = Progress(machine, decoded)
+        self.meter = Meter(machine, limits, tally, None if native is None else native.lane_steps)
         self._pending: dict[int, Array] = {}
         self._yielded: set[int] = set()
-        self._waiting: dict[int, Array] = {}
-        self._excused = np.zeros(machine.lanes.count, bool)
-        self._any_excused = False
         self._living = 0
         self._per_block = np.zeros(machine.lanes.blocks, np.int64)
         self._barriers = Barriers(machine, self._per_block, self._put)
-        self._issued = 0
-        self._steps: Array | None = None
-        self._by_hand = native is None
-        self._countdown = _STEPS_LOOKED_AT
+        self._rendezvous = Rendezvous(machine, self._gathering_at, self._put)
 
     def run(self, lanes: Array) -> None:
         """Run these lanes from the entry to their ends.
@@ -62,6 +56,8 @@ class Scheduler:
         Raises:
             Stop: something stopped the launch; it has been reported.
             Overrun: the total limit was reached.
+            WorthCompiling: native code would have paid by now.
+            Suspicion: native code that checks has seen something to look into.
         """
         machine = self.machine
         machine.live[:] = False
@@ -73,12 +69,10 @@ class Scheduler:
             self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
         self._pending.clear()
         self._yielded.clear()
-        self._waiting.clear()
+        self._rendezvous.reset()
         self._barriers.reset()
         self.progress.reset()
-        self._issued = 0
-        self._steps = None
-        self._by_hand = self.native is None
+        self.meter.begin()
         if self.native is not None:
             self.native.begin_batch()
         if machine.lanes.late.any():
@@ -91,14 +85,13 @@ class Scheduler:
         while True:
             if self._pending:
                 key = self._next()
-                if not self._by_hand and self._is_native(key):
+                if self._is_native(key):
                     self._run_native(key)
                 else:
                     self._advance(key, self._pending.pop(key))
             elif not self._unlock():
                 break
-        longest = self._issued if self._steps is None else int(self._steps.max())
-        self.tally.longest = max(self.tally.longest, longest)
+        self.meter.end()
 
     # ------------------------------------------------------------------------------------------ native
 
@@ -112,19 +105,13 @@ class Scheduler:
         base = key - key % count
         keys = [other for other in self._pending if base <= other < base + count and other not in self._yielded]
         groups = [(other - base, self._pending.pop(other)) for other in keys]
-        before = int(native.steps.max())
         standing = native.run(groups)
-        self.tally.instructions += native.instructions
-        if self.tally.instructions > self.limits.total:
-            raise Overrun
-        self._issued += int(native.steps.max()) - before
-        if self._issued > self.limits.steps:
-            # Some thread may have reached its limit: from here on each one is counted, which native code does not do.
-            self._by_hand = True
+        self.meter.add_native(native.instructions, native.issued)
         places = native.places
-        wrong = any(places.again <= place < places.turned for place, _ in standing)
-        if native.watch is not None and (self._by_hand or wrong):
+        if native.watch is not None and any(places.again <= place < places.turned for place, _ in standing):
             raise Suspicion
+        for place, lanes in standing:
+            self.meter.look(self.blocks[place % places.pieces], lanes)
         for place, lanes in standing:
             if place < places.ended:
                 self._put(base + place, lanes)
@@ -147,7 +134,7 @@ class Scheduler:
                 return
         if kind in {2, 4}:
             group, active = self._masks(lanes)
-            self._account(block, number, lanes)
+            self.meter.count(block, number, lanes)
             for operation in block.ready():
                 operation(group, active)
             going = (number + 1, lanes) if block.end is None else self._finish(block, base, number, lanes)
@@ -208,7 +195,7 @@ class Scheduler:
                 if len(gathered) != len(lanes):
                     lanes = gathered
                     group, active = self._masks(lanes)
-            self._account(block, number, lanes)
+            self.meter.count(block, number, lanes)
             for operation in block.ready():
                 operation(group, active)
             if block.end is None:
@@ -233,35 +220,10 @@ class Scheduler:
                 self._yielded.discard(here)
                 lanes = np.concatenate((lanes, self._pending.pop(here)))
                 lanes.sort()
-        if not self._by_hand and self._is_native(here):
+        if self._is_native(here):
             self._put(here, lanes)
             return None
         return lanes
-
-    def _account(self, block: BoundBlock, number: int, lanes: Array) -> None:
-        steps = block.steps
-        tally = self.tally
-        tally.entered[number] += len(lanes)
-        tally.instructions += steps * len(lanes)
-        self._issued += steps
-        self.machine.ticks += steps
-        if tally.instructions > self.limits.total:
-            raise Overrun
-        if self._issued <= self.limits.steps:
-            return
-        # Only now can a single thread have reached its limit: from here on count each one.
-        if self._steps is None:
-            self._steps = np.zeros(self.machine.lanes.count, np.int64)
-        self._steps[lanes] += steps
-        self._countdown -= 1
-        if self._countdown <= 0:
-            self._countdown = _STEPS_LOOKED_AT
-            if int(self._steps[lanes].max()) > self.limits.steps:
-                self._report_hang(block, lanes, f"took over {self.limits.steps} instructions, the limit for one thread")
-
-    def _report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
-        self.machine.findings.report("hang", block.position, lanes, lambda: text)
-        raise Stop
 
     # ----------------------------------------------------------------------------------------- block ends
 
@@ -277,7 +239,7 @@ class Scheduler:
             self._exit(taken)
         elif isinstance(end, BoundBarrier):
             if len(taken) == self._living and not self._pending and self._barriers.passes_whole(end):
-                self._pass_whole()
+                self.machine.pass_barrier(self._per_block > 0)
                 return number + 1, taken
             if len(staying):
                 self._put(base + number + 1, staying)
@@ -332,7 +294,7 @@ class Scheduler:
         key = base + block.targets[0]
         others = [other for other in self._pending if other != key]
         if self.progress.look(key, block.targets[0], number, taken) and all(map(self.progress.stuck, others)):
-            self._report_hang(block, taken, "loops for ever: nothing that the loop reads changes any more")
+            self.meter.report_hang(block, taken, "loops for ever: nothing that the loop reads changes any more")
         self._put(key, taken)
         self._yielded.add(key)
 
@@ -359,99 +321,23 @@ class Scheduler:
             self._per_block.fill(0)
         if self._barriers:
             self._barriers.recheck()
-        if self._waiting:
-            self._recheck_waiting()
-
-    def _pass_whole(self) -> None:
-        self.machine.pass_barrier(self._per_block > 0)
-
-    # -------------------------------------------------------------------------------------- warp operations
-
-    def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
-        """Those lanes whose warps are complete; the others are set aside until the missing ones come or end."""
-        if len(lanes) == self._living and not self._any_excused:
-            return lanes
-        waiting = self._waiting.pop(key, None)
-        if waiting is not None:
-            lanes = np.concatenate((lanes, waiting))
-            lanes.sort()
-        missing = gathering.missing(lanes)
-        if self._any_excused:
-            missing &= ~self._excused[lanes]
-            self._excused[lanes] = False
-            self._any_excused = bool(self._excused.any())
-        if missing.any():
-            self._waiting[key] = lanes[missing]
-            lanes = lanes[~missing]
-        if len(lanes):
-            outside = gathering.outside(lanes)
-            if outside.any():
-                self.machine.findings.report(
-                    "shuffle-mask",
-                    gathering.position,
-                    lanes[outside],
-                    lambda: "executes a warp operation whose mask does not name the thread itself",
-                )
-        return lanes
-
-    def _recheck_waiting(self) -> bool:
-        """Resume waiting lanes whose warps became complete because others ended."""
-        moved = False
-        for key, lanes in list(self._waiting.items()):
-            missing = self._gathering_at(key).missing(lanes)
-            if missing.all():
-                continue
-            del self._waiting[key]
-            self._put(key, lanes)
-            moved = True
-        return moved
-
-    def _gathering_at(self, key: int) -> Gathering:
-        gathering = self.blocks[key % len(self.blocks)].gathering
-        assert gathering is not None
-        return gathering
+        if self._rendezvous:
+            self._rendezvous.recheck()
 
     def _unlock(self) -> bool:
         """Nobody can go on: find out why, report it, and let go who can. False when all have ended."""
-        if self._waiting:
-            if self._recheck_waiting() or self._meet_elsewhere():
-                return True
-            for key, lanes in list(self._waiting.items()):
-                self.machine.findings.report(
-                    "shuffle-mask",
-                    self._gathering_at(key).position,
-                    lanes,
-                    lambda: "waits in a warp operation for lanes of its mask that never come to it",
-                )
-                self._excuse(key, lanes)
-            self._waiting.clear()
+        if self._rendezvous:
+            self._rendezvous.unlock()
             return True
         if self._barriers:
             self._barriers.report_deadlock()
             raise Stop
         return False
 
-    def _meet_elsewhere(self) -> bool:
-        """Lanes of a warp may wait at different instructions of the same kind: together they are complete."""
-        if len(self._waiting) < 2:
-            return False
-        everyone = np.sort(np.concatenate(list(self._waiting.values())))
-        moved = False
-        for key, lanes in list(self._waiting.items()):
-            gathering = self._gathering_at(key)
-            if not gathering.is_barrier:
-                continue
-            complete = ~gathering.missing(everyone)[np.searchsorted(everyone, lanes)]
-            if complete.any():
-                self._excuse(key, lanes[complete])
-                moved = True
-                if complete.all():
-                    del self._waiting[key]
-                else:
-                    self._waiting[key] = lanes[~complete]
-        return moved
+    def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
+        return self._rendezvous.gather(gathering, key, lanes, everyone=len(lanes) == self._living)
 
-    def _excuse(self, key: int, lanes: Array) -> None:
-        self._excused[lanes] = True
-        self._any_excused = True
-        self._put(key, lanes)
+    def _gathering_at(self, key: int) -> Gathering:
+        gathering = self.blocks[key % len(self.blocks)].gathering
+        assert gathering is not None
+        return gathering

@@ -66,7 +66,7 @@ class _Writer:
         self._refined = refined
         self._counts = counts
         self._places = Places(len(refined.native))
-        self._mask, self._turns, self._issued = (frame.variable(kind) for kind in (I32, I64, I64))
+        self._mask, self._turns, self._issued, self._noted = (frame.variable(kind) for kind in (I32, I64, I64, I64))
         self._alone = frame.variable(BOOL)
         self._next_warp = function.append_basic_block("next_warp")
         self._pick = function.append_basic_block("pick")
@@ -87,6 +87,7 @@ class _Writer:
         self._warp = load(b, item(b, frame.slot(Slot.WARPS_AT), index, 8))
         self._first = b.mul(self._warp, number(32))
         self._lane_places = item(b, frame.slot(Slot.PLACES_AT), self._first, 4)
+        self._lane_steps = item(b, frame.slot(Slot.LANE_STEPS_AT), self._first, 8)
         block = b.udiv(self._warp, frame.slot(Slot.WARPS_PER_BLOCK))
         offset = b.mul(block, frame.slot(Slot.SHARED_STRIDE))
         self._shared = b.add(frame.slot(Slot.SHARED_AT), offset)
@@ -94,8 +95,9 @@ class _Writer:
         if frame.checks is not None:
             self._shadow = b.shl(b.lshr(offset, number(frame.checks.shared_shift)), number(3))
             self._stamp = load(b, item(b, frame.slot(Slot.STAMPS_AT), self._warp, 8))
-        b.store(number(0), self._turns)
-        b.store(number(0), self._issued)
+        for variable in (self._turns, self._issued, self._noted):
+            b.store(number(0), variable)
+        b.store(number(0, I32), self._mask)
         b.branch(self._pick)
         self._write_pick()
         needs = needs_of(self._refined.decoded)
@@ -104,6 +106,7 @@ class _Writer:
                 frame, self._refined.decoded, self._refined.decoded.blocks[number_], needs[number_], self._counts
             ))  # fmt: skip
         b = ir.IRBuilder(self._warp_done)
+        self._note_steps(b)
         bump(b, item(b, frame.slot(Slot.STEPS_AT), self._warp, 8), b.load(self._issued, typ=I64))
         following = b.add(index, number(1))
         b.branch(self._next_warp)
@@ -111,9 +114,17 @@ class _Writer:
         index.add_incoming(number(0), frame.entry.block)
         frame.entry.branch(self._next_warp)
 
+    def _note_steps(self, b: ir.IRBuilder) -> None:
+        """Give the lanes that have run together the instructions that they took."""
+        issued = b.load(self._issued, typ=I64)
+        taken = b.sub(issued, b.load(self._noted, typ=I64))
+        b.store(issued, self._noted)
+        b.call(self._frame.helpers.took, [self._lane_steps, b.load(self._mask, typ=I32), taken])
+
     def _write_pick(self) -> None:
         """Find the lanes that come first; leave the warp where those are the scheduler's."""
         frame, b = self._frame, ir.IRBuilder(self._pick)
+        self._note_steps(b)
         least, here, all_of_them = (frame.variable(I32) for _ in range(3))
         pieces = number(self._places.pieces, I32)
         b.store(pieces, least)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Literal
 
+from kernelmate.backends.emulator.bound import STEP_COST, Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.layout import Checks
-from kernelmate.backends.emulator.jit.suspicion import Watch, granule_shift, may_watch
+from kernelmate.backends.emulator.jit.suspicion import Watch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.shadow import Slice, is_linear
 
@@ -33,8 +35,7 @@ class Chooser:
         single: registers with one definition. addresses: the integer arithmetic behind its addresses.
 
     Attributes:
-        per_thread: instructions that a thread takes, as far as launches have told. spent: thread-instructions that
-            NumPy has made. suspicious: a launch under checks had to be run again under the exact ones.
+        suspicious: a launch under checks had to be run again under the exact ones.
     """
 
     def __init__(self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str) -> None:
@@ -46,13 +47,32 @@ class Chooser:
         self._specials: frozenset[str] = frozenset()
         self._broken = False
         self._cost = COMPILING_PAYS + COMPILING_A_STEP_PAYS * len(decoded.steps)
-        self.per_thread = float(len(decoded.steps))
-        self.spent = 0
+        self._per_thread = self._per_batch = float(len(decoded.steps))
+        self._spent = 0
         self.suspicious = False
         self._watchable: bool | None = None
 
+    def learn(self, tally: Tally, threads: int, batches: int) -> None:
+        """So many threads in so many batches took this."""
+        self._per_thread, self._per_batch = tally.instructions / threads, tally.issued / batches
+
+    def work(self, threads: int, batches: int) -> float:
+        """What so many threads would take NumPy, in thread-instructions of many lanes, as far as launches have told."""
+        return self._per_thread * threads + STEP_COST * self._per_batch * batches
+
+    def spend(self, tally: Tally) -> None:
+        """NumPy has made a whole launch."""
+        self._spent += tally.effort
+
+    def patience(self, mode: Mode, machine: Machine, *, checks: bool) -> float:
+        """What NumPy may do of one launch before native code would have been quicker, compiling included."""
+        possible = mode == "auto" and not self._broken
+        if possible and checks:
+            possible = not self.suspicious and self._may_watch() and fits(machine, self._checks().global_shift)
+        return self._cost if possible else math.inf
+
     def choose(self, mode: Mode, machine: Machine, work: float, *, counts: bool, checks: bool) -> Program | None:
-        """The program to run, or None where NumPy is to do it; `work` is in thread-instructions still to be made."""
+        """The program to run, or None where NumPy is to do it; `work` is what NumPy would still have to do."""
         if checks and (self.suspicious or not self._may_watch()):
             return None
         if mode == "never" or self._broken or (mode == "auto" and work < LOADING_PAYS):
@@ -67,9 +87,9 @@ class Chooser:
     def watch(self, machine: Machine) -> Watch | None:
         """Shadows for a launch under checks; None where they would be too large."""
         checks = self._checks()
-        watch = Watch(machine, checks.shared_shift, checks.global_shift)
-        if not watch.fits():
+        if not fits(machine, checks.global_shift):
             return None
+        watch = Watch(machine, checks.shared_shift, checks.global_shift)
         watch.attach()
         return watch
 
@@ -99,6 +119,6 @@ class Chooser:
         fixed = frozenset(name for name in self._specials if isinstance(registers.special(name), int))
         shape = Shape(frozenset(registers.constants), fixed, counts, self._checks() if checks else None)
         # What was done without it already counts too: a kernel that is launched often is compiled some day.
-        if mode == "auto" and work + self.spent < self._cost and not program.is_at_hand(shape, self._text):
+        if mode == "auto" and work + self._spent < self._cost and not program.is_at_hand(shape, self._text):
             return None
         return program.program_for(self._refined, shape, self._text)

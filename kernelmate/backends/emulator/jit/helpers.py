@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, each_lane, item, load, number, store, table
+from kernelmate.backends.emulator.jit.emit import (
+    POINTER,
+    VOID,
+    bump,
+    counting,
+    each_lane,
+    item,
+    load,
+    number,
+    store,
+    table,
+)
 from kernelmate.backends.emulator.jit.layout import FIELD_BYTES, Field, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, intrinsic
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
@@ -93,6 +104,22 @@ class Helpers:
         places, mask, place = function.args
         with each_lane(b, mask) as lane:
             store(b, place, item(b, places, lane, 4))
+        b.ret_void()
+        return function
+
+    @property
+    def took(self) -> ir.Function:
+        """(address of a warp's counts, lanes, instructions): these lanes took so many."""
+        if "took" in self._made:
+            return self._made["took"]
+        function, b = self._function("took", VOID, I64, I32, I64)
+        counts, mask, steps = function.args
+        whole = ir.VectorType(I64, 32)
+        chosen = b.bitcast(mask, ir.VectorType(BOOL, 32))
+        amount = b.insert_element(ir.Constant(whole, None), steps, number(0, I32))
+        amount = b.shuffle_vector(amount, ir.Constant(whole, None), ir.Constant(ir.VectorType(I32, 32), [0] * 32))
+        at = b.inttoptr(counts, POINTER)
+        b.store(b.add(b.load(at, typ=whole, align=8), b.select(chosen, amount, ir.Constant(whole, None))), at, align=8)
         b.ret_void()
         return function
 

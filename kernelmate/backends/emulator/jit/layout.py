@@ -52,6 +52,8 @@ class Slot(IntEnum):
     """Per byte of local memory: whether it was written."""
     SUSPECT = 26
     """Not zero once anything was seen that the checks would look into."""
+    LANE_STEPS_AT = 27
+    """int64 per lane: instructions that it took in this batch."""
 
 
 class Field(IntEnum):

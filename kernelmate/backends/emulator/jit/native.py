@@ -24,7 +24,8 @@ class Native:
         entered: per piece, threads that entered it; kept up to date. watch: for programs that check.
 
     Attributes:
-        steps: per warp, instructions issued since the batch began.
+        steps: per warp, instructions issued since the batch began. lane_steps: per lane, those that it took itself.
+        instructions, issued: thread-instructions of the last `run`, and how many it made one after the other at most.
         diverged: per piece, warps that disagreed about its branch.
         sites: per step, see `layout.Count`.
     """
@@ -38,6 +39,8 @@ class Native:
         self._costs = np.array([block.end - block.start for block in program.refined.decoded.blocks], np.int64)
         lanes = machine.lanes
         self.steps = np.zeros(lanes.warps, np.int64)
+        self.lane_steps = np.zeros(lanes.count, np.int64)
+        self.instructions = self.issued = 0
         self.diverged = np.zeros(len(entered), np.int64)
         self.sites = np.zeros((len(program.refined.decoded.steps), len(Count)), np.int64)
         self._where = np.full(lanes.count, NOWHERE, np.int32)
@@ -72,6 +75,7 @@ class Native:
             (Slot.PLACES_AT, self._where), (Slot.REGISTERS_AT, pointers), (Slot.UNIFORMS_AT, uniforms),
             (Slot.CACHES_AT, caches), (Slot.BUFFERS_AT, self._buffers), (Slot.ENTERED_AT, self._entered),
             (Slot.DIVERGED_AT, self.diverged), (Slot.SITES_AT, self.sites), (Slot.STEPS_AT, self.steps),
+            (Slot.LANE_STEPS_AT, self.lane_steps),
         ):  # fmt: skip
             table[slot] = _address(array)
             self._kept.append(array)
@@ -146,12 +150,13 @@ class Native:
         noted = self._note_before()
         table[Slot.WARPS_AT], table[Slot.WARPS], table[Slot.CHANGES] = _address(warps), len(warps), 0
         before = self._entered.copy()
-        issued = int(self.steps.max())
+        steps = int(self.steps.max())
         self.program.loaded.run(_address(table))
         if self.watch is not None and (table[Slot.SUSPECT] or self.watch.suspect):
             raise Suspicion
         machine.changes += int(table[Slot.CHANGES])
-        machine.ticks += int(self.steps.max()) - issued
+        self.issued = int(self.steps.max()) - steps
+        machine.ticks += self.issued
         for slot, buffer in noted:
             buffer.read_first = not self._buffers[slot, Field.NOTED]
         self.instructions = int((self._entered - before) @ self._costs)

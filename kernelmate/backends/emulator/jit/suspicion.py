@@ -72,6 +72,15 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
     return min(sizes, default=4).bit_length() - 1
 
 
+def fits(machine: Machine, shift: int) -> bool:
+    """Whether the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
+
+    Global memory is watched in granules of 1 << shift bytes.
+    """
+    size = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
+    return size * 16 >> shift <= MOST_SHADOW_BYTES and machine.lanes.total_blocks < Stamp.MOST_BLOCKS
+
+
 class Watch:
     """Stamps of one launch.
 
@@ -99,12 +108,6 @@ class Watch:
         machine.shared.monitors.append(_SharedSide(self))
         machine.local.monitors.append(_LocalSide(self))
         machine.barrier_watchers.append(self.barrier)
-
-    def fits(self) -> bool:
-        """Whether the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits."""
-        lanes = self._machine.lanes
-        size = sum(buffer.data.size for buffer in self._machine.memory.buffers if buffer.writable)
-        return size * 16 >> self._shift["global"] <= MOST_SHADOW_BYTES and lanes.total_blocks < Stamp.MOST_BLOCKS
 
     def buffer(self, buffer: Buffer) -> tuple[Array, Array] | None:
         """Writers and readers of a buffer; None where it cannot be written."""

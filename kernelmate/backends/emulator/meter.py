@@ -1,0 +1,120 @@
+"""Counts what the threads of a launch execute, and ends those that take too long."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally, WorthCompiling
+from kernelmate.backends.emulator.findings import Stop, plural
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.types import Array
+
+_COUNTS_BETWEEN_LOOKS = 64
+
+
+class Meter:
+    """Instructions of each thread of a batch, and of all threads together.
+
+    A group that goes on with the same lanes is only counted as a whole; its threads' own counts follow when another
+    group runs.
+
+    Args:
+        steps: where native code counts too; None for a table of its own.
+
+    Attributes:
+        steps: per lane, instructions since the batch began; those of the group at hand are missing until `settle`.
+        issued: instructions issued since then: no thread has taken more.
+        hung: the launch was stopped because it would not end.
+    """
+
+    def __init__(self, machine: Machine, limits: Limits, tally: Tally, steps: Array | None = None) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._tally = tally
+        self.steps: Array = np.zeros(machine.lanes.count, np.int64) if steps is None else steps
+        self.issued = 0
+        self.hung = False
+        self._lanes = self.steps[:0]
+        self._since = 0
+        self._until_look = _COUNTS_BETWEEN_LOOKS
+
+    def begin(self) -> None:
+        """Start a batch."""
+        self.steps.fill(0)
+        self.issued = 0
+        self._lanes, self._since = self.steps[:0], 0
+
+    def end(self) -> None:
+        """The batch is over: keep what its longest thread took."""
+        self.settle()
+        self._tally.longest = max(self._tally.longest, int(self.steps.max()))
+
+    def settle(self) -> None:
+        """Bring `steps` up to date."""
+        if self._since:
+            self.steps[self._lanes] += self._since
+            self._since = 0
+
+    def count(self, block: BoundBlock, number: int, lanes: Array) -> None:
+        """Some lanes enter a block; the array must not change afterwards.
+
+        Raises:
+            Overrun: together the threads have reached their limit.
+            WorthCompiling: native code would have paid by now.
+            Stop: a thread has reached its limit; it has been reported.
+        """
+        steps, tally = block.steps, self._tally
+        if lanes is not self._lanes:
+            self.settle()
+            self._lanes = lanes
+        self._since += steps
+        tally.entered[number] += len(lanes)
+        tally.instructions += steps * len(lanes)
+        tally.issued += steps
+        self.issued += steps
+        self._machine.ticks += steps
+        if tally.instructions > self._limits.total:
+            raise Overrun
+        if tally.effort > self._limits.patience:
+            raise WorthCompiling
+        if self.issued > self._limits.steps:
+            self._until_look -= 1
+            if self._until_look <= 0:
+                self._until_look = _COUNTS_BETWEEN_LOOKS
+                self.look(block, lanes)
+
+    def add_native(self, instructions: int, issued: int) -> None:
+        """Native code has run: so many thread-instructions, so many of them one after the other; it keeps `steps` itself.
+
+        Raises:
+            Overrun: together the threads have reached their limit.
+        """
+        self._tally.instructions += instructions
+        self._tally.issued += issued
+        self.issued += issued
+        if self._tally.instructions > self._limits.total:
+            raise Overrun
+
+    def look(self, block: BoundBlock, lanes: Array) -> None:
+        """Whether any of these lanes, which stand at a block, has reached its limit.
+
+        Raises:
+            Stop: one has; it has been reported.
+        """
+        if self.issued <= self._limits.steps:
+            return
+        self.settle()
+        over = lanes[self.steps[lanes] > self._limits.steps]
+        if len(over):
+            limit = plural(self._limits.steps, "instruction")
+            self.report_hang(block, over, f"took over {limit}, the limit for one thread (step_limit in the settings)")
+
+    def report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
+        """Say that these lanes, which stand at a block, will not end.
+
+        Raises:
+            Stop: always.
+        """
+        self._machine.findings.report("hang", block.position, lanes, lambda: text)
+        self.hung = True
+        raise Stop

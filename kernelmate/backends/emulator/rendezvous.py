@@ -1,0 +1,119 @@
+"""Warp operations: lanes wait there until all living lanes that their masks name have come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernelmate.backends.emulator.barriers import Resume
+from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.warp import Gathering
+
+
+class Rendezvous:
+    """The lanes of a batch that wait in warp operations, by the key of the block that the operation begins.
+
+    `gathering_at` gives a key's operation; `resume` takes lanes that go on.
+    """
+
+    def __init__(self, machine: Machine, gathering_at: Callable[[int], Gathering], resume: Resume) -> None:
+        self._machine = machine
+        self._gathering_at = gathering_at
+        self._resume = resume
+        self._waiting: dict[int, Array] = {}
+        self._excused = np.zeros(machine.lanes.count, bool)
+        self._any_excused = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def reset(self) -> None:
+        """Forget everything, for a new batch."""
+        self._waiting.clear()
+
+    def gather(self, gathering: Gathering, key: int, lanes: Array, *, everyone: bool) -> Array:
+        """Those lanes whose warps are complete; the others are set aside until the missing ones come or end.
+
+        `everyone` says that these are all living lanes.
+        """
+        if everyone and not self._any_excused:
+            return lanes
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            lanes = np.concatenate((lanes, waiting))
+            lanes.sort()
+        missing = gathering.missing(lanes)
+        if self._any_excused:
+            missing &= ~self._excused[lanes]
+            self._excused[lanes] = False
+            self._any_excused = bool(self._excused.any())
+        if missing.any():
+            self._waiting[key] = lanes[missing]
+            lanes = lanes[~missing]
+        if len(lanes):
+            self._check_masks(gathering, lanes)
+        return lanes
+
+    def _check_masks(self, gathering: Gathering, lanes: Array) -> None:
+        outside = gathering.outside(lanes)
+        if outside.any():
+            self._machine.findings.report(
+                "shuffle-mask",
+                gathering.position,
+                lanes[outside],
+                lambda: "executes a warp operation whose mask does not name the thread itself",
+            )
+
+    def recheck(self) -> bool:
+        """Resume lanes whose warps became complete because others ended; whether there are any."""
+        moved = False
+        for key, lanes in list(self._waiting.items()):
+            missing = self._gathering_at(key).missing(lanes)
+            if missing.all():
+                continue
+            del self._waiting[key]
+            self._resume(key, lanes)
+            moved = True
+        return moved
+
+    def unlock(self) -> None:
+        """Nobody else can go on: let those go that are complete together, else report all and let them go."""
+        if self.recheck() or self._meet_elsewhere():
+            return
+        for key, lanes in list(self._waiting.items()):
+            self._machine.findings.report(
+                "shuffle-mask",
+                self._gathering_at(key).position,
+                lanes,
+                lambda: "waits in a warp operation for lanes of its mask that never come to it",
+            )
+            self._excuse(key, lanes)
+        self._waiting.clear()
+
+    def _meet_elsewhere(self) -> bool:
+        """Lanes of a warp may wait at different instructions of the same kind: together they are complete."""
+        if len(self._waiting) < 2:
+            return False
+        everyone = np.sort(np.concatenate(list(self._waiting.values())))
+        moved = False
+        for key, lanes in list(self._waiting.items()):
+            gathering = self._gathering_at(key)
+            if not gathering.is_barrier:
+                continue
+            complete = ~gathering.missing(everyone)[np.searchsorted(everyone, lanes)]
+            if complete.any():
+                self._excuse(key, lanes[complete])
+                moved = True
+                if complete.all():
+                    del self._waiting[key]
+                else:
+                    self._waiting[key] = lanes[~complete]
+        return moved
+
+    def _excuse(self, key: int, lanes: Array) -> None:
+        """Let lanes go on though others are missing."""
+        self._excused[lanes] = True
+        self._any_excused = True
+        self._resume(key, lanes)
