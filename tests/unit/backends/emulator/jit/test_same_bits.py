@@ -52,6 +52,7 @@ def assert_same(numpy: RunResult, native: RunResult) -> None:
     assert native.footprint_bytes == numpy.footprint_bytes
     assert native.barriers == numpy.barriers
     assert native.ptx_instructions == numpy.ptx_instructions
+    assert native.longest_thread == numpy.longest_thread
     for name, wanted in numpy.arrays.items():
         np.testing.assert_array_equal(native.arrays[name].view(np.uint8), wanted.view(np.uint8), name)
 

@@ -1,0 +1,128 @@
+"""Launches that turn out to be long: native code takes over in the middle, and says as much of them as NumPy would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import ArrayArgument, Run, RunResult
+from kernelmate.backends.emulator import EmulatorBackend, backend
+from kernelmate.backends.emulator.jit.choose import Mode
+from kernelmate.backends.emulator.launch import Launch
+from kernelmate.records import Compiled, LaunchShape, Target
+
+TURNS = 2_500_000
+LCG = f"""
+ld.global.u32 %r1, [%at4]; mov.u32 %r2, 0;
+TOP: mad.lo.u32 %r1, %r1, 1664525, 1013904223; add.u32 %r2, %r2, 1; setp.ne.u32 %q1, %r2, {TURNS}; @%q1 bra TOP;
+st.global.u32 [%at4], %r1; ret;"""
+"""Four instructions a turn: ten million for every thread."""
+COUNTS_FOR_EVER = """
+and.b32 %r3, %tid1, 3; setp.eq.u32 %q2, %r3, 1; @!%q2 ret;
+TOP: .loc 1 8 2
+add.u32 %r1, %r1, 1; st.global.u32 [%at4], %r1; setp.ne.u32 %q1, %r1, 0; @%q1 bra TOP; ret;"""
+"""Threads 1, 5, 9, ... store for ever; the others leave at once."""
+
+
+@pytest.fixture(autouse=True)
+def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each test here says by itself how kernels are run."""
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "emulator-cache"))
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each launch was begun: with native code or without."""
+    seen: list[str] = []
+
+    class Watched(Launch):
+        def go(self, choice: Any) -> RunResult:
+            seen.append(choice.mode)
+            return super().go(choice)
+
+    monkeypatch.setattr(backend, "Launch", Watched)
+    return seen
+
+
+@pytest.fixture
+def run(compiled: Callable[..., Compiled], gpu: Target, kernel: Callable[..., str]) -> Callable[..., RunResult]:
+    def go(body: str, data: np.ndarray, jit: Mode = "auto", **options: Any) -> RunResult:
+        module = EmulatorBackend(jit).load(compiled(kernel(body), "k"), gpu)
+        return module.run(Run(LaunchShape((1, 1, 1), (data.size, 1, 1)), (ArrayArgument("a0", data),), **options))
+
+    return go
+
+
+def advanced(start: np.ndarray, turns: int) -> np.ndarray:
+    """The generator of LCG after so many turns, by repeated squaring."""
+    factor, addend, power, plus = 1, 0, 1664525, 1013904223
+    while turns:
+        if turns & 1:
+            factor, addend = factor * power % 2**32, (addend * power + plus) % 2**32
+        power, plus = power * power % 2**32, (power + 1) * plus % 2**32
+        turns >>= 1
+    return np.array([(int(value) * factor + addend) % 2**32 for value in start], np.uint32)
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("threads", [1, 64])
+def test_ten_million_instructions_per_thread_end_and_are_right(
+    run: Callable[..., RunResult], begun: list[str], check: bool, threads: int
+) -> None:
+    data = np.arange(threads, dtype=np.uint32) * 7919
+    result = run(LCG, data, check=check)
+    assert result.findings == ()
+    np.testing.assert_array_equal(result.arrays["a0"], advanced(data, TURNS))
+    assert result.longest_thread == pytest.approx(4 * TURNS, abs=20)
+    assert begun == ["auto", "always"]
+
+
+def test_a_kernel_once_found_to_be_long_is_native_from_the_start(
+    compiled: Callable[..., Compiled], gpu: Target, kernel: Callable[..., str], begun: list[str]
+) -> None:
+    module = EmulatorBackend("auto").load(compiled(kernel(LCG), "k"), gpu)
+    for expected in (["auto", "always"], ["auto", "always", "auto"]):
+        module.run(Run(LaunchShape((1, 1, 1), (32, 1, 1)), (ArrayArgument("a0", np.zeros(32, np.uint32)),)))
+        assert begun == expected
+
+
+def test_short_launches_are_left_to_numpy(run: Callable[..., RunResult], begun: list[str]) -> None:
+    data = np.arange(32, dtype=np.uint32)
+    np.testing.assert_array_equal(run(LCG.replace(str(TURNS), "40"), data).arrays["a0"], advanced(data, 40))
+    assert begun == ["auto"]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_thread_at_its_limit_is_named_by_native_code_too(
+    run: Callable[..., RunResult], begun: list[str], check: bool
+) -> None:
+    result = run(COUNTS_FOR_EVER, np.zeros(64, np.uint32), step_limit=1_000_000, check=check)
+    (finding,) = result.findings
+    assert (finding.code, finding.severity, finding.line) == ("hang", "error", 8)
+    assert "1000000 instructions" in finding.message
+    assert "step_limit in the settings" in finding.message
+    assert finding.threads is not None
+    assert {thread % 4 for thread in finding.threads} == {1}
+    # Neither found out by NumPy's own count after native code's, nor by another go under the exact checks.
+    assert begun == ["auto", "always"]
+    assert result.ptx_instructions < 16 * 1_300_000
+
+
+@pytest.mark.parametrize("jit", ["never", "always"])
+def test_the_limit_is_of_each_thread_however_many_take_turns(run: Callable[..., RunResult], jit: Mode) -> None:
+    """32 lanes one after the other: 32 times the longest thread's instructions are issued."""
+    body = """
+    and.b32 %r1, %tid1, 31; mov.u32 %r2, 0;
+    EACH: setp.ne.u32 %q1, %r1, %r2; @%q1 bra NEXT; mov.u32 %r3, 0;
+    SPIN: add.u32 %r3, %r3, 1; setp.lt.u32 %q2, %r3, 500; @%q2 bra SPIN;
+    NEXT: add.u32 %r2, %r2, 1; setp.lt.u32 %q3, %r2, 32; @%q3 bra EACH;
+    st.global.u32 [%at4], %r3; ret;
+    """
+    result = run(body, np.zeros(32, np.uint32), jit, step_limit=1800)
+    assert result.findings == ()
+    assert result.arrays["a0"].tolist() == [500] * 32
+    assert 1500 < result.longest_thread < 1800
+    assert [finding.code for finding in run(body, np.zeros(32, np.uint32), jit, step_limit=1500).findings] == ["hang"]
