@@ -21,6 +21,7 @@ from kernelmate.checks.guards import (
 from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.kinds import wide
 from kernelmate.checks.oracle import Answer, Oracle
+from kernelmate.checks.timed import Kept
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot, elements_of, plan
 from kernelmate.errors import ReferenceFailed
@@ -90,6 +91,7 @@ class CaseRecord:
         counted: the launch with counters, at listed sizes.
         launched: False where the version cannot be launched or excludes the size itself.
         unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
+        kept: the first launch with its arrays, at listed sizes that are to be timed.
     """
 
     size: Size
@@ -101,6 +103,7 @@ class CaseRecord:
     counted: RunResult | None = None
     launched: bool = True
     unsteady: bool = False
+    kept: Kept | None = None
 
     def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
         """Keep what a guard found, once for each code."""
@@ -158,14 +161,16 @@ class CaseJudge:
         bench: the version under judgement.
         oracle: knows what is right.
         compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
+        keep_bytes: of arrays that listed sizes may keep for being timed.
 
     Attributes:
         baseline_ran: the baseline made the launch that was tried last.
     """
 
-    def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool) -> None:
+    def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, keep_bytes: int = 0) -> None:
         self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
         self._compared = compared
+        self._keep_bytes = keep_bytes
         self.baseline_ran = False
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
@@ -189,8 +194,30 @@ class CaseJudge:
             if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
                 break
         self._guard(record)
+        self._keep(record)
         record.seen = [seen.without_arrays() for seen in record.seen]
         return record
+
+    def _keep(self, record: CaseRecord) -> None:
+        """Keep the arrays of a listed size's first launch while there is room."""
+        first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
+        if first is not None:
+            kept = Kept(first.outcome, first.answer)
+            if kept.nbytes <= self._keep_bytes:
+                self._keep_bytes -= kept.nbytes
+                record.kept = kept
+
+    def again(self, record: CaseRecord) -> Kept:
+        """What `kept` would hold, made anew: for a size that there was no room for.
+
+        Raises:
+            ReferenceFailed: the reference or the inputs function failed.
+        """
+        shot = next(s for s in record.seen if s.plain and s.outcome.shot.inputs == FIRST).outcome.shot
+        given = self.oracle.inputs(record.size, shot)
+        theirs = self.oracle.theirs(record.size, shot, given)
+        answer = self.oracle.answer(record.size, shot, given, theirs)
+        return Kept(self.bench.run(record.size, shot, given), answer)
 
     def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""

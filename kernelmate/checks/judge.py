@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
-from kernelmate.backends.base import Backend, EmulationTooLarge, RunResult, UnsupportedInstruction
+from kernelmate.backends.base import Backend, EmulationTooLarge, Run, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.timed import Timed, TimedLaunch, Timer, other_answer
 from kernelmate.checks.trials import Bench
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -20,16 +20,12 @@ from kernelmate.records import (
     Finding,
     Judgement,
     JudgeTask,
-    LaunchShape,
     Severity,
     Size,
     SizeMetrics,
-    Timing,
     Version,
 )
 from kernelmate.source import size_allowed
-
-Timer = Callable[[Version, LaunchShape, RunResult], Timing | None]
 
 STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-instruction"})
 """Findings after which no further size is tried: each would take as long and say the same."""
@@ -37,6 +33,12 @@ STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-inst
 RACES = frozenset({"shared-race", "global-race"})
 
 TOO_LARGE_HINT = "Judge smaller sizes (--size), raise instruction_limit in the settings, or use a GPU."
+
+TIMING_STAGE = "timing"
+"""Stage in which versions are timed."""
+
+KEPT_BYTES = 1 << 30
+"""Bytes of arrays that wait to be timed; what does not fit is made again."""
 
 MOST_PRINTED = 4096
 """Characters of what a kernel printed that are kept."""
@@ -49,7 +51,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -
         task: the version, what it is compared with, and where.
         backend: where it runs.
         progress: told (stage, done, total); the stage is `reference` while the user's Python runs.
-        timer: the time of one counted launch of a version, or None.
+        timer: the time of a launch, or None; asked once every size has been judged.
 
     Raises:
         ReferenceFailed: the user's reference or inputs function failed, so there is no judgement.
@@ -80,8 +82,9 @@ class _Judge:
         self.oracle = Oracle(task, baseline, _reference(backend, task), progress)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
-        self.cases = CaseJudge(bench, self.oracle, compared=self.compared)
-        self.backend = backend
+        keep = KEPT_BYTES if backend.name == "cuda" else 0
+        self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep)
+        self.backend, self.baseline = backend, baseline
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
@@ -100,10 +103,10 @@ class _Judge:
             if any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
         self._explain()
+        metrics = self._all_metrics()
         findings = ranked(self.findings)
         correct = self._correct(findings)
         self.progress(CASES_STAGE, len(sizes), len(sizes))
-        metrics = [self._metrics(record) for record in self.records]
         return Judgement(
             correct,
             tuple(_shown(record, one) for record, one in zip(self.records, metrics, strict=True)),
@@ -200,7 +203,7 @@ class _Judge:
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
         """The verdict over all cases that count; says in `reasons` what a reader of it must know."""
-        counted = [r.correct for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
+        counted = self._that_count()
         theirs = [r.size for r in self.records if r.baseline_correct is False]
         if theirs:
             self.reasons.append(f"the baseline itself is wrong at {'; '.join(size_text(size) for size in theirs)}")
@@ -217,6 +220,10 @@ class _Judge:
         if not self.oracle.independent:
             self.reasons.append("agrees with the baseline; the contract names no reference")
         return True
+
+    def _that_count(self) -> list[bool | None]:
+        """Whether each case is right, of those that are held against the version."""
+        return [r.correct for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
 
     def _left_unjudged(self) -> bool:
         """Whether listed sizes were left when the device was lost, to what is no error of the version; says so."""
@@ -241,13 +248,55 @@ class _Judge:
             f"{NO_RACE_SEEN} {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
         )
 
-    def _metrics(self, record: CaseRecord) -> SizeMetrics | None:
-        if record.counted is None or not record.seen or record.seen[0].outcome.stopped:
-            return None
+    def _all_metrics(self) -> list[SizeMetrics | None]:
+        """Counts and times of each record; None for those that were not counted."""
+        counted = [r for r in self.records if r.counted is not None and r.seen and not r.seen[0].outcome.stopped]
+        found: dict[int, SizeMetrics] = {}
+        for done, record in enumerate(counted):
+            self.progress(TIMING_STAGE, done, len(counted))
+            found[id(record)] = self._metrics(record, headline=done == 0, sizes=len(counted))
+        return [found.get(id(record)) for record in self.records]
+
+    def _metrics(self, record: CaseRecord, *, headline: bool, sizes: int) -> SizeMetrics:
+        counted = record.counted
+        assert counted is not None
         shape = self.bench.shape(record.size)
-        lines = None if record.counted.counters is None else lines_placed(record.counted.lines, self.version.unit)
-        timing = self.timer(self.version, shape, record.counted)
-        return SizeMetrics(dict(record.size), shape, record.counted.counters, timing, lines)
+        lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
+        launch = self._timed_launch(record, headline=headline, sizes=sizes)
+        timed = self.timer(launch) or Timed(None)
+        self._hold_to_judged(record, timed)
+        return SizeMetrics(dict(record.size), shape, counted.counters, timed.timing, lines, timed.beside, timed.speedup)
+
+    def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
+        """A record's first launch for the timer, with the baseline's beside it where that runs right there."""
+        assert record.counted is not None
+        size = record.size
+
+        def run() -> Run:
+            record.kept = record.kept or self.cases.again(record)
+            return self.bench.launch(size, record.kept.outcome.shot, record.kept.outcome.given)
+
+        beside = None
+        if self.baseline is not None and record.baseline_correct is not False:
+            beside = self.baseline.module, self.baseline.shape(size)
+        wrong = any(f.severity == "error" for f in self.findings) or False in self._that_count()
+        restored = frozenset(a.name for a in self.contract.args if a.direction == "inout")
+        return TimedLaunch(
+            self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
+            sizes, self.bench.module, run, beside, restored,
+        )  # fmt: skip
+
+    def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
+        """Timed launches must have done what judged ones did; then their arrays are needed no more."""
+        kept, record.kept = record.kept, None
+        if timed.finding is not None:
+            finding = placed(timed.finding, self.version.unit)
+            where = f"at {size_text(record.size)}, when it was timed: {finding.message}"
+            self.findings.append(replace(finding, message=where))
+        elif timed.outputs is not None and kept is not None:
+            other = other_answer(self.contract, kept, timed.outputs)
+            if other is not None:
+                self._add("stateful", "error", f"at {size_text(record.size)}: {other[1]}", other[0])
 
     def _only_written(self) -> tuple[str, ...]:
         results = [s.outcome.result for r in self.records for s in r.seen if not s.outcome.stopped]

@@ -127,6 +127,11 @@ class Bench:
         """The backend has lost its device, so that further launches say nothing of any kernel."""
         return self._backend.poisoned
 
+    @property
+    def module(self) -> Module:
+        """The version, loaded."""
+        return self._module
+
     def reload(self) -> None:
         """Forget whatever the module remembers."""
         self._module = self._backend.load(self.version.compiled, self._task.target)

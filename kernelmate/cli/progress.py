@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AFTER_S = 2.0
 """Seconds of work before anything is shown."""
 
-STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes"}
+STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
 
 
 class Progress:

@@ -9,7 +9,7 @@ from kernelmate.records.compiled import Compiled, Target
 from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Timing
+from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Speedup, Timing
 
 NO_RACE_SEEN = "no race seen in"
 """How the reason begins that says how much was looked at for races: true of nearly every version."""
@@ -36,6 +36,7 @@ class JudgeTask:
         directory: folder that relative `path:function` references are read from.
         step_limit: dynamic instructions one thread may take before the kernel counts as hung (emulator).
         instruction_limit: dynamic instructions all threads of one launch may take together (emulator).
+        timing_budget_s: seconds that timing all sizes should take (cuda).
     """
 
     backend: BackendName
@@ -50,17 +51,23 @@ class JudgeTask:
     step_limit: int = 20_000_000
     instruction_limit: int = 20_000_000_000
     reference_timeout_s: float = 60.0
+    timing_budget_s: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMetrics:
-    """Counts and time of one listed size; `launch` is the candidate's own there, `lines` are of the user's file."""
+    """Counts and time of one listed size; `launch` is the candidate's own there, `lines` are of the user's file.
+
+    Where it was measured, `beside` is the baseline's time of the same blocks, and `speedup` the ratio by those blocks.
+    """
 
     size: Mapping[str, int]
     launch: LaunchShape
     counters: Counters | None
     timing: Timing | None
     lines: tuple[LineCounters, ...] | None = None
+    beside: Timing | None = None
+    speedup: Speedup | None = None
 
 
 @dataclass(frozen=True, slots=True)

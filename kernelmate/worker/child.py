@@ -25,8 +25,8 @@ from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 
 if TYPE_CHECKING:
-    from kernelmate.backends.base import Backend, RunResult
-    from kernelmate.records import Judgement, JudgeTask, LaunchShape, Timing, Version
+    from kernelmate.backends.base import Backend
+    from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
 """Least time between two progress messages of one stage; a new stage is always told at once."""
@@ -107,7 +107,7 @@ def _load() -> None:
     """Import what judging needs, so that the first task does not wait for it and the memory limit does not count it."""
     import kernelmate.backends.emulator
     import kernelmate.checks.judge
-    import kernelmate.measure.predict  # noqa: F401
+    import kernelmate.worker.timers  # noqa: F401
 
 
 def _limit(memory: int | None) -> None:
@@ -195,13 +195,9 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
     from kernelmate.checks.judge import judge
-    from kernelmate.measure.predict import predict
+    from kernelmate.worker.timers import timer_for
 
-    def timer(version: Version, shape: LaunchShape, result: RunResult) -> Timing | None:
-        # What runs on a GPU is measured there or has no time: a prediction beside it would pass for one.
-        return predict(task.target, version.compiled, shape, result) if backend.name == "emulator" else None
-
-    return judge(task, backend, report, timer)
+    return judge(task, backend, report, timer_for(task, backend))
 
 
 def _backend(task: JudgeTask) -> Backend:

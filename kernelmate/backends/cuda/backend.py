@@ -6,9 +6,10 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.rig import CudaRig
+from kernelmate.backends.cuda.sensors import gpu_uuid
+from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
 
@@ -51,6 +55,7 @@ class CudaBackend:
 
     Attributes:
         poisoned: an error has cost the context; every further launch fails until the process is replaced.
+        turns: whose turn it is on the GPU, between all processes of KernelMate.
 
     Raises:
         BackendUnavailable: CuPy, a driver or a GPU is missing; says which and what to do.
@@ -66,7 +71,29 @@ class CudaBackend:
         self.device.use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.poisoned = False
+        self.turns = Turns(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(device)["uuid"]))
         self._emulator = EmulatorBackend()
+
+    @contextmanager
+    def rig(
+        self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
+    ) -> Iterator[CudaRig]:
+        """Versions that this backend has loaded, ready to be timed on the arguments of `run`.
+
+        Args:
+            versions: each with its launch.
+            run: the arguments, the same for all.
+            restored: names of arrays that are read and written, and get their contents back before every launch.
+
+        Raises:
+            TimedFault: the GPU's memory does not suffice.
+        """
+        rig = CudaRig(self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored)
+        try:
+            yield rig
+        finally:
+            if not self.poisoned:
+                rig.close()
 
     def load(self, compiled: Compiled, target: Target) -> CudaModule:
         """Load the compiled code as it is: nothing is compiled again.
@@ -161,7 +188,7 @@ class CudaModule:
             lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         try:
-            with self.backend.device, self.backend.stream:
+            with self.backend.turns.shared(), self.backend.device, self.backend.stream:
                 if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
                     return RunResult(given, (fault_of(720, "cooperative launch too large").finding,))
                 arena = Arena(arrays, run.schedule_seed)

@@ -1,0 +1,121 @@
+"""The kernels that timing needs besides those that are timed, as PTX, which every driver and GPU takes as it is."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+EMPTY = "kernelmate_empty"
+FLUSH = "kernelmate_flush"
+CLOCK = "kernelmate_clock"
+
+PTX = """
+.version 6.3
+.target sm_75
+.address_size 64
+
+// Does nothing: what a launch costs by itself.
+.visible .entry kernelmate_empty()
+{
+    ret;
+}
+
+// Reads `count` times 16 bytes, so that nothing else is left in L2. Reads leave no dirty lines to be written back.
+.visible .entry kernelmate_flush(.param .u64 buffer, .param .u64 count, .param .u64 sink)
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<9>;
+    .reg .b64 %d<8>;
+
+    ld.param.u64 %d0, [buffer];
+    ld.param.u64 %d1, [count];
+    ld.param.u64 %d2, [sink];
+    cvta.to.global.u64 %d0, %d0;
+    cvta.to.global.u64 %d2, %d2;
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %ntid.x;
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %d3, %r0, %r1;
+    cvt.u64.u32 %d4, %r2;
+    add.u64 %d3, %d3, %d4;
+    mov.u32 %r0, %nctaid.x;
+    mul.wide.u32 %d4, %r0, %r1;
+    mov.u32 %r7, 0;
+LOOP:
+    setp.ge.u64 %p0, %d3, %d1;
+    @%p0 bra DONE;
+    shl.b64 %d5, %d3, 4;
+    add.u64 %d6, %d0, %d5;
+    ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%d6];
+    or.b32 %r7, %r7, %r3;
+    or.b32 %r7, %r7, %r4;
+    or.b32 %r7, %r7, %r5;
+    or.b32 %r7, %r7, %r6;
+    add.u64 %d3, %d3, %d4;
+    bra LOOP;
+DONE:
+    // The buffer holds zeros, so this never stores; the compiler does not know.
+    setp.eq.u32 %p1, %r7, 0;
+    @%p1 bra END;
+    st.global.u32 [%d2], %r7;
+END:
+    ret;
+}
+
+// Cycles of this SM, and nanoseconds of the GPU's timer, between two ticks of that timer at least `duration` apart.
+.visible .entry kernelmate_clock(.param .u64 out, .param .u64 duration)
+{
+    .reg .pred %p<2>;
+    .reg .b64 %d<9>;
+
+    ld.param.u64 %d0, [out];
+    ld.param.u64 %d1, [duration];
+    cvta.to.global.u64 %d0, %d0;
+    mov.u64 %d2, %globaltimer;
+FIRST:
+    mov.u64 %d3, %globaltimer;
+    setp.eq.u64 %p0, %d3, %d2;
+    @%p0 bra FIRST;
+    mov.u64 %d4, %clock64;
+    add.u64 %d1, %d1, %d3;
+MORE:
+    mov.u64 %d5, %globaltimer;
+    setp.lt.u64 %p1, %d5, %d1;
+    @%p1 bra MORE;
+    mov.u64 %d6, %clock64;
+    sub.u64 %d7, %d6, %d4;
+    sub.u64 %d8, %d5, %d3;
+    st.global.u64 [%d0], %d7;
+    st.global.u64 [%d0+8], %d8;
+    ret;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives."""
+
+    empty: int
+    flush: int
+    clock: int
+    loaded: tuple[Any, ...]
+
+
+@functools.cache
+def helpers(device: int) -> Helpers:
+    """The helper kernels on a GPU; loaded once.
+
+    Raises:
+        cupy.cuda.driver.CUDADriverError: the driver does not load them.
+    """
+    import cupy
+    from cupy.cuda.function import Module
+
+    module = Module()
+    with cupy.cuda.Device(device):
+        module.load(PTX.encode() + b"\0")
+        functions = [module.get_function(name) for name in (EMPTY, FLUSH, CLOCK)]
+    empty, flush, clock = (int(function.ptr) for function in functions)
+    return Helpers(empty, flush, clock, (module, *functions))

@@ -1,0 +1,108 @@
+"""What NVML says of a GPU: how warm, why slow, and who else is on it. Without NVML nothing is said, and that is told."""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+THROTTLED = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+"""Bits of `nvmlClocksEventReasons` (nvml.h) that hold clocks below what was asked for; idle and set clocks do not."""
+
+MOST_NAMED = 4
+"""Other processes that are named before the rest is counted."""
+
+
+def gpu_uuid(raw: bytes) -> str:
+    """The name that NVML and nvidia-smi give a GPU, from the 16 bytes of `cudaDeviceProp::uuid`."""
+    return f"GPU-{uuid.UUID(bytes=bytes(raw[:16]))}"
+
+
+class Sensors:
+    """NVML's view of one GPU.
+
+    Args:
+        gpu: its UUID.
+
+    Attributes:
+        missing: why there is none; None where there is.
+    """
+
+    def __init__(self, gpu: str) -> None:
+        self.missing: str | None = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml: Any = pynvml
+            self._device = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+        except ImportError:
+            self.missing = "temperature and throttling unknown (install nvidia-ml-py)"
+        except Exception as error:  # noqa: BLE001 -- NVML has an exception class for each of its codes
+            self.missing = f"temperature and throttling unknown (NVML: {error})"
+
+    def temperature_c(self) -> int | None:
+        """Of the GPU's core, in degrees Celsius."""
+        if self.missing is not None:
+            return None
+        try:
+            return int(self._nvml.nvmlDeviceGetTemperature(self._device, self._nvml.NVML_TEMPERATURE_GPU))
+        except self._nvml.NVMLError:
+            return None
+
+    def throttle_reasons(self) -> tuple[str, ...]:
+        """Why clocks are held down now, in words."""
+        if self.missing is not None:
+            return ()
+        read = getattr(self._nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        read = read or self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+        try:
+            return reasons_of(int(read(self._device)))
+        except self._nvml.NVMLError:
+            return ()
+
+    def others(self) -> tuple[str, ...]:
+        """Other processes that compute on the GPU, as `python3 (pid 123)`, the first few of them."""
+        if self.missing is not None:
+            return ()
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device)
+        except self._nvml.NVMLError:
+            return ()
+        pids = sorted({int(process.pid) for process in running} - {os.getpid()})
+        return named(pids)
+
+
+def reasons_of(bits: int) -> tuple[str, ...]:
+    """The words for NVML's bits; those that hold nothing down are left out."""
+    return tuple(words for bit, words in THROTTLED.items() if bits & bit)
+
+
+def named(pids: list[int]) -> tuple[str, ...]:
+    """Processes as people know them; a process of another container has a number and no name."""
+    shown = tuple(f"{_command(pid)} (pid {pid})" for pid in pids[:MOST_NAMED])
+    rest = len(pids) - len(shown)
+    return (*shown, f"{rest} more") if rest else shown
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "a process"
+
+
+@functools.cache
+def sensors(gpu: str) -> Sensors:
+    """The sensors of a GPU; NVML is loaded once."""
+    return Sensors(gpu)

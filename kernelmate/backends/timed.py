@@ -1,0 +1,104 @@
+"""What a timing asks of the machine it is taken on. The cuda backend has one such rig; tests have simulated clocks.
+
+Two figures, which answer different questions and are never mixed. A kernel's duration is from its first block's start
+to its last block's end, as the GPU's own time stamps tell. A period is how much later the next launch of a graph begins:
+what a launch adds to a stream of equal ones, launch gaps included and overlap taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from kernelmate.records import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the GPU is, between two blocks of launches.
+
+    Attributes:
+        sm_clock_mhz: cycles of an SM over the GPU's own timer, counted by a kernel just now; None where unknown.
+        temperature_c: of the GPU; None where NVML is absent.
+        throttle_reasons: why the driver holds the clocks down, in words; empty when it does not, or nobody can tell.
+    """
+
+    sm_clock_mhz: float | None
+    temperature_c: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+class Rig(Protocol):
+    """Versions of one kernel, ready to be launched on the same memory. Times are microseconds.
+
+    Versions go by number; `None` is an empty kernel in the place of one. Arrays that a version reads and writes get
+    their first contents back before every launch, which is counted in no duration and cancels in a difference of
+    periods.
+
+    Attributes:
+        versions: how many there are.
+        untraced: why kernel durations cannot be had here; None where they can.
+    """
+
+    versions: int
+    untraced: str | None
+
+    @property
+    def machine(self) -> tuple[str, ...]:
+        """Why what is measured here may be off, in whole phrases: sensors that are absent, other processes."""
+        ...
+
+    def durations(self, order: Sequence[int], *, cold: bool = False) -> tuple[float, ...]:
+        """Launch in this order and give each launch's duration; `cold` empties L2 before each.
+
+        Raises:
+            Untraced: time stamps were lost or belong to other launches. TimedFault: a launch failed.
+        """
+        ...
+
+    def period(self, version: int | None, launches: int, *, cold: bool = False) -> float:
+        """Replay a graph of so many launches once, and give the period of one; `cold` empties L2 before each.
+
+        Raises:
+            CannotCapture: the launch cannot be part of a graph. TimedFault: a launch failed.
+        """
+        ...
+
+    def elapsed(self, version: int | None, launches: int) -> float:
+        """Launch so often on a stream between two events, and give the time of one. Includes what launching costs.
+
+        Raises:
+            TimedFault: a launch failed.
+        """
+        ...
+
+    def condition(self) -> Condition:
+        """How the GPU is now."""
+        ...
+
+    def poison(self) -> None:
+        """Overwrite every array that is only written, so that a launch which writes nothing shows."""
+        ...
+
+    def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The arrays that may be written, as the last launch left them."""
+        ...
+
+
+class Untraced(Exception):
+    """Kernel durations cannot be had, or not any more; the message says why."""
+
+
+class CannotCapture(Exception):
+    """CUDA refuses to record the launch in a graph; the message says why."""
+
+
+class TimedFault(Exception):
+    """A launch that had been judged failed when it was timed."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding

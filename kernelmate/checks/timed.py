@@ -1,0 +1,98 @@
+"""Launches that are handed over to be timed once they are judged right, and what is made of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kernelmate.backends.base import Module, Run, RunResult
+from kernelmate.checks.compare import compare
+from kernelmate.checks.kinds import Array
+from kernelmate.checks.oracle import Answer
+from kernelmate.checks.trials import Outcome
+from kernelmate.records import Contract, Finding, LaunchShape, Speedup, Timing, Version
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLaunch:
+    """One listed size of the version under judgement.
+
+    Attributes:
+        version: what is judged. shape: its launch at the size. result: of the launch that was counted.
+        sound: nothing was found so far that rejects the version.
+        headline: the first of the listed sizes.
+        sizes: how many listed sizes are timed in all.
+        module: the version, loaded. run: its launch, with inputs as they were when it was judged.
+        baseline: the version it is compared with, loaded, and its launch; None without one that runs here.
+        restored: arrays that are read and written, which every timed launch must find as they were.
+    """
+
+    version: Version
+    shape: LaunchShape
+    result: RunResult
+    sound: bool
+    headline: bool
+    sizes: int
+    module: Module
+    run: Callable[[], Run]
+    baseline: tuple[Module, LaunchShape] | None
+    restored: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a timer says of a launch.
+
+    Attributes:
+        timing: of the version. beside: of the baseline in the same blocks. speedup: by those blocks.
+        outputs: what timed launches left, to be held against what was judged; None where nothing was run.
+        finding: why there is no time, where a launch failed.
+    """
+
+    timing: Timing | None
+    beside: Timing | None = None
+    speedup: Speedup | None = None
+    outputs: Mapping[str, Array] | None = None
+    finding: Finding | None = None
+
+
+Timer = Callable[[TimedLaunch], Timed | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An ordinary launch of a listed size that was judged, and what it should have given."""
+
+    outcome: Outcome
+    answer: Answer | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = [*self.outcome.given.values(), *self.outcome.result.arrays.values()]
+        if self.answer is not None:
+            arrays += self.answer.arrays()
+        return sum(array.nbytes for array in arrays)
+
+
+def other_answer(contract: Contract, kept: Kept, outputs: Mapping[str, Array]) -> tuple[str, str] | None:
+    """The output that timed launches left otherwise than the judged one, and a sentence.
+
+    Equal inputs give equal outputs, or, where the order in which threads add differs, outputs within the tolerance.
+    """
+    judged = kept.outcome.result.arrays
+    for argument in contract.args:
+        name = argument.name
+        if argument.direction not in ("out", "inout") or name not in outputs or name not in judged:
+            continue
+        if outputs[name].tobytes() == judged[name].tobytes():
+            continue
+        if kept.answer is None or name not in kept.answer.want:
+            continue
+        want, allowed = kept.answer.want[name], kept.answer.allowed
+        difference = compare(name, outputs[name], want, allowed.error[name], allowed.coarse[name])
+        if not difference.right:
+            first = difference.first
+            at = "" if first is None else f" (element {list(first.index)}: {first.got}, not {first.want})"
+            return name, f"timed launches leave another {name} than judged ones{at}: not each launch does the work"
+    return None

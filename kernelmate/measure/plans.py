@@ -1,0 +1,110 @@
+"""How many launches a timing makes: decided by what a few launches cost and by the budget, before the first that counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SHORT_US = 2.0
+"""Below this a kernel is mostly its own launch, and a time stamp's step is over one per cent of it."""
+
+LONG_US = 1e6
+"""From here on a kernel is launched as rarely as an interval allows, and warm only."""
+
+BLOCKS, FEWEST_BLOCKS = 12, 6
+"""Blocks of a timing, and those it has where the budget does not reach for more."""
+
+SLOW_US, SLOW_BLOCKS, LONG_BLOCKS = 20_000.0, 4, 2
+"""From so many microseconds on there are fewer blocks still; Student's t makes the interval of them wider."""
+
+SLOTS = 2
+"""Times that each version has its turn in a block."""
+
+MOST_LAUNCHES = 40
+"""Counted launches of a slot at most: more would cost time and add little to twelve blocks."""
+
+WARM_UP_TO_US = 5_000.0
+"""Kernels up to here are launched once uncounted at the head of each slot; longer ones warm L2 for themselves."""
+
+GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
+"""A graph should take so long, since starting one costs about 10 us, and have so many launches."""
+
+PERIOD_ROUNDS = 7
+COLD_LAUNCHES, FEWEST_COLD = 15, 5
+WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
+"""Parts of the budget where all of it is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a timing.
+
+    Attributes:
+        blocks: how many. warm_up: launches at the head of each slot that are not counted.
+        counted: launches of each slot that are.
+        cold: launches with an empty L2, for each version; 0 for none.
+        period_rounds: replays of each version's graph; 0 for none. in_graph: launches in one, for each version.
+    """
+
+    blocks: int
+    warm_up: int
+    counted: int
+    cold: int
+    period_rounds: int
+    in_graph: tuple[int, ...]
+
+    def order(self, block: int, versions: int) -> tuple[int, ...]:
+        """The versions of a block's launches: A B B A, and B A A B in every other block."""
+        slots = (0, 1, 1, 0) if versions > 1 else (0, 0)
+        if versions > 1 and block % 2:
+            slots = (1, 0, 0, 1)
+        return tuple(version for version in slots for _ in range(self.warm_up + self.counted))
+
+    def counts(self, position: int) -> bool:
+        """Whether the launch at a place of the order is counted."""
+        return position % (self.warm_up + self.counted) >= self.warm_up
+
+
+def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> Plan:
+    """The launches that a budget allows.
+
+    Args:
+        times_us: about how long a launch of each version takes.
+        cost_us: what a launch costs on average, making it included.
+        budget_us: for everything.
+        flush_us: what emptying L2 costs.
+        full: with cold durations and replay periods.
+    """
+    longest, slots = max(times_us), SLOTS * len(times_us)
+    warm_up = 1 if longest <= WARM_UP_TO_US else 0
+    share = budget_us * (WARM_SHARE if full else 1.0)
+    cost_us = max(cost_us, longest / len(times_us))
+    in_slot = share / (cost_us * slots * BLOCKS)
+    counted = min(int(in_slot) - warm_up, MOST_LAUNCHES)
+    blocks = BLOCKS
+    if counted < 1:
+        counted = 1
+        fewest = LONG_BLOCKS if longest >= LONG_US else SLOW_BLOCKS if longest >= SLOW_US else FEWEST_BLOCKS
+        affordable = share / (cost_us * slots * (1 + warm_up))
+        blocks = max(fewest, min(BLOCKS, int(affordable)))
+    in_graph = tuple(graph_launches(one) for one in times_us)
+    if not full or longest >= LONG_US:
+        return Plan(blocks, warm_up, counted, 0, 0, in_graph)
+    cold = _affordable(budget_us * COLD_SHARE, (cost_us + flush_us) * len(times_us), FEWEST_COLD, COLD_LAUNCHES)
+    round_us = sum(launches * one for launches, one in zip(in_graph, times_us, strict=True)) + GRAPH_US
+    rounds = _affordable(budget_us * PERIOD_SHARE, round_us, 3, PERIOD_ROUNDS)
+    if longest >= SLOW_US:
+        cold, rounds = 2, 2
+    return Plan(blocks, warm_up, counted, cold, rounds, in_graph)
+
+
+def graph_launches(time_us: float) -> int:
+    """Launches in a graph of a version that takes so long; one or two where it takes very long."""
+    wanted = math.ceil(GRAPH_US / max(time_us, 0.1))
+    fewest = FEWEST_IN_GRAPH if time_us < WARM_UP_TO_US else 2
+    return max(fewest, min(MOST_IN_GRAPH, wanted))
+
+
+def _affordable(budget: float, cost: float, fewest: int, most: int) -> int:
+    return max(fewest, min(most, int(budget / cost)))
