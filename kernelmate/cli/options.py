@@ -146,6 +146,7 @@ judging_options = _together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run."),
     click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),
     click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
+    click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="For timing one version on a GPU; 0.2 when not given, 0 times nothing."),
     click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given."),
 )  # fmt: skip
 """How a kernel is judged; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
@@ -159,7 +160,18 @@ def settings_of(options: dict[str, Any]) -> Settings:
     """
     from kernelmate.config import load_settings
 
-    names = ("target", "backend", "seed", "std", "fast_math", "max_registers", "build", "include_paths", "defines")
+    names = (
+        "target",
+        "backend",
+        "seed",
+        "std",
+        "fast_math",
+        "max_registers",
+        "build",
+        "include_paths",
+        "defines",
+        "timing_budget_s",
+    )
     given = {name: options.pop(name, None) for name in names}
     timeout = options.pop("timeout", None)
     return load_settings(

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Verdict
+from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.words import (
@@ -187,6 +187,17 @@ def _head(verdict: Verdict) -> Group:
     return Group(first, indented(Text(provenance(verdict), style="dim")))
 
 
+def _measuring(timing: Timing) -> list[tuple[str, Text | str]]:
+    """What stands beside a measured time: another figure never stands in for it."""
+    rows: list[tuple[str, Text | str]] = []
+    if timing.figure is not None and timing.figure != "replay" and timing.replay_period_us is not None:
+        rows.append(("replay period", case_time_words(timing.replay_period_us, timing)))
+    if timing.throttled:
+        rows.append(("clocks", Text("throttled while it was timed", style="magenta")))
+    rows += [("timing", Text(note, style="dim")) for note in timing.notes]
+    return rows
+
+
 def _figures(verdict: Verdict) -> list[tuple[str, Text | str]]:
     rows: list[tuple[str, Text | str]] = []
     if verdict.objective is not None:
@@ -200,8 +211,7 @@ def _figures(verdict: Verdict) -> list[tuple[str, Text | str]]:
         rows.append(("time", Text(timing_words(verdict.timing) + note, style=style)))
         if verdict.timing.cold_l2_us is not None:
             rows.append(("time, cold L2", case_time_words(verdict.timing.cold_l2_us, verdict.timing)))
-        if verdict.timing.throttled:
-            rows.append(("clocks", Text("throttled while it was timed", style="magenta")))
+        rows += _measuring(verdict.timing)
     if verdict.speedup is not None:
         style = "italic" if verdict.speedup.kind == "predicted" else ""
         rows.append(("against the baseline", Text(speedup_words(verdict.speedup), style=style)))

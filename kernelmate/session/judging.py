@@ -58,6 +58,7 @@ class Court:
     timeout_s: float
     reference_timeout_s: float
     instruction_limit: int
+    timing_budget_s: float
     on_progress: OnProgress | None
 
     @property
@@ -107,7 +108,8 @@ class Court:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
         if baseline is not None:
-            verdict = replace(verdict, speedup=_speedup(baseline.verdict.timing, verdict.timing))
+            together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
+            verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing))
         decision = decide(
             objective,
             None if baseline is None else baseline.verdict,
@@ -134,6 +136,7 @@ class Court:
             directory=str(directory_of(self.kernel)),
             reference_timeout_s=self.reference_timeout_s,
             instruction_limit=self.instruction_limit,
+            timing_budget_s=self.timing_budget_s,
         )
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s)

@@ -13,6 +13,9 @@ from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import better, metric_value
 
+MOST_TIMED_AGAIN = 3
+"""Versions that are timed again at most, where the best does not stay the best."""
+
 OnJudged = Callable[[Judged], None]
 
 
@@ -68,6 +71,7 @@ class Search:
                 break
             self._ask(suggester, request)
         self._note_the_end()
+        self._time_best_again()
         ranked = self.versions()
         best = 0 if ranked and ranked[0].verdict.accepted is not False else None
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
@@ -112,6 +116,26 @@ class Search:
             self._failure = error
             raise
         return _worst(trials)
+
+    def _time_best_again(self) -> None:
+        """Replace the figure of the best by that of a fresh process.
+
+        The best of many is partly the luckiest, and a process has habits (where code and buffers lie) that last as
+        long as it does. What comes first then has been measured after it was chosen.
+        """
+        again: set[str] = set()
+        while len(self._judged) > 1 and len(again) < MOST_TIMED_AGAIN:
+            best = self.versions()[0]
+            key = content_key(best.candidate.kernel, best.candidate.contract)
+            timing = best.verdict.timing
+            lucky = self.objective.metric == "time" and timing is not None and timing.kind == "measured"
+            if not lucky or best.verdict.accepted is False or key in again:
+                break
+            again.add(key)
+            self.court.worker.renew()
+            self._judged[key] = Judged(best.candidate, self._verdict(best.candidate))
+        if again:
+            self.notes.append("The best was judged and timed again in a fresh process; its figures are from there.")
 
     def _late(self) -> bool:
         return self.budget_s is not None and time.monotonic() - self._began > self.budget_s

@@ -246,6 +246,7 @@ class Session:
             timeout_s=self.settings.timeout_s,
             reference_timeout_s=self.settings.reference_timeout_s,
             instruction_limit=self.settings.instruction_limit,
+            timing_budget_s=self.settings.timing_budget_s,
             on_progress=self._on_progress,
         )
 

@@ -101,7 +101,8 @@ def decide(
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     if objective is not None and baseline is not None:
-        result, unmet, notes = _meets(objective, baseline, candidate)
+        beside = candidate_sizes[0].beside if candidate_sizes else None
+        result, unmet, notes = _meets(objective, baseline, candidate, beside)
         if not broken:
             worse, traded = _made_worse(objective, baseline, candidate, baseline_sizes, candidate_sizes)
             broken, notes = worse, notes + traded
@@ -134,13 +135,13 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
 
 
 def _meets(
-    objective: Objective, baseline: Verdict, candidate: Verdict
+    objective: Objective, baseline: Verdict, candidate: Verdict, beside: Timing | None
 ) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """The result, what is missing (empty when met), and what is worth knowing though it is met."""
     metric = objective.metric
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
-        return _meets_time(baseline, candidate)
+        return _meets_time(beside or baseline.timing, candidate)
     basis: Basis = "measured" if metric == "accuracy" else "counted"
     if before is None or after is None:
         of = "the baseline" if before is None else "this version"
@@ -153,9 +154,11 @@ def _meets(
     return ObjectiveResult(metric, basis, before, after, met), unmet, ()
 
 
-def _meets_time(baseline: Verdict, candidate: Verdict) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
-    before, after = baseline.timing, candidate.timing
-    ratio = _ratio(before, after)
+def _meets_time(before: Timing | None, candidate: Verdict) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
+    """By the ratio of the blocks that both were timed in, where there were such; else by the two times."""
+    after, ratio = candidate.timing, candidate.speedup
+    if ratio is None or ratio.kind != "measured":
+        ratio = _ratio(before, after)
     basis: Basis = "measured" if after is not None and after.kind == "measured" else "predicted"
     if before is None or after is None or ratio is None:
         known = [None if timing is None else timing.median_us for timing in (before, after)]
@@ -222,19 +225,18 @@ def _slower_sizes(
     pairs: Sequence[tuple[SizeMetrics, SizeMetrics | None]],
     limit: float | None,
 ) -> tuple[list[str], list[str]]:
-    timed = [(f" at {_at(b.size)}", b.timing, c.timing) for b, c in pairs if c is not None]
-    if not timed:
-        timed = [("", baseline.timing, candidate.timing)]
+    ratios = [(f" at {_at(b.size)}", c.speedup or _ratio(b.timing, c.timing)) for b, c in pairs if c is not None]
+    if not ratios:
+        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing))]
     worse: list[str] = []
     traded: list[str] = []
-    for place, before, after in timed:
-        ratio = _ratio(before, after)
-        if ratio is None or after is None:
+    for place, ratio in ratios:
+        if ratio is None:
             continue
         if limit is not None and slower(ratio, limit):
-            worse.append(f"slower{place}: {after.kind} {show(ratio)}")
+            worse.append(f"slower{place}: {ratio.kind} {show(ratio)}")
         elif ratio.median < 0.98:
-            traded.append(f"trade-off: {after.kind} {show(ratio)} as fast{place}")
+            traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}")
     return worse, traded
 
 

@@ -87,6 +87,10 @@ class JudgeWorker(Protocol):
         """Judge one task, or say how it ended the worker."""
         ...
 
+    def renew(self) -> None:
+        """Let the next task find a fresh process."""
+        ...
+
     def close(self) -> None:
         """Give back everything; nothing runs afterwards."""
         ...
@@ -202,6 +206,16 @@ class Worker:
             hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
             raise ReferenceFailed(answer.detail, hint=hint)
         return answer
+
+    def renew(self) -> None:
+        """Replace the process by a fresh one, which begins to start.
+
+        Raises:
+            WorkerUnavailable: the worker is closed.
+        """
+        with self._turn:
+            self._kill()
+            self.start()
 
     def close(self) -> None:
         """Kill the process and all that it started. May be called twice, and from another thread."""

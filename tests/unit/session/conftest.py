@@ -98,6 +98,7 @@ class ScriptedWorker:
         self.answer = answer
         self.tasks: list[JudgeTask] = []
         self.timeouts: list[float] = []
+        self.renewed = 0
         self.state = State.IDLE
 
     def start(self) -> None:
@@ -111,6 +112,9 @@ class ScriptedWorker:
         if on_progress is not None:
             on_progress("kernel", 1, 2)
         return self.answer(task)
+
+    def renew(self) -> None:
+        self.renewed += 1
 
     def close(self) -> None:
         self.state = State.CLOSED

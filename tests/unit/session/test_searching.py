@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelmate.errors import KernelmateError, ReferenceFailed, UsageError
-from kernelmate.records import Candidate, Finding, Judged, Judgement, JudgeTask, Kernel
+from kernelmate.records import Candidate, Finding, Judged, Judgement, JudgeTask, Kernel, Speedup, Timing
 from kernelmate.source import apply_edits, contract_for
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.worker.client import Death
@@ -68,6 +68,71 @@ def words(judged: Sequence[Judged]) -> list[str]:
 
 
 PROMPT = "reduce global memory traffic"
+
+
+class Measuring:
+    """A worker whose times are measured: `/* us8 */` takes 8 us, and after each renewal what `later` says.
+
+    Ratios are taken of the blocks, as on a GPU.
+    """
+
+    def __init__(self, judgement: Callable[..., Judgement], later: dict[str, float]) -> None:
+        self.judgement, self.later = judgement, later
+        self.worker: Any = None
+
+    def __call__(self, task: JudgeTask) -> Judgement:
+        text = task.candidate.unit.text
+        word = text.rsplit("/* ", 1)[1].split(" */")[0] if "/* " in text else "us10"
+        us = float(word[2:])
+        if self.worker.renewed:
+            us = self.later.get(word, us)
+        made = self.judgement(task, us=us)
+        timing = Timing("measured", us, (us * 0.99, us * 1.01), us, None, 40, 1980, False)
+        beside = None if task.baseline is None else replace(timing, median_us=10.0)
+        ratio = None if task.baseline is None else Speedup("measured", 10 / us, (9.9 / us, 10.1 / us))
+        metrics = tuple(replace(one, timing=timing, beside=beside, speedup=ratio) for one in made.metrics)
+        return replace(made, metrics=metrics)
+
+
+def test_the_fastest_of_many_is_timed_again_in_a_fresh_process(
+    load: Load, scale: str, scripted: Make, judgement
+) -> None:
+    answer = Measuring(judgement, {"us5": 6.0})
+    session, worker = scripted(answer)
+    answer.worker = worker
+    result = session.optimize(load(scale), "make it faster", suggesters=[Proposer("us8", "us5", "us7")])
+    assert worker.renewed == 1
+    assert words(result.candidates) == ["us5", "us7", "us8"]
+    assert result.best == 0
+    best = result.candidates[0].verdict
+    assert best.timing is not None
+    assert best.timing.median_us == 6.0
+    assert best.speedup is not None
+    assert best.speedup.median == pytest.approx(10 / 6)
+    assert any("fresh process" in note for note in result.notes)
+
+
+def test_one_that_was_only_lucky_gives_way_to_the_next_which_is_timed_again_too(
+    load: Load, scale: str, scripted: Make, judgement
+) -> None:
+    answer = Measuring(judgement, {"us5": 9.0})
+    session, worker = scripted(answer)
+    answer.worker = worker
+    result = session.optimize(load(scale), "make it faster", suggesters=[Proposer("us8", "us5", "us7")])
+    assert worker.renewed == 2
+    assert words(result.candidates) == ["us7", "us8", "us5"]
+
+
+def test_a_single_candidate_and_predicted_times_are_not_timed_again(
+    load: Load, scale: str, scripted: Make, judgement
+) -> None:
+    answer = Measuring(judgement, {})
+    session, answer.worker = scripted(answer)
+    session.optimize(load(scale), "make it faster", suggesters=[Proposer("us5")])
+    assert answer.worker.renewed == 0
+    session, worker = scripted(lambda task: judgement(task, us=5.0))
+    session.optimize(load(scale), "make it faster", suggesters=[Proposer("us5", "us6")])
+    assert worker.renewed == 0
 
 
 def test_accepted_come_first_by_the_metric_then_the_rejected(

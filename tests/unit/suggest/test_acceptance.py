@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.records import LaunchShape, SizeMetrics
+from kernelmate.records import LaunchShape, SizeMetrics, Speedup
 from kernelmate.suggest.acceptance import DEFAULT_LIMITS, NOISE, decide
 from kernelmate.suggest.metrics import METRICS
 from kernelmate.suggest.objective import read_objective
@@ -156,3 +156,58 @@ def test_every_metric_has_a_limit_with_a_reason_and_a_noise() -> None:
         assert set(limits) == set(METRICS)
         assert all(limit.reason for limit in limits.values())
     assert set(NOISE) == set(METRICS)
+
+
+def sizes_of(timing, *rows):
+    """Metrics of sizes n = 1, 2, ...: (time, baseline's time beside it, ratio with its interval)."""
+    return [
+        SizeMetrics(
+            {"n": number}, LaunchShape((1, 1, 1), (32, 1, 1)), None, timing(time), None,
+            None if ratio is None else timing(beside), ratio,
+        )
+        for number, (time, beside, ratio) in enumerate(rows, start=1)
+    ]  # fmt: skip
+
+
+def test_a_ratio_by_the_same_blocks_goes_before_times_of_different_ones(verdict, timing) -> None:
+    # The times' own intervals overlap; block by block the candidate was always faster.
+    ratio = Speedup("measured", 1.05, (1.04, 1.06))
+    baseline = verdict(time_us=10.0, kind="measured")
+    candidate = replace(verdict(time_us=9.9, kind="measured"), speedup=ratio)
+    before, after = sizes_of(timing, (10.0, 0, None)), sizes_of(timing, (9.9, 10.4, ratio))
+    assert (
+        decide(FASTER, baseline, replace(candidate, speedup=None), before, sizes_of(timing, (9.9, 0, None))).accepted
+        is False
+    )
+    decision = decide(FASTER, baseline, candidate, before, after)
+    assert decision.accepted is True
+    assert decision.objective is not None
+    assert (decision.objective.basis, decision.objective.before, decision.objective.after) == ("measured", 10.4, 9.9)
+    assert decision.reasons == ("measured 1.05x [1.04, 1.06] as fast",)
+
+
+def test_a_measured_interval_that_holds_1_is_not_faster(verdict, timing) -> None:
+    ratio = Speedup("measured", 1.02, (0.99, 1.05))
+    candidate = replace(verdict(time_us=9.0, kind="measured"), speedup=ratio)
+    decision = decide(FASTER, verdict(time_us=10.0, kind="measured"), candidate)
+    assert decision.accepted is False
+    assert "an interval that holds 1" in decision.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "accepted"),
+    [
+        (Speedup("measured", 0.9, (0.89, 0.91)), False),
+        (Speedup("measured", 0.9, (0.7, 1.1)), True),  # within its noise
+        (Speedup("measured", 0.985, (0.98, 0.99)), True),  # beyond its noise, and within two per cent
+    ],
+)
+def test_no_listed_size_may_get_slower_beyond_its_noise(verdict, timing, ratio: Speedup, accepted: bool) -> None:
+    gain = Speedup("measured", 1.5, (1.48, 1.52))
+    candidate = replace(verdict(time_us=6.7, kind="measured"), speedup=gain)
+    before = sizes_of(timing, (10.0, 0, None), (5.0, 0, None))
+    after = sizes_of(timing, (6.7, 10.0, gain), (5.5, 5.0, ratio))
+    decision = decide(FASTER, verdict(time_us=10.0, kind="measured"), candidate, before, after)
+    assert decision.accepted is accepted
+    if not accepted:
+        assert decision.reasons == ("slower at n=2: measured 0.9x [0.89, 0.91]",)

@@ -1,0 +1,273 @@
+"""The protocol of a timing, on a simulated GPU whose clock drifts, throttles and is watched or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernelmate.backends.timed import CannotCapture, Condition, TimedFault, Untraced
+from kernelmate.measure.timing import REPEATS, measure, settle
+from kernelmate.records import Finding
+
+
+class SimulatedRig:
+    """A GPU in arithmetic: times follow a clock that the test moves with every launch.
+
+    Args:
+        times: microseconds of each version at full clock, warm. cold: likewise with nothing in L2.
+        noise: standard deviation of a launch, as a fraction. drift: fraction that time grows by in 1000 launches.
+    """
+
+    EMPTY_US = 1.2
+
+    def __init__(self, times: Sequence[float], *, cold: float = 1.5, noise: float = 0.003, drift: float = 0.0) -> None:
+        self.times, self.cold, self.noise, self.drift = times, cold, noise, drift
+        self.versions = len(times)
+        self.untraced: str | None = None
+        self.machine: tuple[str, ...] = ()
+        self.uncapturable = False
+        self.lose_stamps_after: int | None = None
+        self.clocks: list[Condition] = []
+        self.usual = Condition(1980.0, 41)
+        self.launched = 0
+        self.orders: list[tuple[int, ...]] = []
+        self.graphs: list[tuple[int | None, int, bool]] = []
+        self.poisoned_at: int | None = None
+        self.random = np.random.default_rng(3)
+
+    def _one(self, version: int | None, cold: bool = False) -> float:
+        self.launched += 1
+        true = self.EMPTY_US if version is None else self.times[version] * (self.cold if cold else 1)
+        return true * (1 + self.drift * self.launched / 1000) * (1 + self.noise * self.random.standard_normal())
+
+    def durations(self, order: Sequence[int], *, cold: bool = False) -> tuple[float, ...]:
+        if self.lose_stamps_after is not None and self.launched > self.lose_stamps_after:
+            self.untraced = "CUPTI gave no time stamps"
+            raise Untraced(self.untraced)
+        self.orders.append(tuple(order))
+        return tuple(self._one(version, cold) for version in order)
+
+    def period(self, version: int | None, launches: int, *, cold: bool = False) -> float:
+        if self.uncapturable and version is not None:
+            raise CannotCapture("operation not permitted when stream is capturing")
+        self.graphs.append((version, launches, cold))
+        return float(np.mean([self._one(version, cold) for _ in range(launches)])) + (
+            self.EMPTY_US if version is not None else 0.0
+        )
+
+    def elapsed(self, version: int | None, launches: int) -> float:
+        return 5.0 + float(np.mean([self._one(version) for _ in range(launches)]))
+
+    def condition(self) -> Condition:
+        return self.clocks.pop(0) if self.clocks else self.usual
+
+    def poison(self) -> None:
+        self.poisoned_at = self.launched
+
+    def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"y": np.array([self.launched - (self.poisoned_at or 0)])}
+
+
+def test_two_versions_are_timed_in_the_same_blocks() -> None:
+    rig = SimulatedRig([12.0, 8.0])
+    seen = measure(rig, 0.2, full=True)
+    before, after = seen.timings
+    assert before.median_us == pytest.approx(12.0, rel=0.005)
+    assert after.median_us == pytest.approx(8.0, rel=0.005)
+    assert before.ci95_us[0] <= before.median_us <= before.ci95_us[1]
+    assert seen.speedup is not None
+    assert seen.speedup.kind == "measured"
+    assert seen.speedup.ci95[0] < 1.5 < seen.speedup.ci95[1]
+    assert seen.speedup.ci95[1] - seen.speedup.ci95[0] < 0.02
+    blocks = [order for order in rig.orders if set(order) == {0, 1} and order == order[::-1]]
+    assert len(blocks) >= 12
+    assert {order[0] for order in blocks} == {0, 1}
+
+
+def test_every_figure_says_what_it_is() -> None:
+    (timing,) = measure(SimulatedRig([12.0], cold=1.7), 0.2, full=True).timings
+    assert (timing.kind, timing.figure) == ("measured", "duration")
+    assert timing.cold_l2_us == pytest.approx(12.0 * 1.7, rel=0.01)
+    assert timing.replay_period_us == pytest.approx(12.0, rel=0.01)
+    assert (timing.sm_clock_mhz, timing.temperature_c, timing.throttled) == (1980, 41, False)
+    assert timing.runs is not None
+    assert timing.runs >= 24
+    assert timing.notes == ()
+
+
+def test_sizes_beside_the_headline_are_timed_warm_only() -> None:
+    rig = SimulatedRig([12.0, 12.0])
+    seen = measure(rig, 0.05, full=False)
+    assert [(one.cold_l2_us, one.replay_period_us) for one in seen.timings] == [(None, None)] * 2
+    assert rig.graphs == []
+    assert seen.speedup is not None
+
+
+def test_a_drifting_clock_moves_both_versions_and_not_their_ratio() -> None:
+    seen = measure(SimulatedRig([40.0, 40.0], drift=0.05), 0.2, full=True)
+    assert seen.speedup is not None
+    assert seen.speedup.ci95[0] <= 1 <= seen.speedup.ci95[1]
+    assert seen.speedup.median == pytest.approx(1, abs=0.004)
+
+
+def test_how_many_blocks_there_are_does_not_hang_on_what_they_show() -> None:
+    quiet, noisy = SimulatedRig([100.0, 90.0], noise=0.0001), SimulatedRig([100.0, 90.0], noise=0.2)
+    runs = [measure(rig, 0.2, full=False).timings[0].runs for rig in (quiet, noisy)]
+    assert runs[0] == pytest.approx(runs[1], rel=0.3)
+    assert [sum(order == order[::-1] and len(set(order)) == 2 for order in rig.orders) for rig in (quiet, noisy)] == [
+        12,
+        12,
+    ]
+
+
+def test_without_time_stamps_the_replay_period_stands_in_and_says_so() -> None:
+    rig = SimulatedRig([12.0, 8.0])
+    rig.untraced = "CUPTI is absent"
+    seen = measure(rig, 0.2, full=True)
+    before, after = seen.timings
+    assert (after.figure, before.figure) == ("replay", "replay")
+    assert after.median_us == pytest.approx(8.0, rel=0.01)
+    assert after.replay_period_us == after.median_us
+    assert after.cold_l2_us == pytest.approx(12.0, rel=0.05)
+    assert after.notes == ("CUPTI is absent: the time is the replay period",)
+    assert seen.speedup is not None
+    assert seen.speedup.median == pytest.approx(1.5, rel=0.01)
+    assert rig.orders == []
+
+
+def test_time_stamps_lost_on_the_way_are_replaced_for_all_blocks() -> None:
+    rig = SimulatedRig([12.0, 8.0])
+    rig.lose_stamps_after = 200
+    (_, after) = measure(rig, 0.2, full=True).timings
+    assert after.figure == "replay"
+    assert after.median_us == pytest.approx(8.0, rel=0.01)
+    assert "gave no time stamps" in after.notes[0]
+
+
+def test_a_launch_that_cannot_be_captured_has_a_duration_and_no_period() -> None:
+    rig = SimulatedRig([12.0])
+    rig.uncapturable = True
+    (timing,) = measure(rig, 0.2, full=True).timings
+    assert timing.figure == "duration"
+    assert timing.replay_period_us is None
+    assert "cannot be captured" in timing.notes[0]
+
+
+def test_what_can_neither_be_stamped_nor_captured_is_timed_by_events() -> None:
+    rig = SimulatedRig([12.0])
+    rig.untraced, rig.uncapturable = "CUPTI is absent", True
+    (timing,) = measure(rig, 0.2, full=True).timings
+    assert timing.figure == "events"
+    assert timing.median_us == pytest.approx(17.0, rel=0.01)
+    assert (timing.cold_l2_us, timing.replay_period_us) == (None, None)
+    assert "launching included" in timing.notes[0]
+
+
+def test_a_kernel_of_over_a_second_is_launched_a_few_times_and_labelled() -> None:
+    rig = SimulatedRig([1.5e6, 1.2e6], noise=0.0005)
+    seen = measure(rig, 0.2, full=True)
+    assert rig.launched <= 16
+    assert rig.graphs == []
+    assert seen.speedup is not None
+    assert seen.speedup.ci95[0] < 1.25 < seen.speedup.ci95[1]
+    assert seen.timings[1].notes[0].startswith("over a second: launched 4 times")
+
+
+def test_a_kernel_under_two_microseconds_is_labelled() -> None:
+    (timing,) = measure(SimulatedRig([1.3]), 0.2, full=True).timings
+    assert timing.notes[0].startswith("under two microseconds")
+
+
+def test_a_period_that_noise_covers_is_left_out() -> None:
+    rig = SimulatedRig([0.001], noise=0.05)
+    rig.EMPTY_US = 2.0
+    (timing,) = measure(rig, 0.2, full=True).timings
+    assert timing.replay_period_us is None
+    assert any(note.startswith("no replay period") for note in timing.notes)
+
+
+CAPPED = Condition(1500.0, 84, ("power cap",))
+STEADY = Condition(1980.0, 60)
+
+
+def block_conditions(*after_blocks: Condition) -> list[Condition]:
+    """Three that settle the clock, and those after blocks."""
+    return [STEADY, STEADY, STEADY, *after_blocks]
+
+
+def test_a_block_with_clocks_held_down_is_taken_again() -> None:
+    rig = SimulatedRig([12.0])
+    rig.clocks = block_conditions(STEADY, CAPPED, CAPPED, STEADY)
+    (timing,) = measure(rig, 0.05, full=False).timings
+    assert timing.throttled is False
+    assert timing.notes == ()
+    assert sum(len(order) > 2 for order in rig.orders) >= 12 + 2
+
+
+def test_a_block_that_stays_held_down_is_kept_and_labelled() -> None:
+    rig = SimulatedRig([12.0])
+    rig.clocks = block_conditions(STEADY, *[CAPPED] * (REPEATS + 1))
+    (timing,) = measure(rig, 0.05, full=False).timings
+    assert timing.throttled is True
+    assert timing.notes == ("clocks were held down in 1 of 12 blocks, after repeats (power cap)",)
+    assert timing.temperature_c == 84
+
+
+def test_a_gpu_that_is_always_held_down_costs_three_repeats_and_not_three_for_each_block() -> None:
+    rig = SimulatedRig([12.0])
+    rig.usual = CAPPED
+    (timing,) = measure(rig, 0.05, full=False).timings
+    blocks = [order for order in rig.orders if len(order) == len(rig.orders[-2])]
+    assert len(blocks) <= 12 + REPEATS + 1
+    assert timing.notes == ("clocks were held down in 12 of 12 blocks, after repeats (power cap)",)
+
+
+def test_a_clock_that_falls_without_a_reason_is_held_down_too() -> None:
+    rig = SimulatedRig([12.0])
+    rig.clocks = block_conditions(STEADY, *[Condition(1800.0)] * (REPEATS + 1))
+    (timing,) = measure(rig, 0.05, full=False).timings
+    assert "clock down to 1800 MHz from 1980" in timing.notes[0]
+
+
+def test_what_is_said_of_the_machine_and_of_other_processes_is_kept() -> None:
+    rig = SimulatedRig([12.0])
+    rig.machine = ("also on the GPU: python3 (pid 7)",)
+    (timing,) = measure(rig, 0.05, full=False, alone=False).timings
+    assert timing.notes[0] == "also on the GPU: python3 (pid 7)"
+    assert "GPU's lock" in timing.notes[1]
+
+
+def test_outputs_come_from_launches_like_the_timed_ones_after_poison() -> None:
+    rig = SimulatedRig([12.0, 8.0])
+    outputs = measure(rig, 0.05, full=False).outputs
+    last = rig.orders[-1]
+    assert set(last) == {1}
+    assert outputs["y"].tolist() == [len(last)]
+
+
+def test_a_launch_that_fails_ends_the_timing() -> None:
+    class Failing(SimulatedRig):
+        def durations(self, order: Sequence[int], *, cold: bool = False) -> tuple[float, ...]:
+            raise TimedFault(Finding("illegal-address", "error", "nothing is mapped there"))
+
+    with pytest.raises(TimedFault, match="nothing is mapped"):
+        measure(Failing([3.0]), 0.2, full=True)
+
+
+def test_the_clock_is_waited_for_until_it_stays() -> None:
+    clocks = [345.0, 900.0, 1600.0, 1975.0, 1980.0, 1980.0, 1200.0]
+    settle(lambda: Condition(clocks.pop(0)))
+    assert clocks == [1200.0]
+    asked = []
+
+    def restless() -> Condition:
+        asked.append(1)
+        return Condition(1000.0 * (1 + len(asked) % 2))
+
+    settle(restless)
+    assert len(asked) == 200
+    settle(lambda: Condition(None))
