@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.numerics.rounding import (
     NEAREST,
     flush,
     narrow,
+    rectified,
     saturate,
     to_odd,
     two_sum,
@@ -139,9 +140,9 @@ def _float_to_float(instruction: Instruction, target: str, source: str) -> Calla
     mode = _mode(instruction)
     rounding = next((_TO_INTEGER[part] for part in instruction.parts[1:] if part in _TO_INTEGER), None)
     ftz, sat, relu = (instruction.has(name) for name in ("ftz", "sat", "relu"))
-    if target == "tf32":
-        return _to_tf32(relu, instruction.has("rna"))
     finite = instruction.has("satfinite")
+    if target == "tf32":
+        return _to_tf32("rna" if instruction.has("rna") else mode, relu=relu, finite=finite)
     if target.startswith("e") or source.startswith("e"):
         raise Unsupported(instruction.opcode)
 
@@ -168,7 +169,7 @@ def _finished(result: Array, *, ftz: bool, sat: bool, relu: bool, finite: bool) 
         kind = result.dtype
         result = saturate(result.astype(np.float32) if kind == ml_dtypes.bfloat16 else result).astype(kind)
     if relu:
-        result = np.where(~(result > result.dtype.type(0)), result.dtype.type(0), result)
+        result = rectified(result)
     if finite:
         largest = _largest(result.dtype)
         result = np.where(np.isinf(result), np.copysign(largest, result).astype(result.dtype), result)
@@ -181,17 +182,28 @@ def _largest(dtype: np.dtype[np.generic]) -> np.generic:
     return found
 
 
-def _to_tf32(relu: bool, away: bool) -> Callable[[Array], Array]:
-    """19 bits of a float32: ten of mantissa; ties away from zero for `.rna`, to even for `.rn`."""
+_TF32_LARGEST = 2.0**128 - 2.0**117
+
+
+def _to_tf32(mode: str, *, relu: bool, finite: bool) -> Callable[[Array], Array]:
+    """19 bits of a float32: ten of mantissa; ties away from zero for `.rna`, to even for `.rn`, cut off for `.rz`."""
 
     def function(a: Array) -> Array:
         bits = a.view(np.uint32)
-        half = np.uint32(0x1000)
-        step = half if away else np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+        step: Array = {
+            "rna": np.full_like(bits, 0x1000),
+            "rn": np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)),
+            "rz": np.zeros_like(bits),
+        }[mode]
         rounded = np.where(np.isfinite(a), (bits + step) & np.uint32(0xFFFFE000), bits).astype(np.uint32)
         result = rounded.view(np.float32)
-        return np.where(result > 0, result, np.float32(0)) if relu else result
+        if finite:
+            limit = np.float32(_TF32_LARGEST)
+            result = np.where(np.isnan(result), result, np.clip(result, -limit, limit))
+        return rectified(result) if relu else result
 
+    if mode not in {"rna", NEAREST, "rz"}:
+        raise Unsupported(f"qualifier .{mode} of cvt to tf32")
     return function
 
 
@@ -208,7 +220,13 @@ def _packed(instruction: Instruction, target: str, source: str) -> Compute:
         return _to_eight_bits(instruction, target, source)
     if source in {"e4m3x2", "e5m2x2"} and target == "f16x2":
         destination, value = instruction.operands
-        return Compute(((destination, target),), ((value, source),), lambda a: a.astype(np.float32).astype(np.float16))
+        relu = instruction.has("relu")
+
+        def widened(a: Array) -> Array:
+            wide = a.astype(np.float32).astype(np.float16)
+            return rectified(wide) if relu else wide
+
+        return Compute(((destination, target),), ((value, source),), widened)
     raise Unsupported(instruction.opcode)
 
 
@@ -220,7 +238,7 @@ def _to_eight_bits(instruction: Instruction, target: str, source: str) -> Comput
     def single(a: Array) -> Array:
         wide = a.astype(np.float32)
         if relu:
-            wide = np.where(wide > 0, wide, np.float32(0))
+            wide = rectified(wide)
         return np.clip(wide, -largest, largest).astype(dtype)
 
     if source == "f32":

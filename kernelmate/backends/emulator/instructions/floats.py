@@ -10,6 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.instructions import integer, packed
 from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
+from kernelmate.backends.emulator.instructions.transcendental import upper_half
 from kernelmate.backends.emulator.numerics import directed
 from kernelmate.backends.emulator.numerics.fused import fma32, fma64
 from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, saturate
@@ -171,6 +172,8 @@ def decode_root(instruction: Instruction) -> Operation:
     require(instruction, _ARITHMETIC | {"approx"})
     mode = rounding_of(instruction)
     root = instruction.name == "sqrt"
+    if root and kind == "f64" and instruction.has("approx"):
+        raise Unsupported(instruction.opcode)
 
     def reciprocal(a: Array) -> Array:
         one = np.ones_like(a)
@@ -179,17 +182,10 @@ def decode_root(instruction: Instruction) -> Operation:
     if root and mode == NEAREST:
         function, ufunc = modified(instruction, np.sqrt, np.sqrt)
         return plain(instruction, kind, function, ufunc)
-    function, _ = modified(instruction, (lambda a: directed.square_root(a, mode)) if root else reciprocal)
     if kind == "f64" and instruction.has("approx"):
-        full = function
-        function = lambda a: _upper_half(full(a))  # noqa: E731
+        return plain(instruction, kind, upper_half(reciprocal))
+    function, _ = modified(instruction, (lambda a: directed.square_root(a, mode)) if root else reciprocal)
     return plain(instruction, kind, function)
-
-
-def _upper_half(value: Array) -> Array:
-    """The approximate f64 forms give only the upper 32 bits."""
-    bits = np.asarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
-    return bits.view(np.float64)
 
 
 @decodes("testp")

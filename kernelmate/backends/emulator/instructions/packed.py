@@ -14,7 +14,7 @@ import numpy as np
 from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, require
 from kernelmate.backends.emulator.numerics.fused import fma32, fma_narrow
-from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, saturate
+from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, rectified, saturate
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.program import Instruction
 from kernelmate.backends.emulator.types import DTYPES, Array
@@ -37,7 +37,7 @@ def _finish(instruction: Instruction, kind: str, function: Callable[..., Array])
         if sat:
             result = saturate(result.astype(np.float32)).astype(dtype)
         if relu:
-            result = np.where(result.astype(np.float32) < 0, dtype.type(0), result)
+            result = rectified(result)
         return result
 
     return finished

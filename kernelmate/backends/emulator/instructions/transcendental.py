@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from kernelmate.backends.emulator.instructions.integer import plain
-from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
+from kernelmate.backends.emulator.instructions.registry import decodes, require
 from kernelmate.backends.emulator.numerics.rounding import flush
 from kernelmate.backends.emulator.operations import Operation
 from kernelmate.backends.emulator.program import Instruction
-from kernelmate.backends.emulator.types import DTYPES, FLOATS, Array
+from kernelmate.backends.emulator.types import DTYPES, Array
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "ex2": np.exp2,
@@ -26,18 +26,38 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+_TYPES: dict[str, frozenset[str]] = {
+    "ex2": frozenset({"f32", "f16", "bf16", "f16x2", "bf16x2"}),
+    "tanh": frozenset({"f32", "f16", "bf16", "f16x2", "bf16x2"}),
+    "rsqrt": frozenset({"f32", "f64"}),
+    **dict.fromkeys(("lg2", "sin", "cos"), frozenset({"f32"})),
+}
+
+
+def upper_half(exact: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The approximate f64 forms read and give the upper 32 bits alone, and flush subnormals (PTX ISA, rcp, rsqrt)."""
+
+    def cut(value: Array) -> Array:
+        bits = np.asarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+        return bits.view(np.float64)
+
+    return lambda a: flush(cut(exact(flush(cut(a)))))
+
+
 @decodes("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
 def decode_special(instruction: Instruction) -> Operation:
     """One of the approximate functions, for f32, f64 (rsqrt) and the narrow types (ex2, tanh)."""
-    kind = instruction.kind
-    if kind not in FLOATS:
-        raise Unsupported(f"type .{kind}")
-    dtype, exact, ftz = DTYPES[kind], _FUNCTIONS[instruction.name], instruction.has("ftz")
+    kind, name = instruction.kind, instruction.name
+    require(instruction, _TYPES[name] | {"approx", "ftz"})
+    dtype, exact, ftz = DTYPES[kind], _FUNCTIONS[name], instruction.has("ftz")
+
+    if kind == "f64":
+        return plain(instruction, kind, upper_half(exact))
 
     def function(a: Array) -> Array:
         if ftz:
             a = flush(a)
-        result = exact(a.astype(np.float64)).astype(np.float32 if dtype != np.float64 else np.float64).astype(dtype)
+        result = exact(a.astype(np.float64)).astype(np.float32).astype(dtype)
         return flush(result) if ftz else result
 
     return plain(instruction, kind, function)

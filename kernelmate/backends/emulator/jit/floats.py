@@ -152,9 +152,10 @@ def lower_inverse_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """Computed in f64 and rounded, as the NumPy form is."""
     form.require("ftz", "approx")
     (a,) = _inputs(b, form, values)
-    wide = b.fpext(a, DOUBLE) if a.type == FLOAT else a
-    result = b.fdiv(ir.Constant(DOUBLE, 1.0), intrinsic(b, "llvm.sqrt", [wide]))
-    return _finish(b, form, b.fptrunc(result, FLOAT) if a.type == FLOAT else result)
+    if a.type != FLOAT:
+        raise NotNative
+    result = b.fdiv(ir.Constant(DOUBLE, 1.0), intrinsic(b, "llvm.sqrt", [b.fpext(a, DOUBLE)]))
+    return _finish(b, form, b.fptrunc(result, FLOAT))
 
 
 @lowers("ex2", "lg2")

@@ -116,3 +116,9 @@ def saturate(value: Array) -> Array:
     zero = value.dtype.type(0)
     clamped = np.minimum(np.maximum(value, zero), one)
     return np.asarray(np.where(np.isnan(value), zero, clamped) + zero)
+
+
+def rectified(value: Array) -> Array:
+    """What is not positive to +0; a NaN stays one (`.relu`)."""
+    keep = (value > value.dtype.type(0)) | np.isnan(value)
+    return np.where(keep, value, value.dtype.type(0))

@@ -236,3 +236,52 @@ def test_sign_extension_from_any_bit(lanewise: Callable[..., Any], rng: np.rando
         low = x & ((1 << k) - 1)
         assert extended == ((low - (1 << k)) & 0xFFFFFFFF if k and low >> (k - 1) else low)
         assert cut == x & ((1 << (count & 31)) - 1)
+
+
+@pytest.mark.instruction("lop3")
+def test_every_function_of_three_bits(
+    launch: Callable[..., Any], kernel: Callable[..., str], rng: np.random.Generator
+) -> None:
+    loads = "".join(f"add.s64 %d1, %p{index}, %off4; ld.global.u32 %r{index}, [%d1];" for index in (1, 2, 3))
+    body = loads + "".join(
+        f"lop3.b32 %r4, %r1, %r2, %r3, {table}; st.global.u32 [%at4+{128 * table}], %r4;" for table in range(256)
+    )
+    a, b, c = (rng.integers(0, 2**32, 32, dtype=np.uint32) for _ in range(3))
+    found = launch(kernel(body + " ret;", 4), np.zeros((256, 32), np.uint32), a, b, c).arrays["a0"]
+    ones = np.uint32(0xFFFFFFFF)
+    for table in range(256):
+        want = np.zeros(32, np.uint32)
+        for case in range(8):
+            if table >> case & 1:
+                x, y, z = ((value if case >> bit & 1 else value ^ ones) for value, bit in ((a, 2), (b, 1), (c, 0)))
+                want |= x & y & z
+        assert np.array_equal(found[table], want), table
+
+
+@pytest.mark.instruction("lop3")
+@pytest.mark.parametrize("combine", ["or", "and"])
+def test_a_function_of_three_bits_with_a_predicate(
+    combine: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a, b, c = (rng.integers(0, 3, 300).astype(np.uint32) for _ in range(3))
+    body = f"setp.gt.u32 %p1, %c, 1; lop3.{combine}.b32 %x|%p2, %a, %b, %c, 0x80, %p1; selp.u32 %y, 1, 0, %p2;"
+    found, holds = lanewise(body, ["u32", "u32"], [("u32", a), ("u32", b), ("u32", c)])
+    assert np.array_equal(found, a & b & c)
+    some, given = (a & b & c) != 0, c > 1
+    assert np.array_equal(holds.astype(bool), some | given if combine == "or" else some & given)
+
+
+@pytest.mark.instruction("mov")
+@pytest.mark.parametrize(("wide", "parts"), [("b64", 4), ("b32", 4), ("b32", 2), ("b64", 2)])
+def test_vectors_into_one_register_and_out_again(
+    wide: str, parts: int, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a = words(rng, int(wide[1:]))
+    size = int(wide[1:]) // parts
+    names = {8: "%s", 16: "%s", 32: "%t"}[size]
+    items = [f"{names}{index}" for index in range(parts)]
+    body = f"mov.{wide} {{{', '.join(items)}}}, %a; mov.{wide} %x, {{{', '.join(reversed(items))}}};"
+    found = lanewise(body, [wide], [(wide, a)])
+    for x, got in zip(a.tolist(), found.tolist(), strict=True):
+        pieces = [x >> size * index & (1 << size) - 1 for index in range(parts)]
+        assert got == sum(piece << size * index for index, piece in enumerate(reversed(pieces)))

@@ -211,3 +211,75 @@ def test_packed_halves_are_taken_by_themselves(lanewise: Callable[..., Any], rng
     assert found[1].tolist() == [
         sum((max(part(x, i, 16, True), part(y, i, 16, True)) & 0xFFFF) << 16 * i for i in range(2)) for x, y in rows
     ]
+
+
+@pytest.mark.instruction("add", "addc", "sub", "subc")
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_chains_of_carries_of_every_width(
+    name: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a, b, c, d = (numbers(kind, rng) for _ in range(4))
+    for x in (a, c):  # where a carry must run through the whole word
+        x[:40] = -1 if kind[0] == "s" else 2 ** int(kind[1:]) - 1
+    bits = int(kind[1:])
+    low, high = lanewise(
+        f"{name}.cc.{kind} %x, %a, %b; {name}c.{kind} %y, %c, %d;",
+        [kind, kind], [(kind, a), (kind, b), (kind, c), (kind, d)],
+    )  # fmt: skip
+    mask = 2**bits - 1
+    for values in zip(a, b, c, d, low, high, strict=True):
+        x, y, u, v, got_low, got_high = (int(value) & mask for value in values)
+        first, second = x | u << bits, y | v << bits
+        want = (first + second if name == "add" else first - second) & (2 ** (2 * bits) - 1)
+        assert (got_low, got_high) == (want & mask, want >> bits)
+
+
+@pytest.mark.instruction("mad", "madc")
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_multiply_add_takes_and_gives_the_carry(
+    half: str, kind: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a, b, c, d, e = (numbers(kind, rng) for _ in range(5))
+    bits = int(kind[1:])
+    mask, shift = 2**bits - 1, bits if half == "hi" else 0
+    body = (
+        f"mad.{half}.cc.{kind} %x, %a, %b, %c; madc.{half}.cc.{kind} %x, %d, %e, %x; addc.{kind} %y, 0, 0;"
+    )
+    found, carry = lanewise(body, [kind, kind], [(kind, value) for value in (a, b, c, d, e)])
+    for x, y, z, u, v, got, out in zip(a, b, c, d, e, found, carry, strict=True):
+        first = (int(x) * int(y) >> shift & mask) + (int(z) & mask)
+        second = (int(u) * int(v) >> shift & mask) + (first & mask) + (first >> bits)
+        assert (int(got), int(out)) == (second & mask, second >> bits)
+
+
+@pytest.mark.instruction("min", "max")
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("form", ["{}.s32.relu", "{}.relu.s32", "{}.s16x2.relu", "{}.relu.s16x2", "{}.s16x2", "{}.u16x2"])
+def test_minimum_and_maximum_rectified_or_in_halves(
+    form: str, name: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a, b = numbers("u32", rng), numbers("u32", rng)
+    found = lanewise(f"{form.format(name)} %x, %a, %b;", ["u32"], [("u32", a), ("u32", b)])
+    bits, signed = 16 if "x2" in form else 32, "u16" not in form
+    choose = {"min": min, "max": max}[name]
+    for x, y, got in zip(a.tolist(), b.tolist(), found.tolist(), strict=True):
+        for index in range(32 // bits):
+            want = choose(part(x, index, bits, signed), part(y, index, bits, signed))
+            want = max(want, 0) if "relu" in form else want
+            assert part(got, index, bits, signed) == want
+
+
+@pytest.mark.instruction("mad", "mad24")
+def test_saturating_high_products(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
+    a, b, c = (numbers("s32", rng) for _ in range(3))
+    sources = [("s32", a), ("s32", b), ("s32", c)]
+    full, low = lanewise(
+        "mad.hi.sat.s32 %x, %a, %b, %c; mad24.hi.sat.s32 %y, %a, %b, %c;", ["s32", "s32"], sources
+    )
+    for x, y, z, got, got24 in zip(a, b, c, full, low, strict=True):
+        clamp = [max(-(2**31), min(2**31 - 1, value + int(z))) for value in (
+            int(x) * int(y) >> 32, part(int(x), 0, 24, True) * part(int(y), 0, 24, True) >> 16,
+        )]  # fmt: skip
+        assert [int(got), int(got24)] == [wrap(value, "s32") for value in clamp]

@@ -144,9 +144,13 @@ def test_matches(launch: Launch, kernel: Text, rng: np.random.Generator) -> None
     ("action", "kind", "expected"),
     [
         ("add", "u32", lambda part: int(part.sum(dtype=np.uint64)) & FULL),
+        ("add", "s32", lambda part: int(part.view(np.int32).sum(dtype=np.int64)) & FULL),
+        ("min", "u32", lambda part: int(part.min())),
         ("min", "s32", lambda part: int(part.view(np.int32).min()) & FULL),
         ("max", "u32", lambda part: int(part.max())),
+        ("max", "s32", lambda part: int(part.view(np.int32).max()) & FULL),
         ("and", "b32", lambda part: int(np.bitwise_and.reduce(part))),
+        ("or", "b32", lambda part: int(np.bitwise_or.reduce(part))),
         ("xor", "b32", lambda part: int(np.bitwise_xor.reduce(part))),
     ],
 )
@@ -162,6 +166,10 @@ def test_reductions(
     values = rng.integers(0, 2**32, 64, dtype=np.uint32)
     found = launch(kernel(body, 2), np.zeros(64, np.uint32), values, grid=(2,)).arrays["a0"]
     assert found.tolist() == [expected(values[:32])] * 32 + [expected(values[32:])] * 32
+    odd = body.replace("redux", "and.b32 %r3, %tid1, 1; setp.eq.u32 %q1, %r3, 0; @%q1 ret; redux")
+    part = launch(kernel(odd.replace("0xffffffff", "0xaaaaaaaa"), 2), np.zeros(64, np.uint32), values, grid=(2,))
+    assert not part.findings
+    assert part.arrays["a0"].tolist() == [0, expected(values[1:32:2])] * 16 + [0, expected(values[33::2])] * 16
 
 
 def test_lanes_of_one_warp_may_wait_at_different_barriers_of_the_warp(launch: Launch, kernel: Text) -> None:
@@ -210,3 +218,54 @@ def test_reading_from_a_lane_that_the_mask_does_not_name_is_a_finding(launch: La
     (finding,) = launch(kernel(body), np.zeros(32, np.uint32)).findings
     assert finding.code == "shuffle-mask"
     assert "mask does not name" in finding.message
+
+
+@pytest.mark.instruction("match")
+@pytest.mark.parametrize("mask", [FULL, 0x0000FFFF, 0x5A5A5A5A, 0x80000001])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_matches_of_both_widths_among_the_lanes_of_a_mask(
+    bits: int, mask: int, launch: Launch, kernel: Text, rng: np.random.Generator
+) -> None:
+    load = "ld.global.u32 %r1, [%d1];" if bits == 32 else "ld.global.u32 %r1, [%d1]; mov.b64 %d9, {%r5, %r1};"
+    value = "%r1" if bits == 32 else "%d9"
+    body = f"""
+    mov.u32 %r8, %laneid; mov.u32 %r9, {mask}; shr.u32 %r10, %r9, %r8; and.b32 %r10, %r10, 1;
+    setp.eq.u32 %q2, %r10, 0; @%q2 ret; mov.u32 %r5, 7; add.s64 %d1, %p1, %off4; {load}
+    match.any.sync.b{bits} %r2, {value}, {mask}; match.all.sync.b{bits} %r3|%q1, {value}, {mask};
+    selp.u32 %r4, 1, 0, %q1;
+    mul.wide.u32 %d3, %tid1, 16; add.s64 %d4, %p0, %d3; st.global.v4.u32 [%d4], {{%r2, %r3, %r4, %r1}}; ret;
+    """
+    values = np.concatenate((rng.integers(0, 3, 32), np.full(32, 2**31 + 5))).astype(np.uint32)
+    result = launch(kernel(body, 2), np.zeros(256, np.uint32), values, grid=(2,))
+    assert not result.findings
+    for thread, row in enumerate(result.arrays["a0"].reshape(64, 4).tolist()):
+        lanes = [lane for lane in range(32) if mask >> lane & 1]
+        if thread % 32 not in lanes:
+            assert row == [0, 0, 0, 0]
+            continue
+        warp = values[thread // 32 * 32 :][:32]
+        agreed = len({int(warp[lane]) for lane in lanes}) == 1
+        equal = sum(1 << lane for lane in lanes if warp[lane] == warp[thread % 32])
+        assert row[:3] == [equal, mask if agreed else 0, int(agreed)]
+
+
+@pytest.mark.instruction("shfl")
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles_with_any_clamp_and_segment_mask(
+    mode: str, launch: Launch, kernel: Text, rng: np.random.Generator
+) -> None:
+    body = f"""
+    add.s64 %d1, %p1, %off4; ld.global.u32 %r5, [%d1]; add.s64 %d1, %p2, %off4; ld.global.u32 %r6, [%d1];
+    mul.lo.u32 %r1, %tid1, 7; shfl.sync.{mode}.b32 %r2|%q1, %r1, %r5, %r6, 0xffffffff;
+    selp.u32 %r3, 100000, 0, %q1; add.u32 %r4, %r2, %r3; st.global.u32 [%at4], %r4; ret;
+    """
+    warps = 40
+    steps = np.repeat(rng.integers(0, 64, warps), 32).astype(np.uint32)
+    clamps = np.repeat(rng.integers(0, 32, warps) << 8 | rng.integers(0, 32, warps), 32).astype(np.uint32)
+    result = launch(kernel(body, 3), np.zeros(32 * warps, np.uint32), steps, clamps, grid=(warps,))
+    found = result.arrays["a0"].reshape(warps, 32)
+    for warp in range(warps):
+        value = [7 * (32 * warp + lane) for lane in range(32)]
+        rows = shuffled(mode, value, int(steps[32 * warp]), int(clamps[32 * warp]))
+        for lane, (want, valid) in enumerate(rows):
+            assert int(found[warp, lane]) == want + 100000 * valid, (warp, lane)
