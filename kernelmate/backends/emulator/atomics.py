@@ -125,7 +125,8 @@ def _by_address(
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         lanes, place = order[start:end], ordered[start]
         if ufunc is not None:
-            chain = ufunc.accumulate(np.concatenate((memory[place : place + 1], data[lanes])))
+            # Without its dtype a sum of small integers would be kept in 64 bits and not wrap.
+            chain = ufunc.accumulate(np.concatenate((memory[place : place + 1], data[lanes])), dtype=data.dtype)
             before[lanes] = chain[:-1]
             memory[place] = chain[-1]
             continue

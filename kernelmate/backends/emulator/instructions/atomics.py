@@ -9,7 +9,7 @@ from kernelmate.backends.emulator.program import Instruction, Sink, Vector
 from kernelmate.backends.emulator.types import SIZES
 
 ACTIONS = frozenset({"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"})
-_ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "noftz"})
+_ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz"})
 
 
 @decodes("atom", "red")

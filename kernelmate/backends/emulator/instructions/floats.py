@@ -103,7 +103,7 @@ def decode_minmax(instruction: Instruction) -> Operation:
     require(instruction, frozenset({"ftz", "NaN", "xorsign", "abs", "f32", "f64"}))
     pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
     if instruction.has("xorsign"):
-        pick = _xor_signed(pick)
+        pick = xor_signed(pick)
     function, _ = modified(instruction, lambda *values: _folded(pick, values))
     return plain(instruction, kind, function)
 
@@ -134,7 +134,9 @@ def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array]
     return pick
 
 
-def _xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+def xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Of the magnitudes, with the product's sign (`.xorsign.abs`)."""
+
     def function(a: Array, b: Array) -> Array:
         magnitude = pick(np.abs(a), np.abs(b))
         negative = np.signbit(a) ^ np.signbit(b)

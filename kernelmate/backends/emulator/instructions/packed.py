@@ -80,13 +80,13 @@ def decode_fused(instruction: Instruction) -> Compute:
 def decode_minmax(instruction: Instruction) -> Compute:
     """`min` and `max`."""
     # Deferred: floats imports this module for its own dispatch.
-    from kernelmate.backends.emulator.instructions.floats import minimum_or_maximum
+    from kernelmate.backends.emulator.instructions.floats import minimum_or_maximum, xor_signed
 
     kind = instruction.kind
     require(instruction, NARROW | {"ftz", "NaN", "xorsign", "abs"})
-    if instruction.has("xorsign"):
-        raise Unsupported(instruction.opcode)
     pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
+    if instruction.has("xorsign"):
+        pick = xor_signed(pick)
 
     def function(a: Array, b: Array) -> Array:
         return pick(a.astype(np.float32), b.astype(np.float32))

@@ -111,10 +111,27 @@ def test_every_byte_to_a_half(kind: str, relu: str, lanewise: Callable[..., Any]
     for place, shift in ((0, 0), (1, 8)):
         for byte, got in zip(packed >> shift & 255, found[place::2], strict=True):
             want = change(float(value_of(int(byte), kind)))
-            assert (np.isnan(want) and np.isnan(got)) or (float(got) == want and (want or not relu or not np.signbit(got)))
+            assert (np.isnan(want) and np.isnan(got)) or (
+                float(got) == want and (want or not relu or not np.signbit(got))
+            )
 
 
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504.0, 65519.0, 65520.0, -65520.0, 3.39e38, -3.4e38, 6e-8, -1e-8, 1e-41]
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    65504.0,
+    65519.0,
+    65520.0,
+    -65520.0,
+    3.39e38,
+    -3.4e38,
+    6e-8,
+    -1e-8,
+    1e-41,
+]
 
 
 def wide(rng: np.random.Generator) -> np.ndarray:
@@ -152,9 +169,7 @@ def test_to_sixteen_bits_rectified_or_kept_finite(
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rna"])
 @pytest.mark.parametrize("qualifiers", ["", ".relu", ".satfinite"])
-def test_to_tensor_float(
-    mode: str, qualifiers: str, lanewise: Callable[..., Any], rng: np.random.Generator
-) -> None:
+def test_to_tensor_float(mode: str, qualifiers: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     largest = float((2 - Fraction(1, 1024)) * Fraction(2) ** 127)
     ties = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-149, 5 * 2.0**-138, 3.4028e38], np.float32)
     a = np.concatenate((wide(rng), ties, -ties))
@@ -198,9 +213,7 @@ def test_between_the_two_formats_of_sixteen_bits(
 
 @pytest.mark.parametrize("mode", ["rni", "rzi", "rmi", "rpi"])
 @pytest.mark.parametrize("target", ["s8", "u16", "s32", "u32", "s64", "u64"])
-def test_bfloat16_to_integers(
-    target: str, mode: str, lanewise: Callable[..., Any], rng: np.random.Generator
-) -> None:
+def test_bfloat16_to_integers(target: str, mode: str, lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     with np.errstate(over="ignore"):
         a = np.concatenate((rng.standard_normal(300) * np.exp2(rng.integers(-4, 70, 300)), np.array(SPECIAL))).astype(
             ml_dtypes.bfloat16

@@ -238,11 +238,13 @@ def test_approximate_functions_are_as_good_as_their_format(
 
 
 @pytest.mark.instruction("testp")
-def test_classes_of_values(lanewise: Callable[..., Any]) -> None:
-    a = np.array([0.0, 1.0, 1e-40, np.inf, -np.inf, np.nan, 3e38], np.float32)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_classes_of_values(kind: str, lanewise: Callable[..., Any]) -> None:
+    smallest = 2.0**-126 if kind == "f32" else 2.0**-1022
+    a = np.array([0.0, -0.0, 1.0, smallest / 4, -smallest / 4, smallest, np.inf, -np.inf, np.nan, 3e38], DTYPES[kind])
     for test, want in {
         "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a), "notanumber": np.isnan(a),
-        "normal": np.isfinite(a) & (np.abs(a) >= 2.0**-126), "subnormal": (a != 0) & (np.abs(a) < 2.0**-126),
+        "normal": np.isfinite(a) & (np.abs(a) >= smallest), "subnormal": (a != 0) & (np.abs(a) < smallest),
     }.items():  # fmt: skip
-        found = lanewise(f"testp.{test}.f32 %p1, %a; selp.u32 %x, 1, 0, %p1;", ["u32"], [("f32", a)])
+        found = lanewise(f"testp.{test}.{kind} %p1, %a; selp.u32 %x, 1, 0, %p1;", ["u32"], [(kind, a)])
         assert np.array_equal(found.astype(bool), want)

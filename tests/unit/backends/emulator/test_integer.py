@@ -244,9 +244,7 @@ def test_multiply_add_takes_and_gives_the_carry(
     a, b, c, d, e = (numbers(kind, rng) for _ in range(5))
     bits = int(kind[1:])
     mask, shift = 2**bits - 1, bits if half == "hi" else 0
-    body = (
-        f"mad.{half}.cc.{kind} %x, %a, %b, %c; madc.{half}.cc.{kind} %x, %d, %e, %x; addc.{kind} %y, 0, 0;"
-    )
+    body = f"mad.{half}.cc.{kind} %x, %a, %b, %c; madc.{half}.cc.{kind} %x, %d, %e, %x; addc.{kind} %y, 0, 0;"
     found, carry = lanewise(body, [kind, kind], [(kind, value) for value in (a, b, c, d, e)])
     for x, y, z, u, v, got, out in zip(a, b, c, d, e, found, carry, strict=True):
         first = (int(x) * int(y) >> shift & mask) + (int(z) & mask)
@@ -256,7 +254,9 @@ def test_multiply_add_takes_and_gives_the_carry(
 
 @pytest.mark.instruction("min", "max")
 @pytest.mark.parametrize("name", ["min", "max"])
-@pytest.mark.parametrize("form", ["{}.s32.relu", "{}.relu.s32", "{}.s16x2.relu", "{}.relu.s16x2", "{}.s16x2", "{}.u16x2"])
+@pytest.mark.parametrize(
+    "form", ["{}.s32.relu", "{}.relu.s32", "{}.s16x2.relu", "{}.relu.s16x2", "{}.s16x2", "{}.u16x2"]
+)
 def test_minimum_and_maximum_rectified_or_in_halves(
     form: str, name: str, lanewise: Callable[..., Any], rng: np.random.Generator
 ) -> None:
@@ -275,9 +275,7 @@ def test_minimum_and_maximum_rectified_or_in_halves(
 def test_saturating_high_products(lanewise: Callable[..., Any], rng: np.random.Generator) -> None:
     a, b, c = (numbers("s32", rng) for _ in range(3))
     sources = [("s32", a), ("s32", b), ("s32", c)]
-    full, low = lanewise(
-        "mad.hi.sat.s32 %x, %a, %b, %c; mad24.hi.sat.s32 %y, %a, %b, %c;", ["s32", "s32"], sources
-    )
+    full, low = lanewise("mad.hi.sat.s32 %x, %a, %b, %c; mad24.hi.sat.s32 %y, %a, %b, %c;", ["s32", "s32"], sources)
     for x, y, z, got, got24 in zip(a, b, c, full, low, strict=True):
         clamp = [max(-(2**31), min(2**31 - 1, value + int(z))) for value in (
             int(x) * int(y) >> 32, part(int(x), 0, 24, True) * part(int(y), 0, 24, True) >> 16,
