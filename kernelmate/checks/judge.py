@@ -11,7 +11,7 @@ from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
-from kernelmate.checks.timed import Timed, TimedLaunch, Timer, other_answer
+from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer, other_answer
 from kernelmate.checks.trials import Bench
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -44,7 +44,7 @@ MOST_PRINTED = 4096
 """Characters of what a kernel printed that are kept."""
 
 
-def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -> Judgement:
+def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, model: Model | None = None) -> Judgement:
     """Judge a version at every listed size and at sizes of our own.
 
     Args:
@@ -52,6 +52,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -
         backend: where it runs.
         progress: told (stage, done, total); the stage is `reference` while the user's Python runs.
         timer: the time of a launch, or None; asked once every size has been judged.
+        model: what such a launch computes and moves, and its predicted time beside a measured one.
 
     Raises:
         ReferenceFailed: the user's reference or inputs function failed, so there is no judgement.
@@ -64,7 +65,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -
     except UnsupportedInstruction as refusal:
         return Judgement(False, (), (placed(refusal.finding, version.unit),), ())
     try:
-        return _Judge(task, backend, bench, progress, timer).judgement()
+        return _Judge(task, backend, bench, progress, timer, model).judgement()
     except ReferenceFailed as error:
         if error.file is None:
             error.file = version.unit.path
@@ -75,8 +76,10 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer) -
 class _Judge:
     """One judgement under way."""
 
-    def __init__(self, task: JudgeTask, backend: Backend, bench: Bench, progress: Progress, timer: Timer) -> None:
-        self.task, self.bench, self.timer, self.progress = task, bench, timer, progress
+    def __init__(
+        self, task: JudgeTask, backend: Backend, bench: Bench, progress: Progress, timer: Timer, model: Model | None
+    ) -> None:
+        self.task, self.bench, self.timer, self.progress, self.model = task, bench, timer, progress, model
         self.version = task.candidate
         baseline = _loaded(backend, task, task.baseline)
         self.oracle = Oracle(task, baseline, _reference(backend, task), progress)
@@ -265,7 +268,18 @@ class _Judge:
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
         timed = self.timer(launch) or Timed(None)
         self._hold_to_judged(record, timed)
-        return SizeMetrics(dict(record.size), shape, counted.counters, timed.timing, lines, timed.beside, timed.speedup)
+        work, predicted = (None, None) if self.model is None else self.model(self.version, shape, counted)
+        return SizeMetrics(
+            dict(record.size),
+            shape,
+            counted.counters,
+            timed.timing,
+            lines,
+            timed.beside,
+            timed.speedup,
+            work,
+            predicted,
+        )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
         """A record's first launch for the timer, with the baseline's beside it where that runs right there."""

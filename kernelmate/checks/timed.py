@@ -10,7 +10,7 @@ from kernelmate.checks.compare import compare
 from kernelmate.checks.kinds import Array
 from kernelmate.checks.oracle import Answer
 from kernelmate.checks.trials import Outcome
-from kernelmate.records import Contract, Finding, LaunchShape, Speedup, Timing, Version
+from kernelmate.records import Contract, Finding, LaunchShape, Speedup, Timing, Version, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Timed:
 
 
 Timer = Callable[[TimedLaunch], Timed | None]
+Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | None]]
+"""What one counted launch computes and moves, and what is predicted of its time beside a measured one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,17 +62,18 @@ _SM_LIMITS: dict[tuple[int, int], SmLimits] = {
     (12, 1): _limits(100, 99, 1024, 1536, 24, 128),
 }
 
-_FMA_LANES: dict[tuple[int, int], tuple[float, float, float]] = {
-    (7, 5): (64, 2, 128),
-    (8, 0): (64, 32, 256),
-    (8, 6): (128, 2, 128),
-    (8, 9): (128, 2, 128),
-    (9, 0): (128, 64, 256),
-    (10, 0): (128, 64, 256),
-    (12, 0): (128, 2, 128),
+_FMA_LANES: dict[tuple[int, int], tuple[float, float, float, float]] = {
+    (7, 5): (64, 2, 128, 512),
+    (8, 0): (64, 32, 256, 1024),
+    (8, 6): (128, 2, 128, 512),
+    (8, 9): (128, 2, 128, 512),
+    (9, 0): (128, 64, 256, 2048),
+    (10, 0): (128, 64, 256, 4096),
+    (12, 0): (128, 2, 128, 512),
 }
 """Results per clock and SM of fp32, fp64 and fp16 FMA (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
-Instructions"); fp16 counts both halves of packed operations."""
+Instructions"; fp16 counts both halves of packed operations), and of the tensor cores on dense fp16 matrices (the
+architectures' whitepapers, "FP16 FMA operations per clock per SM"; GeForce cards do half as many with fp32 sums)."""
 
 
 def _gpu(
@@ -85,10 +86,10 @@ def _gpu(
     l2_mb: float,
     source: str,
 ) -> Target:
-    fp32, fp64, fp16 = (2 * lanes * sms * clock_mhz / 1e6 for lanes in _FMA_LANES[capability])
+    fp32, fp64, fp16, tensor = (2 * lanes * sms * clock_mhz / 1e6 for lanes in _FMA_LANES[capability])
     return Target(
         name, f"sm_{capability[0]}{capability[1]}", capability, sms, clock_mhz, memory_gb * 10**9, gbps,
-        int(l2_mb * _KIB * _KIB), round(fp32, 2), round(fp64, 2), round(fp16, 2), source,
+        int(l2_mb * _KIB * _KIB), round(fp32, 2), round(fp64, 2), round(fp16, 2), source, round(tensor, 1),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from kernelmate.backends.emulator.ptx import PtxError, parse_program
 
 CLASSES = (
     "fp32", "fp64", "fp16", "sfu", "int", "convert64", "shuffle", "control", "global_load", "global_store", "shared_load",
-    "shared_store", "shared_atomic", "local_load", "local_store", "atomic", "reduction", "barrier",
+    "shared_store", "shared_atomic", "local_load", "local_store", "atomic", "reduction", "barrier", "tensor",
 )  # fmt: skip
 """Classes of instructions; each is limited by another part of an SM."""
 
@@ -62,7 +63,7 @@ class Mix:
     Attributes:
         work: results by class, in threads.
         issue: SASS instructions, in threads.
-        flops: floating-point operations by precision (`fp32`, `fp64`, `fp16`).
+        flops: floating-point operations by precision (`fp32`, `fp64`, `fp16`, `tensor`).
         rounds: how often threads waited, by class of what they waited for: loads of one stretch of code overlap and cost
             one latency, exchanges and atomics cost one for each block that holds some.
     """
@@ -115,6 +116,8 @@ def classify(opcode: str) -> Instruction | None:
         return Instruction("barrier", 1, 1)
     if head in {"shfl", "redux"}:
         return Instruction("shuffle", 1, 1)
+    if head == "mma":
+        return _matrix(rest)
     if head == "cvt":
         return Instruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
     return _arithmetic(head, rest)
@@ -131,6 +134,13 @@ def _memory(head: str, rest: str) -> Instruction | None:
         return None
     space = next((space for space in ("shared", "local") if re.search(rf"\b{space}\b", rest)), "global")
     return Instruction(f"{space}_{action}", 1, 1)
+
+
+def _matrix(rest: str) -> Instruction:
+    """One thread's share of a warp's `mma.sync...m16n8k16...`: two operations for each of its m x n x k products."""
+    sides = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", rest)
+    products = math.prod(int(side) for side in sides.groups()) if sides else 0
+    return Instruction("tensor", 1, 1, 0, 2 * products / 32)
 
 
 def _arithmetic(head: str, rest: str) -> Instruction:

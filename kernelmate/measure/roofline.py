@@ -1,70 +1,86 @@
-"""Where a launch stands under the roofline: operations per byte, which roof is above it, and the times no launch beats."""
+"""Where a launch stands under the roofline: operations per byte, which roof is above it, and how far it is below it.
+
+Operations and different bytes are counted by the emulator; bytes of L2 come from a model of L1, and what limits a launch
+from the predicted time. After S. Williams, A. Waterman, D. Patterson, "Roofline" (CACM 52(4), 2009), and for several
+levels of memory C. Yang, "Hierarchical Roofline Analysis" (arXiv:2009.02449).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-from kernelmate.backends.base import RunResult
-from kernelmate.measure.instructions import basic_blocks, count
-from kernelmate.measure.predict import explain
-from kernelmate.records import Compiled, LaunchShape, Target
-
-Bound = Literal["memory", "compute", "latency"]
+from kernelmate.measure import constants
+from kernelmate.records import Bound, Roofline, Roofs, Target, Timing, Work
 
 MEMORY_PARTS = frozenset({"dram", "l2", "l1", "shared", "atomics"})
-LATENCY_PARTS = frozenset({"latency", "launch"})
+LATENCY_PARTS = frozenset({"latency", "launch", "blocks"})
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """One launch under one GPU's roofs.
+def table_roofs(target: Target) -> Roofs:
+    """A GPU's roofs by its data sheet; those of caches by `constants`, which say what each rests on."""
+    l2 = constants.for_capability(constants.L2_BYTES_PER_SM, target.capability) * target.sms * target.clock_mhz / 1e3
+    tflops = {
+        "fp16": target.fp16_tflops,
+        "fp32": target.fp32_tflops,
+        "fp64": target.fp64_tflops,
+        "tensor": target.tensor_tflops,
+    }
+    l1 = constants.L1_BYTES.value * target.sms * target.clock_mhz / 1e3
+    return Roofs("table", target.memory_gbps, l2, l1, {name: peak for name, peak in tflops.items() if peak})
 
-    Attributes:
-        intensity: floating-point operations per byte of DRAM that must be moved; None where no byte is.
-        ridge: the intensity at which this GPU's memory and arithmetic roofs meet, for the launch's own precisions.
-        bound: what the predicted time goes by: `memory` (at any level), `compute`, or `latency` (too little work, or too
-            few warps, to keep either busy).
-        limiter: the part of the GPU behind it: `dram`, `l2`, `shared`, `fp32`, `issue`, `latency`, ...
-        memory_floor_us: the unique bytes at peak DRAM bandwidth; no launch with an empty L2 is faster.
-        compute_floor_us: the operations at the peak rates of their precisions; no launch at all is faster.
+
+def place(work: Work, roofs: Roofs, timing: Timing | None, l2_size: int) -> Roofline:
+    """Put a launch under a GPU's roofs.
+
+    Args:
+        work: of the launch.
+        roofs: of the GPU.
+        timing: of the launch; None where there is none.
+        l2_size: bytes that L2 holds: beyond them DRAM is asked again, however often the launch is repeated.
     """
-
-    intensity: float | None
-    ridge: float
-    bound: Bound
-    limiter: str
-    memory_floor_us: float
-    compute_floor_us: float
-
-
-def roofline(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Roofline:
-    """Place one launch under the target's roofs, from what an emulated run of it counted."""
-    made_of = explain(target, compiled, shape, result)
-    limiter = made_of.limiter
-    bound: Bound = "memory" if limiter in MEMORY_PARTS else "latency" if limiter in LATENCY_PARTS else "compute"
-    moved = made_of.traffic.unique
-    done = sum(made_of.mix.flops.values())
-    compute_us = _compute_floor(target, made_of.mix.flops)
-    bytes_per_us = target.memory_gbps * 1e3
-    rate = done / compute_us if compute_us else target.fp32_tflops * 1e6
+    done = sum(work.flops.values())
+    compute_us = _compute_us(work.flops, roofs)
+    peak = done / compute_us / 1e6 if compute_us else roofs.tflops.get("fp32", 0.0)
+    dram_us, l2_us = work.dram_bytes / (roofs.dram_gbps * 1e3), work.l2_bytes / (roofs.l2_gbps * 1e3)
+    l1_us = work.l1_bytes / (roofs.l1_gbps * 1e3)
+    beyond_l2_us = max(work.dram_bytes - l2_size, 0) / (roofs.dram_gbps * 1e3)
+    time = _usable(None if timing is None else timing.median_us)
+    cold = _usable(None if timing is None else timing.cold_l2_us)
     return Roofline(
-        intensity=done / moved if moved else None,
-        ridge=rate / bytes_per_us,
-        bound=bound,
-        limiter=limiter,
-        memory_floor_us=moved / bytes_per_us,
-        compute_floor_us=compute_us,
+        work=work,
+        roofs=roofs,
+        kind=timing.kind if timing is not None and time is not None else None,
+        tflops=None if time is None else done / time / 1e6,
+        intensity=done / work.dram_bytes if work.dram_bytes else None,
+        l2_intensity=done / work.l2_bytes if work.l2_bytes else None,
+        l1_intensity=done / work.l1_bytes if work.l1_bytes else None,
+        peak_tflops=peak,
+        ridge=peak * 1e3 / roofs.dram_gbps,
+        bound=_bound(work.limiter),
+        dram_us=dram_us,
+        l2_us=l2_us,
+        l1_us=l1_us,
+        compute_us=compute_us,
+        warm_us=time,
+        cold_us=cold,
+        warm=_share(max(l1_us, l2_us, compute_us, beyond_l2_us), time),
+        cold=_share(max(dram_us, compute_us), cold),
     )
 
 
-def operations(compiled: Compiled, result: RunResult) -> Mapping[str, float]:
-    """Floating-point operations of a launch by precision (`fp16`, `fp32`, `fp64`); a fused multiply-add is two."""
-    return count(basic_blocks(compiled.ptx, compiled.lowered_name), result.block_counts).flops
+def _usable(time: float | None) -> float | None:
+    return time if time is not None and 0 < time < math.inf else None
 
 
-def _compute_floor(target: Target, flops: Mapping[str, float]) -> float:
+def _share(floor: float, time: float | None) -> float | None:
+    return floor / time if time is not None and floor > 0 else None
+
+
+def _bound(limiter: str) -> Bound:
+    return "memory" if limiter in MEMORY_PARTS else "latency" if limiter in LATENCY_PARTS else "compute"
+
+
+def _compute_us(flops: Mapping[str, float], roofs: Roofs) -> float:
     """Microseconds that the operations need at peak; the precisions have pipes of their own, so the longest counts."""
-    peaks = {"fp16": target.fp16_tflops, "fp32": target.fp32_tflops, "fp64": target.fp64_tflops}
-    return max((flops.get(name, 0.0) / (peak * 1e6) for name, peak in peaks.items() if peak), default=0.0)
+    return max((flops.get(name, 0.0) / (peak * 1e6) for name, peak in roofs.tflops.items()), default=0.0)

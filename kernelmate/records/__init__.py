@@ -14,6 +14,7 @@ from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeM
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
     BackendName,
@@ -33,6 +34,7 @@ __all__ = [
     "Anchor",
     "Argument",
     "BackendName",
+    "Bound",
     "Candidate",
     "Case",
     "CommandName",
@@ -66,6 +68,8 @@ __all__ = [
     "PtxInstruction",
     "Recorded",
     "Resources",
+    "Roofline",
+    "Roofs",
     "SassInstruction",
     "Severity",
     "Signature",
@@ -78,4 +82,5 @@ __all__ = [
     "Unit",
     "Verdict",
     "Version",
+    "Work",
 ]

@@ -98,6 +98,7 @@ class Target:
         sms: streaming multiprocessors. clock_mhz: boost clock of an SM.
         memory_gbps: DRAM bandwidth, 10^9 bytes/s. l2_bytes: L2 size.
         fp32_tflops: peak of FMA lanes outside tensor cores; likewise fp64, fp16 (packed, outside tensor cores).
+        tensor_tflops: peak of tensor cores on dense fp16 matrices; 0 where it is not known.
     """
 
     name: str
@@ -112,3 +113,4 @@ class Target:
     fp64_tflops: float
     fp16_tflops: float
     source: str
+    tensor_tflops: float = 0.0

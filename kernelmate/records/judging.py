@@ -9,6 +9,7 @@ from kernelmate.records.compiled import Compiled, Target
 from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
+from kernelmate.records.roofline import Work
 from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Speedup, Timing
 
 NO_RACE_SEEN = "no race seen in"
@@ -59,6 +60,8 @@ class SizeMetrics:
     """Counts and time of one listed size; `launch` is the candidate's own there, `lines` are of the user's file.
 
     Where it was measured, `beside` is the baseline's time of the same blocks, and `speedup` the ratio by those blocks.
+    Where counts of the emulator allow it, `work` says what the launch computes and moves, and `predicted` is the model's
+    time beside a measured one.
     """
 
     size: Mapping[str, int]
@@ -68,6 +71,8 @@ class SizeMetrics:
     lines: tuple[LineCounters, ...] | None = None
     beside: Timing | None = None
     speedup: Speedup | None = None
+    work: Work | None = None
+    predicted: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from kernelmate.records.compiled import Diagnostic, Occupancy, Resources, Severity
 from kernelmate.records.lines import LineCounters
+from kernelmate.records.roofline import Roofline
 
 BackendName = Literal["cuda", "emulator"]
 MetricName = Literal["time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy"]
@@ -127,7 +128,11 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Everything found out about one version of a kernel; `lines` are the headline size's counters by source line."""
+    """Everything found out about one version of a kernel.
+
+    `lines` are the headline size's counters by source line, `roofline` is where that size stands, and `predicted` what the
+    model says of its time where `timing` is measured.
+    """
 
     kernel: str
     instance: str | None
@@ -151,3 +156,5 @@ class Verdict:
     accepted: bool | None
     reasons: tuple[str, ...]
     lines: tuple[LineCounters, ...] | None = None
+    predicted: Timing | None = None
+    roofline: Roofline | None = None

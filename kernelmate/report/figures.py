@@ -7,13 +7,12 @@ What is predicted is drawn hollow and hatched and is labelled so; what is measur
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import EnvironmentFailed
-from kernelmate.records import Case, Optimization, Timing, Verdict
+from kernelmate.records import Case, Optimization, Verdict
 from kernelmate.report.words import (
     LIMITER_WORDS,
     byte_words,
@@ -25,7 +24,6 @@ from kernelmate.report.words import (
     percent,
     shared_bytes,
     size_words,
-    time_words,
     wrong_words,
 )
 
@@ -65,9 +63,14 @@ def figures(versions: Sequence[Shown]) -> dict[str, go.Figure]:
     Raises:
         EnvironmentFailed: plotly is not installed.
     """
+    from kernelmate.report.roofline_chart import roofline_figure, share_figure
+    from kernelmate.report.time_chart import timing_figure
+
     makers: dict[str, Callable[[Sequence[Shown]], go.Figure | None]] = {
         "Correctness per size": correctness_figure,
         "Time at the headline size": timing_figure,
+        "Roofline": roofline_figure,
+        "Share of its roof that each version reaches": share_figure,
         "Theoretical occupancy, and what limits it": occupancy_figure,
         "Resources": resources_figure,
         "Memory traffic and its cost, per launch": counters_figure,
@@ -91,7 +94,12 @@ def template(*, dark: bool) -> dict[str, Any]:
     return {"layout": layout}
 
 
-def _plotly() -> Any:
+def plotly() -> Any:
+    """Plotly's graph objects.
+
+    Raises:
+        EnvironmentFailed: plotly is not installed.
+    """
     try:
         import plotly.graph_objects as go
     except ImportError as error:
@@ -101,16 +109,18 @@ def _plotly() -> Any:
     return go
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Text that Plotly shows as it is: it reads tags otherwise."""
     return html.escape(one_line(text))
 
 
-def _labels(versions: Sequence[Shown]) -> list[str]:
-    return [_safe(version.label) for version in versions]
+def labels_of(versions: Sequence[Shown]) -> list[str]:
+    """The versions' names, as Plotly may show them."""
+    return [safe(version.label) for version in versions]
 
 
-def _finished(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
+def finished(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
+    """A chart with what all of them share; the height is in pixels."""
     figure.update_layout(
         template=template(dark=False),
         height=height,
@@ -131,14 +141,14 @@ def correctness_figure(versions: Sequence[Shown]) -> go.Figure | None:
         sizes |= {size_words(case.size): None for case in version.verdict.cases}
     if not sizes:
         return None
-    go = _plotly()
+    go = plotly()
     rows = list(sizes)
     cells = [[_cell(version.verdict, row) for version in versions] for row in rows]
     failing = [row for row, line in zip(rows, cells, strict=True) if any(cell[0] == 0 for cell in line)]
     figure = go.Figure(
         go.Heatmap(
-            x=_labels(versions),
-            y=[_safe(row) for row in rows],
+            x=labels_of(versions),
+            y=[safe(row) for row in rows],
             z=[[cell[0] for cell in line] for line in cells],
             text=[[cell[1] for cell in line] for line in cells],
             customdata=[[cell[2] for cell in line] for line in cells],
@@ -153,10 +163,10 @@ def correctness_figure(versions: Sequence[Shown]) -> go.Figure | None:
         )
     )
     rest = f"; and {len(failing) - MOST_NAMED} more" if len(failing) > MOST_NAMED else ""
-    title = f"wrong at: {_safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
+    title = f"wrong at: {safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(side="top", showgrid=False)
-    return _finished(figure, 150 + 28 * len(rows), xaxis_title=None, annotations=[_remark(title)])
+    return finished(figure, 150 + 28 * len(rows), xaxis_title=None, annotations=[_remark(title)])
 
 
 def _steps(colors: Sequence[str]) -> list[list[Any]]:
@@ -172,7 +182,7 @@ def _cell(verdict: Verdict, size: str) -> tuple[int, str, str]:
         return 1, "not run", "not run" if verdict.compiled else "does not compile"
     word = case_words(case)[0]
     detail = f"{word}, {error_words(case)} at most" + (
-        f"<br>{_safe(wrong_words(case.first_wrong))}" if case.first_wrong else ""
+        f"<br>{safe(wrong_words(case.first_wrong))}" if case.first_wrong else ""
     )
     if case.correct is False:
         return (1 if case.baseline_correct is False else 0), word, detail
@@ -192,67 +202,13 @@ def _remark(text: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- bars
 
 
-def _color(version: Shown) -> str:
+def version_color(version: Shown) -> str:
+    """The baseline grey, candidates blue."""
     return GREY if version.label == BASELINE else BLUE
 
 
-def timing_figure(versions: Sequence[Shown]) -> go.Figure | None:
-    """Time at the headline size with its interval; measured solid, predicted hollow. None where nothing was timed."""
-    timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
-    if not timed:
-        return None
-    go = _plotly()
-    figure = go.Figure()
-    furthest = 0.0
-    for kind in ("measured", "predicted"):
-        group = [(version, timing) for version, timing in timed if timing.kind == kind]
-        if not group:
-            continue
-        times = [timing for _, timing in group]
-        labels = _labels([version for version, _ in group])
-        ends = [_end(timing) for timing in times]
-        furthest = max([furthest, *ends])
-        mark = "~" if kind == "predicted" else ""
-        colors = [_color(version) for version, _ in group]
-        figure.add_bar(
-            name=kind if kind == "measured" else "predicted, not measured: confirm on a GPU",
-            orientation="h",
-            y=labels,
-            x=[timing.median_us for timing in times],
-            customdata=[f"{mark}{time_words(timing.median_us)} {kind}" for timing in times],
-            hovertemplate="%{y}: %{customdata}<extra></extra>",
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [end - timing.median_us for end, timing in zip(ends, times, strict=True)],
-                "arrayminus": [timing.median_us - timing.ci95_us[0] for timing in times],
-                "color": VERMILION,
-            },
-            marker=_marker(colors, hollow=kind == "predicted"),
-        )
-        # Beside the interval: a text at the end of the bar would stand under its line.
-        figure.add_scatter(
-            mode="text",
-            y=labels,
-            x=ends,
-            text=[f" {mark}{time_words(timing.median_us)} {kind}" for timing in times],
-            textposition="middle right",
-            hoverinfo="skip",
-            showlegend=False,
-        )
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=_labels(versions))
-    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * 1.25])
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    return _finished(figure, 130 + ROW_PX * len(timed), showlegend=True, legend=legend, barmode="overlay")
-
-
-def _end(timing: Timing) -> float:
-    """The upper end of a time's interval; the time itself where that has none."""
-    high = timing.ci95_us[1]
-    return high if math.isfinite(high) else timing.median_us
-
-
-def _marker(colors: list[str], *, hollow: bool) -> dict[str, Any]:
+def marker(colors: list[str] | str, *, hollow: bool) -> dict[str, Any]:
+    """Bars of what was measured are solid, of what is predicted hollow and hatched."""
     if not hollow:
         return {"color": colors}
     return {
@@ -274,7 +230,7 @@ def occupancy_figure(versions: Sequence[Shown]) -> go.Figure | None:
     versions = [version for version in versions if version.verdict.occupancy is not None]
     if not versions:
         return None
-    go = _plotly()
+    go = plotly()
     figure = go.Figure()
     values, texts = [], []
     for version in versions:
@@ -284,16 +240,16 @@ def occupancy_figure(versions: Sequence[Shown]) -> go.Figure | None:
         texts.append("unknown" if occupancy is None else f"{percent(occupancy.theoretical)}, limited by {limiter}")
     figure.add_bar(
         orientation="h",
-        y=_labels(versions),
+        y=labels_of(versions),
         x=values,
         text=texts,
         textposition="auto",
         hovertemplate="%{y}: %{text}<extra></extra>",
-        marker={"color": [_color(version) for version in versions]},
+        marker={"color": [version_color(version) for version in versions]},
     )
     figure.update_yaxes(autorange="reversed")
     figure.update_xaxes(title="% of the SM's warps", range=[0, 100])
-    return _finished(figure, 100 + ROW_PX * len(versions))
+    return finished(figure, 100 + ROW_PX * len(versions))
 
 
 Panel = tuple[str, Callable[[Verdict], float | None], Callable[[float], str]]
@@ -347,7 +303,7 @@ def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> go.Figure | N
     known = [panel for panel in panels if any(panel[1](version.verdict) is not None for version in versions)]
     if not known:
         return None
-    _plotly()
+    plotly()
     from plotly.subplots import make_subplots
 
     versions = [version for version in versions if any(value(version.verdict) is not None for _, value, _ in known)]
@@ -366,17 +322,17 @@ def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> go.Figure | N
             row=place // 3 + 1,
             col=place % 3 + 1,
             orientation="h",
-            y=_labels(versions),
+            y=labels_of(versions),
             x=values,
             text=["unknown" if one is None else words(one) for one in values],
             textposition="outside",
             cliponaxis=False,
             hovertemplate="%{y}: %{text}<extra></extra>",
-            marker={"color": [_color(version) for version in versions]},
+            marker={"color": [version_color(version) for version in versions]},
         )
         most = max((one for one in values if one is not None), default=0.0)
         figure.update_xaxes(range=[0, most * 1.45 or 1], row=place // 3 + 1, col=place % 3 + 1)
     figure.update_yaxes(autorange="reversed")
     figure.update_xaxes(nticks=4)
     figure.update_annotations(font_size=13)
-    return _finished(figure, rows * (80 + ROW_PX * len(versions)) + 20, showlegend=False)
+    return finished(figure, rows * (80 + ROW_PX * len(versions)) + 20, showlegend=False)

@@ -22,6 +22,7 @@ from kernelmate.records import Case, Finding, Judged, Kernel, Optimization, Verd
 from kernelmate.report import words
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.figures import MOST_VERSIONS, figures, template, versions_of
+from kernelmate.report.roofline import roofline_words
 from kernelmate.version import VERSION
 
 
@@ -289,6 +290,10 @@ def _figures(verdict: Verdict) -> list[tuple[str, str]]:
 
     if verdict.timing is not None:
         rows.append(("time", predicted(words.timing_words(verdict.timing), verdict.timing.kind)))
+        if verdict.predicted is not None:
+            rows.append(
+                ("time, predicted", predicted(words.beside_words(verdict.timing, verdict.predicted), "predicted"))
+            )
     if verdict.speedup is not None:
         rows.append(("against the baseline", predicted(words.speedup_words(verdict.speedup), verdict.speedup.kind)))
     resources_ = verdict.resources
@@ -302,6 +307,8 @@ def _figures(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.occupancy is not None:
         rows.append(("occupancy", _text(words.occupancy_words(verdict.occupancy))))
         rows.append(("waves", _text(words.wave_words(verdict.occupancy))))
+    if verdict.roofline is not None:
+        rows.append(("roofline", predicted(roofline_words(verdict.roofline), verdict.roofline.kind or "")))
     if verdict.counters is not None:
         moved = words.global_bytes(verdict.counters)
         if moved is not None:

@@ -12,9 +12,11 @@ from rich.text import Text
 from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.roofline import roofline_view
 from kernelmate.report.words import (
     COUNTER_WORDS,
     METRIC_WORDS,
+    beside_words,
     byte_words,
     case_time_words,
     case_words,
@@ -172,6 +174,8 @@ def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) 
         parts.append(indented(pairs(_figures(verdict))))
         if verdict.counters is not None:
             parts.append(indented(counter_table(verdict.counters)))
+        if verdict.roofline is not None:
+            parts.append(indented(roofline_view(verdict.roofline)))
     reasons = further_reasons(verdict)
     if reasons:
         parts.append(indented(lines(reasons)))
@@ -211,6 +215,8 @@ def _figures(verdict: Verdict) -> list[tuple[str, Text | str]]:
         rows.append(("time", Text(timing_words(verdict.timing) + note, style=style)))
         if verdict.timing.cold_l2_us is not None:
             rows.append(("time, cold L2", case_time_words(verdict.timing.cold_l2_us, verdict.timing)))
+        if verdict.predicted is not None:
+            rows.append(("time, predicted", Text(beside_words(verdict.timing, verdict.predicted), style="italic")))
         rows += _measuring(verdict.timing)
     if verdict.speedup is not None:
         style = "italic" if verdict.speedup.kind == "predicted" else ""

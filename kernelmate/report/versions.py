@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Roofline, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, whole_text
 from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.roofline import share_words
 from kernelmate.report.tables import first_wrong_lines, provenance
 from kernelmate.report.words import (
     COUNTER_WORDS,
@@ -111,6 +112,25 @@ def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
         limits = [LIMITER_WORDS.get(item.limiter, item.limiter) for item in (before.occupancy, after.occupancy)]
         rows.append(_occupancy_row(before.occupancy.theoretical, after.occupancy.theoretical))
         rows.append(("  limited by", limits[0], limits[1], ""))
+    rows += _roof_rows(before.roofline, after.roofline)
+    return rows
+
+
+def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
+    """Shares of the roofs, with nothing in L2 and warm; they change in points of their own percentage."""
+    if old is None or new is None:
+        return []
+    kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
+    rows: list[Row] = []
+    for name, before, after in (
+        (f"of its roof, L2 cold{kind}", old.cold, new.cold),
+        (f"of its roof, warm{kind}", old.warm, new.warm),
+    ):
+        if before is None or after is None:
+            continue
+        points = (after - before) * 100
+        change = "same" if abs(points) < 0.05 else f"{points:+.3g} points"
+        rows.append((name, share_words(before, old), share_words(after, new), change))
     return rows
 
 
@@ -135,7 +155,13 @@ def _time_rows(before: Verdict, after: Verdict) -> list[Row]:
     change = ""
     if after.speedup is not None:
         change = ("~" if after.speedup.kind == "predicted" else "") + f"{after.speedup.median:.2f}x"
-    return [(name, cells[0], cells[1], change)]
+    rows: list[Row] = [(name, cells[0], cells[1], change)]
+    old, new = before.predicted, after.predicted
+    if old is not None or new is not None:
+        cells = ["-" if it is None else case_time_words(it.median_us, it) for it in (old, new)]
+        told = f"~{old.median_us / new.median_us:.2f}x" if old is not None and new is not None else ""
+        rows.append(("time, predicted", cells[0], cells[1], told))
+    return rows
 
 
 def _row(name: str, old: float | None, new: float | None, words: Callable[[float], str]) -> Row:

@@ -148,6 +148,14 @@ def timing_words(timing: Timing | None) -> str:
     return f"~{shown} predicted" if timing.kind == "predicted" else shown
 
 
+def beside_words(measured: Timing, predicted: Timing) -> str:
+    """What was predicted where the time was measured: `~10.1 us [6.7, 15.2] predicted; measured is 1.20x that, inside`."""
+    low, high = predicted.ci95_us
+    inside = "inside its error" if low <= measured.median_us <= high else "outside its stated error"
+    ratio = measured.median_us / predicted.median_us if predicted.median_us > 0 else math.nan
+    return f"{timing_words(predicted)}; measured is {number(ratio)}x that, {inside}"
+
+
 def case_time_words(median_us: float | None, timing: Timing | None) -> str:
     """The time of one size, marked like the headline's."""
     if median_us is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.errors import ReferenceFailed
+from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import speedup
 from kernelmate.records import (
     BackendName,
@@ -15,6 +16,8 @@ from kernelmate.records import (
     JudgeTask,
     Kernel,
     Objective,
+    Roofline,
+    Roofs,
     SizeMetrics,
     Speedup,
     Target,
@@ -47,6 +50,7 @@ class Court:
     Attributes:
         kernel: the baseline. contract: its contract, with sizes and reference as asked for.
         seed: of all inputs, so that versions meet the same ones.
+        roofs: of the target: as measured on such a GPU, else those of the table.
     """
 
     kernel: Kernel
@@ -60,6 +64,7 @@ class Court:
     instruction_limit: int
     timing_budget_s: float
     on_progress: OnProgress | None
+    roofs: Roofs
 
     @property
     def target(self) -> Target:
@@ -107,6 +112,7 @@ class Court:
             else:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
+                verdict = replace(verdict, roofline=self._roofline(verdict.timing, outcome))
         if baseline is not None:
             together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
             verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing))
@@ -154,6 +160,13 @@ class Court:
                 hint="Run it by itself with the contract's sizes.",
             )
         return outcome
+
+    def _roofline(self, timing: Timing | None, judgement: Judgement) -> Roofline | None:
+        """Where the headline size stands; None where nothing was counted."""
+        headline = next((one for one in judgement.metrics if one.size == self.contract.sizes[0]), None)
+        if headline is None or headline.work is None:
+            return None
+        return place(headline.work, self.roofs, timing, self.target.l2_bytes)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_progress is not None:
@@ -235,6 +248,7 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
         timing=None if headline is None else headline.timing,
         counters=None if headline is None else headline.counters,
         lines=None if headline is None else headline.lines,
+        predicted=None if headline is None else headline.predicted,
         reasons=reasons,
     )
 

@@ -12,6 +12,7 @@ from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.compiler import find_target, read_build
 from kernelmate.config import Settings
 from kernelmate.errors import ContractError, UsageError
+from kernelmate.measure.roofline import table_roofs
 from kernelmate.records import BackendName, CompileOptions, Contract, Judged, Kernel, Optimization, Target, Verdict
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
 from kernelmate.session.preparing import Prepared, Workshop
@@ -248,6 +249,7 @@ class Session:
             instruction_limit=self.settings.instruction_limit,
             timing_budget_s=self.settings.timing_budget_s,
             on_progress=self._on_progress,
+            roofs=table_roofs(self._target),
         )
 
     def _workshop(self, kernel: Kernel) -> Workshop:

@@ -195,9 +195,9 @@ def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
     from kernelmate.checks.judge import judge
-    from kernelmate.worker.timers import timer_for
+    from kernelmate.worker.timers import model_for, timer_for
 
-    return judge(task, backend, report, timer_for(task, backend))
+    return judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
 
 
 def _backend(task: JudgeTask) -> Backend:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kernelmate.backends.base import Backend
+from kernelmate.backends.base import Backend, RunResult
 from kernelmate.backends.timed import TimedFault
-from kernelmate.checks.timed import Timed, TimedLaunch, Timer
+from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.measure.predict import predict
 from kernelmate.measure.timing import measure
-from kernelmate.records import JudgeTask
+from kernelmate.measure.work import work_of
+from kernelmate.records import JudgeTask, LaunchShape, Timing, Version, Work
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend
@@ -30,6 +31,19 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
         return _measure(cast("CudaBackend", backend), launch, budget_of(launch, task.timing_budget_s))
 
     return predicted if backend.name == "emulator" else measured
+
+
+def model_for(task: JudgeTask, backend: Backend) -> Model:
+    """What a judged launch computes and moves, and where it is timed on a GPU the time that the model says beside it."""
+
+    def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
+        # Only the emulator counts how often each block of code was entered.
+        if result.counters is None or not result.block_counts:
+            return None, None
+        beside = predict(task.target, version.compiled, shape, result) if backend.name == "cuda" else None
+        return work_of(task.target, version.compiled, shape, result), beside
+
+    return modelled
 
 
 def budget_of(launch: TimedLaunch, budget_s: float) -> float:

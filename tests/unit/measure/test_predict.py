@@ -10,7 +10,7 @@ from kernelmate.backends.base import RunResult
 from kernelmate.measure.constants import L2_BYTES_PER_SM, UNIFIED_L1_BYTES, for_capability
 from kernelmate.measure.fit import stored_fit
 from kernelmate.measure.predict import explain, predict
-from kernelmate.measure.roofline import operations, roofline
+from kernelmate.measure.work import operations
 from kernelmate.records import Compiled, Counters, LaunchShape, Resources, Target
 
 MANY = 1 << 24
@@ -125,7 +125,7 @@ def test_partly_filled_warps_cost(h100, compiled, ran) -> None:
 
 def test_one_block_of_work_is_bound_by_latency(h100, compiled, shape, ran) -> None:
     looping = ran(256, block_counts={"entry": 256, ".8": 256 * 10_000, "$L__BB0_2": 256})
-    assert roofline(h100, compiled(), shape(256), looping).bound == "latency"
+    assert explain(h100, compiled(), shape(256), looping).limiter == "latency"
 
 
 @given(st.integers(0, 24), st.sampled_from([32, 64, 128, 256, 512, 1024]), st.integers(0, 8))
@@ -153,24 +153,6 @@ def test_more_of_anything_is_never_faster(power: int, block: int, factor: int) -
 def test_a_run_without_counts_still_gets_a_time(h100, compiled, shape) -> None:
     timing = predict(h100, compiled(), shape(1024), RunResult({}))
     assert 0 < timing.median_us < 100
-
-
-def test_roofline_places_a_copy_under_the_memory_roof(h100, compiled, shape, ran) -> None:
-    placed = roofline(h100, compiled(), shape(MANY), ran(MANY))
-    assert placed.bound == "memory"
-    assert placed.limiter == "dram"
-    assert placed.intensity == pytest.approx(2 / 8)
-    assert placed.ridge == pytest.approx(66.9e12 / 3350e9)
-    assert placed.memory_floor_us == pytest.approx(8 * MANY / 3.35e6)
-    assert placed.compute_floor_us < placed.memory_floor_us
-
-
-def test_no_prediction_is_below_its_floors(h100, compiled, shape, ran) -> None:
-    placed = roofline(h100, compiled(), shape(MANY), ran(MANY))
-    timing = predict(h100, compiled(), shape(MANY), ran(MANY))
-    assert timing.median_us > placed.compute_floor_us
-    assert timing.cold_l2_us is not None
-    assert timing.cold_l2_us > placed.memory_floor_us
 
 
 def test_operations_are_counted_by_precision(compiled, ran) -> None:

@@ -18,9 +18,9 @@ from kernelmate.report.figures import (
     occupancy_figure,
     resources_figure,
     template,
-    timing_figure,
     versions_of,
 )
+from kernelmate.report.time_chart import timing_figure
 
 
 @pytest.fixture
@@ -62,6 +62,20 @@ def test_predicted_times_are_hollow_and_hatched_and_measured_ones_solid(make: Si
     assert hollow.marker.pattern.shape == "/"
     assert figure.data[1].text == (" 10 us measured",)
     assert figure.data[3].text == (" ~12.1 us predicted",)
+
+
+def test_what_was_predicted_of_a_measured_time_stands_beside_it_hollow(make: SimpleNamespace) -> None:
+    measured = Timing("measured", 10.0, (9.9, 10.2), None, None, 400, 1980, False)
+    verdict = make.verdict(timing=measured, predicted=make.verdict().timing)
+    figure = timing_figure([Shown("baseline", verdict)])
+    assert figure is not None
+    solid, text, beside = figure.data
+    assert solid.marker.pattern.shape is None
+    assert text.text == (" 10 us measured, 0.826x the predicted",)
+    assert beside.marker.symbol == "diamond-open"
+    assert "predicted" in beside.name
+    assert list(beside.x) == [12.1]
+    assert text.x[0] >= 24.2
 
 
 def test_an_interval_without_an_end_can_be_drawn(make: SimpleNamespace) -> None:

@@ -52,6 +52,8 @@ DESIGN_KEYS = [
     "accepted",
     "reasons",
     "lines",
+    "predicted",
+    "roofline",
 ]
 
 

@@ -57,6 +57,12 @@ def test_a_right_kernel_is_accepted_with_its_figures(
     assert verdict.counters is not None
     assert verdict.counters.source == "emulated"
     assert verdict.counters.global_load_sectors == 1024 * 4 // 32
+    assert verdict.roofline is not None
+    assert verdict.roofline.kind == "predicted"
+    assert verdict.roofline.work.dram_bytes == 2 * 1024 * 4
+    assert verdict.roofline.work.flops == {"fp32": 1024}
+    assert 0 < verdict.roofline.warm < 1
+    assert verdict.predicted is None
 
 
 def test_equal_seeds_give_equal_verdicts_from_different_workers(

@@ -1,0 +1,22 @@
+"""What a launch computes and moves, as an emulated run of it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelmate.backends.base import RunResult
+from kernelmate.measure.instructions import basic_blocks, count
+from kernelmate.measure.predict import explain
+from kernelmate.records import Compiled, LaunchShape, Target, Work
+
+
+def work_of(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Work:
+    """Operations, bytes, and what limits the launch on the target by the prediction."""
+    made_of = explain(target, compiled, shape, result)
+    moved = made_of.traffic
+    return Work(made_of.mix.flops, moved.unique, moved.l1, moved.l2, made_of.limiter)
+
+
+def operations(compiled: Compiled, result: RunResult) -> Mapping[str, float]:
+    """Floating-point operations of a launch by precision (`fp16`, `fp32`, `fp64`, `tensor`); a fused multiply-add is two."""
+    return count(basic_blocks(compiled.ptx, compiled.lowered_name), result.block_counts).flops

@@ -1,0 +1,219 @@
+"""The roofline chart: versions under the roofs of their GPU. Measured points are solid; predicted ones hollow, and say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.records import Roofline, Roofs, Work
+from kernelmate.report.figures import BASELINE, BLUE, GREY, SKY, VERMILION, Shown, finished, marker, plotly, safe
+from kernelmate.report.roofline import PRECISION_WORDS, SOURCE_WORDS, bound_words, flop_words, share_words
+from kernelmate.report.words import byte_words, number, time_words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+ORANGE, GREEN, PURPLE = "#E69F00", "#009E73", "#CC79A7"
+_VERSIONS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, "#8C6D00", "#4C4CB0")
+"""Of the candidates, in their order; those of Okabe and Ito first."""
+
+_PREDICTED = "predicted, not measured: confirm on a GPU"
+_POINT_PX = 14
+_ROOF_COLOR = "#808080"
+
+
+def roofline_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Operations per second over operations per byte, both logarithmic; None where no version does such operations.
+
+    Every version has a point for each level of memory: at its bytes of DRAM with nothing in L2, and at those of L2 and L1
+    where an equal launch went before.
+    """
+    placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
+    points = [(shown, line, list(_points(line))) for shown, line in placed if sum(line.work.flops.values())]
+    drawn = [(shown, line, found) for shown, line, found in points if found]
+    if not drawn:
+        return None
+    go = plotly()
+    figure = go.Figure()
+    lines = [line for _, line, _ in drawn]
+    xs = [x for _, _, found in drawn for _, x, _ in found] + [line.ridge for line in lines]
+    ys = [y for _, _, found in drawn for _, _, y in found] + [line.peak_tflops for line in lines]
+    low, high = min(xs) / 4, max(xs) * 6
+    for roof in _roofs(lines, low, high):
+        figure.add_scatter(**roof)
+    for index, (shown, line, found) in enumerate(drawn):
+        figure.add_scatter(**_version(shown, line, found, index))
+    keys = [(f"{level.symbol}: {level.key}", level.symbol, False) for level in _LEVELS]
+    if any(line.kind == "predicted" for line in lines):
+        keys.append((f"hollow: {_PREDICTED}", "circle", True))
+    for name, symbol, hollow in keys:
+        figure.add_scatter(
+            name=name, mode="markers", x=[None], y=[None], marker=_marker(_ROOF_COLOR, symbol, hollow=hollow)
+        )
+    figure.update_xaxes(title="operations per byte (FLOP/byte)", type="log", range=_log(low, high), dtick=1)
+    figure.update_yaxes(title="TFLOP/s", type="log", range=_log(min(ys) / 4, max(ys) * 3), dtick=1)
+    legend = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
+    return finished(figure, 480, legend=legend, showlegend=True, annotations=_names(lines, low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One level of memory: its mark in the chart, and what of a launch belongs to it."""
+
+    name: str
+    symbol: str
+    dash: str
+    key: str
+    gbps: Callable[[Roofs], float]
+    intensity: Callable[[Roofline], float | None]
+    needs_us: Callable[[Roofline], float]
+    time_us: Callable[[Roofline], float | None]
+    moved: Callable[[Work], float]
+
+
+_LEVELS = (
+    _Level("DRAM", "circle", "solid", "bytes of DRAM, with nothing in L2", lambda it: it.dram_gbps, lambda it: it.intensity,
+           lambda it: it.dram_us, lambda it: it.cold_us, lambda it: it.dram_bytes),
+    _Level("L2", "diamond", "dash", "bytes of L2 (by a model), L2 warm", lambda it: it.l2_gbps, lambda it: it.l2_intensity,
+           lambda it: it.l2_us, lambda it: it.warm_us, lambda it: it.l2_bytes),
+    _Level("L1", "square", "dot", "bytes of L1, L2 warm", lambda it: it.l1_gbps, lambda it: it.l1_intensity,
+           lambda it: it.l1_us, lambda it: it.warm_us, lambda it: it.l1_bytes),
+)  # fmt: skip
+
+
+def _points(line: Roofline) -> Iterator[tuple[_Level, float, float]]:
+    """Level, intensity, and operations per second (10^12) of a version's points."""
+    done = sum(line.work.flops.values())
+    for level in _LEVELS:
+        intensity, time = level.intensity(line), level.time_us(line)
+        if intensity and time:
+            yield level, intensity, done / time / 1e6
+
+
+def _version(shown: Shown, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> dict[str, Any]:
+    color = GREY if shown.label == BASELINE else _VERSIONS[(index - 1) % len(_VERSIONS)]
+    predicted = line.kind == "predicted"
+    kind = _PREDICTED if predicted else "measured"
+    return {
+        "name": safe(shown.label),
+        "mode": "markers",
+        "x": [x for _, x, _ in found],
+        "y": [y for _, _, y in found],
+        "customdata": [f"{_details(level, line)}<br>{kind}" for level, _, _ in found],
+        "hovertemplate": f"{safe(shown.label)}<br>%{{x:.3g}} FLOP/byte, %{{y:.3g}} TFLOP/s<br>%{{customdata}}<extra></extra>",
+        "marker": _marker(color, [level.symbol for level, _, _ in found], hollow=predicted),
+    }
+
+
+def _details(level: _Level, line: Roofline) -> str:
+    time = level.time_us(line)
+    share = None if not time else level.needs_us(line) / time
+    moved = byte_words(level.moved(line.work))
+    return f"{level.key}: {share_words(share, line)} of {level.name}'s roof, {moved} in {time_words(time)}"
+
+
+def _marker(color: str, symbol: str | list[str], *, hollow: bool) -> dict[str, Any]:
+    if not hollow:
+        return {"color": color, "symbol": symbol, "size": _POINT_PX}
+    hollowed = [f"{one}-open" for one in symbol] if isinstance(symbol, list) else f"{symbol}-open"
+    return {"color": color, "symbol": hollowed, "size": _POINT_PX, "line": {"width": 2.5}}
+
+
+def _roofs(lines: Sequence[Roofline], low: float, high: float) -> Iterator[dict[str, Any]]:
+    """The slanted roofs of DRAM and L2 and the flat ones of arithmetic, each drawn once."""
+    roofs = lines[0].roofs
+    top = max(roofs.tflops[name] for name in _precisions(lines))
+    for level in _LEVELS:
+        gbps = level.gbps(roofs)
+        end = min(max(top * 1e3 / gbps, low), high)
+        yield {
+            "x": [low, end],
+            "y": [low * gbps / 1e3, end * gbps / 1e3],
+            "mode": "lines",
+            "line": {"color": _ROOF_COLOR, "dash": level.dash, "width": 2},
+            "hovertemplate": f"{level.name}: {number(gbps)} GB/s {SOURCE_WORDS[roofs.source]}<extra></extra>",
+            "showlegend": False,
+        }
+    for name in _precisions(lines):
+        peak = roofs.tflops[name]
+        yield {
+            "x": [min(max(peak * 1e3 / roofs.l1_gbps, low), high), high],
+            "y": [peak, peak],
+            "mode": "lines",
+            "line": {"color": _ROOF_COLOR, "dash": "solid" if peak == top else "dot", "width": 2},
+            "hovertemplate": f"{PRECISION_WORDS.get(name, name)}: {peak:.3g} TFLOP/s {SOURCE_WORDS[roofs.source]}<extra></extra>",
+            "showlegend": False,
+        }
+
+
+def _precisions(lines: Sequence[Roofline]) -> list[str]:
+    used = {name for line in lines for name, flops in line.work.flops.items() if flops}
+    return [name for name in lines[0].roofs.tflops if name in used] or ["fp32"]
+
+
+def _names(lines: Sequence[Roofline], low: float, high: float) -> list[dict[str, Any]]:
+    """The roofs' names, beside their lines: text in the legend would have to be looked up."""
+    roofs = lines[0].roofs
+    top = max(roofs.tflops[name] for name in _precisions(lines))
+    found = []
+    for level in _LEVELS:
+        # In the middle of the slanted part, below it, where the next roof leaves room.
+        gbps = level.gbps(roofs)
+        middle = math.sqrt(low * min(max(top * 1e3 / gbps, low), high))
+        found.append((f"{level.name} {number(gbps)} GB/s", middle * 1.1, middle * gbps / 1e3, "left", "top"))
+    found += [
+        (f"{PRECISION_WORDS.get(name, name)} {roofs.tflops[name]:.3g} TFLOP/s", high / 1.1, roofs.tflops[name], "right", "bottom")
+        for name in _precisions(lines)
+    ]  # fmt: skip
+    return [
+        {
+            "text": text, "x": math.log10(x), "y": math.log10(y), "xanchor": side, "yanchor": end, "showarrow": False,
+            "font": {"size": 12},
+        }
+        for text, x, y, side, end in found
+    ]  # fmt: skip
+
+
+def _log(low: float, high: float) -> list[float]:
+    return [math.log10(low), math.log10(high)]
+
+
+def share_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """How much of its roof each version reaches, with nothing in L2 and warm; None where nothing is known of that."""
+    placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
+    known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
+    if not known:
+        return None
+    go = plotly()
+    figure = go.Figure()
+    for name, attribute, color in (("with nothing in L2", "cold", BLUE), ("L2 warm", "warm", ORANGE)):
+        for kind in ("measured", "predicted"):
+            group = [
+                (shown, line) for shown, line in known if line.kind == kind and getattr(line, attribute) is not None
+            ]
+            if not group:
+                continue
+            shares = [getattr(line, attribute) for _, line in group]
+            figure.add_bar(
+                name=name if kind == "measured" else f"{name}, predicted",
+                orientation="h",
+                y=[safe(shown.label) for shown, _ in group],
+                x=[share * 100 for share in shares],
+                text=[share_words(share, line) for share, (_, line) in zip(shares, group, strict=True)],
+                textposition="outside",
+                cliponaxis=False,
+                customdata=[
+                    f"{flop_words(sum(line.work.flops.values()))}, {safe(bound_words(line))}" for _, line in group
+                ],
+                hovertemplate="%{y}: %{text}<br>%{customdata}<extra></extra>",
+                marker=marker(color, hollow=kind == "predicted"),
+            )
+    figure.update_yaxes(
+        autorange="reversed", categoryorder="array", categoryarray=[safe(shown.label) for shown, _ in known]
+    )
+    most = max(max(line.cold or 0, line.warm or 0) for _, line in known) * 100
+    figure.update_xaxes(title="% of the roof that is above it", range=[0, max(100.0, most * 1.1)])
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    return finished(figure, 140 + 44 * len(known), showlegend=True, legend=legend, barmode="group")

@@ -1,0 +1,121 @@
+"""Times of versions side by side: measured solid, predicted hollow, and the prediction beside a measured time hollow too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.records import Timing
+from kernelmate.report.figures import (
+    GREY,
+    ROW_PX,
+    VERMILION,
+    Shown,
+    finished,
+    labels_of,
+    marker,
+    plotly,
+    safe,
+    version_color,
+)
+from kernelmate.report.words import number, time_words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+PREDICTED = "predicted, not measured: confirm on a GPU"
+
+
+def timing_figure(versions: Sequence[Shown]) -> go.Figure | None:
+    """Time at the headline size with its interval; None where nothing was timed."""
+    timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
+    if not timed:
+        return None
+    figure = plotly().Figure()
+    furthest = 0.0
+    for kind in ("measured", "predicted"):
+        group = [(version, timing) for version, timing in timed if timing.kind == kind]
+        if group:
+            _bars(figure, group, hollow=kind == "predicted")
+            furthest = max(furthest, *(_end(timing) for _, timing in group))
+    furthest = max(furthest, _beside(figure, versions))
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels_of(versions))
+    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * 1.25])
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    return finished(figure, 130 + ROW_PX * len(timed), showlegend=True, legend=legend, barmode="overlay")
+
+
+def _bars(figure: go.Figure, group: Sequence[tuple[Shown, Timing]], *, hollow: bool) -> None:
+    """Bars of one kind, and their figures beside the intervals: at a bar's end they would stand under its line."""
+    times = [timing for _, timing in group]
+    labels = labels_of([version for version, _ in group])
+    kind, mark = ("predicted", "~") if hollow else ("measured", "")
+    texts = [f"{mark}{time_words(timing.median_us)} {kind}{_against(version)}" for version, timing in group]
+    figure.add_bar(
+        name=PREDICTED if hollow else kind,
+        orientation="h",
+        y=labels,
+        x=[timing.median_us for timing in times],
+        customdata=texts,
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
+        error_x=_interval(times, VERMILION),
+        marker=marker([version_color(version) for version, _ in group], hollow=hollow),
+    )
+    figure.add_scatter(
+        mode="text",
+        y=labels,
+        x=[max(_end(timing), _predicted_end(version)) for version, timing in group],
+        text=[f" {text}" for text in texts],
+        textposition="middle right",
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _beside(figure: go.Figure, versions: Sequence[Shown]) -> float:
+    """What the model says of versions whose time was measured; gives the furthest end."""
+    group = [(version, version.verdict.predicted) for version in versions if version.verdict.predicted is not None]
+    if not group:
+        return 0.0
+    times = [timing for _, timing in group]
+    figure.add_scatter(
+        name="hollow: predicted by the model",
+        mode="markers",
+        y=labels_of([version for version, _ in group]),
+        x=[timing.median_us for timing in times],
+        customdata=[f"~{time_words(timing.median_us)} predicted" for timing in times],
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
+        error_x={**_interval(times, GREY), "thickness": 1},
+        marker={"symbol": "diamond-open", "size": 12, "color": VERMILION, "line": {"width": 2.5}},
+    )
+    return max(_end(timing) for timing in times)
+
+
+def _against(version: Shown) -> str:
+    """How a measured time stands to the predicted one: `, 1.2x the predicted`."""
+    timing, predicted = version.verdict.timing, version.verdict.predicted
+    if timing is None or predicted is None or not predicted.median_us > 0:
+        return ""
+    return safe(f", {number(timing.median_us / predicted.median_us)}x the predicted")
+
+
+def _interval(times: Sequence[Timing], color: str) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_end(timing) - timing.median_us for timing in times],
+        "arrayminus": [timing.median_us - timing.ci95_us[0] for timing in times],
+        "color": color,
+    }
+
+
+def _end(timing: Timing) -> float:
+    """The upper end of a time's interval; the time itself where that has none."""
+    high = timing.ci95_us[1]
+    return high if math.isfinite(high) else timing.median_us
+
+
+def _predicted_end(version: Shown) -> float:
+    predicted = version.verdict.predicted
+    return 0.0 if predicted is None else _end(predicted)

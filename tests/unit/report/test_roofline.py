@@ -1,0 +1,113 @@
+"""How a launch under its roofs is shown, in the terminal and as a chart."""
+
+from __future__ import annotations
+
+import io
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelmate.measure.roofline import place
+from kernelmate.records import Roofline, Roofs, Timing, Work
+from kernelmate.report.console import make_console, show
+from kernelmate.report.figures import Shown, figures
+from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
+from kernelmate.report.roofline_chart import roofline_figure, share_figure
+
+ROOFS = Roofs("table", 1000.0, 4000.0, 16000.0, {"fp32": 50.0, "fp64": 25.0})
+
+
+def placed(kind: Any = "predicted", flops: float = 4e9, roofs: Roofs = ROOFS) -> Roofline:
+    work = Work({"fp32": flops} if flops else {}, dram_bytes=50e6, l1_bytes=400e6, l2_bytes=80e6, limiter="dram")
+    timing = Timing(kind, 100.0, (90.0, 110.0), 125.0, None, None, None, None)
+    return place(work, roofs, timing, 50 << 20)
+
+
+def text(line: Roofline, width: int) -> str:
+    stream = io.StringIO()
+    show(make_console(stream, color=False, width=width), roofline_view(line))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_roof_has_one_line_even_in_a_narrow_terminal(width) -> None:
+    lines = text(placed(), width).splitlines()
+    assert [line.split()[0].rstrip(",") for line in lines[2:6]] == ["DRAM", "L2", "L1", "fp32"]
+    assert "80 FLOP" not in lines[2]
+    assert "ridge 50" in lines[5]
+    assert all(len(line) <= width for line in lines)
+
+
+def test_predicted_shares_are_marked_and_drawn_otherwise_than_measured_ones() -> None:
+    predicted, measured = text(placed("predicted"), 100), text(placed("measured"), 100)
+    assert "~40% cold" in predicted
+    assert "[---....." in predicted
+    assert "~" not in measured
+    assert "40% cold" in measured
+    assert "[###....." in measured
+
+
+def test_it_says_what_the_time_goes_by_and_whose_roofs_they_are() -> None:
+    measured = Roofs("measured", 900.0, 3800.0, 15000.0, {"fp32": 48.0})
+    assert "bound by memory (dram), as predicted; roofs by the data sheet" in roofline_words(placed())
+    assert "roofs as measured by `kernelmate calibrate`" in roofline_words(placed(roofs=measured))
+    assert "no floating-point operations" in roofline_words(placed(flops=0))
+
+
+@pytest.mark.parametrize(("flops", "said"), [(0, "0 FLOP"), (2e3, "2 kFLOP"), (33.6e6, "33.6 MFLOP"), (7.1e12, "7.1 TFLOP")])  # fmt: skip
+def test_operations_in_a_unit_that_fits(flops, said) -> None:
+    assert flop_words(flops) == said
+
+
+def shown(make: SimpleNamespace, *lines: Roofline) -> list[Shown]:
+    names = ["baseline", *(f"{index} x" for index in range(1, len(lines)))]
+    return [Shown(name, make.verdict(roofline=line)) for name, line in zip(names, lines, strict=True)]
+
+
+def test_points_lie_at_intensity_and_rate_below_the_roofs(make) -> None:
+    figure = roofline_figure(shown(make, placed("measured")))
+    assert figure is not None
+    point = next(trace for trace in figure.data if trace.name == "baseline")
+    assert list(point.x) == pytest.approx([80, 50, 10])
+    assert list(point.y) == pytest.approx([32, 40, 40])
+    for x, y, gbps in zip(point.x, point.y, (1000, 4000, 16000), strict=True):
+        assert y <= min(50, x * gbps / 1e3) + 1e-9
+    low, high = (10**end for end in figure.layout.xaxis.range)
+    assert low < min(point.x) < max(point.x) < high
+
+
+def test_predicted_points_are_hollow_and_measured_ones_solid(make) -> None:
+    figure = roofline_figure(shown(make, placed("measured"), placed("predicted")))
+    assert figure is not None
+    solid, hollow = (next(trace for trace in figure.data if trace.name == name) for name in ("baseline", "1 x"))
+    assert all(not symbol.endswith("-open") for symbol in solid.marker.symbol)
+    assert all(symbol.endswith("-open") for symbol in hollow.marker.symbol)
+    assert all("measured" in words and "predicted" not in words for words in solid.customdata)
+    assert all("predicted, not measured" in words for words in hollow.customdata)
+    assert any(trace.name.startswith("hollow: predicted, not measured") for trace in figure.data if trace.name)
+    only = roofline_figure(shown(make, placed("measured")))
+    assert not any((trace.name or "").startswith("hollow") for trace in only.data)
+
+
+def test_roofs_are_drawn_as_far_as_they_bind(make) -> None:
+    figure = roofline_figure(shown(make, placed()))
+    dram = next(trace for trace in figure.data if "DRAM: 1,000 GB/s" in (trace.hovertemplate or ""))
+    assert dram.y[-1] == pytest.approx(50)
+    assert dram.x[-1] == pytest.approx(50)
+    assert all(math.isclose(y / x, 1.0) for x, y in zip(dram.x, dram.y, strict=True))
+
+
+def test_kernels_without_such_operations_have_a_share_but_no_point(make) -> None:
+    copies = shown(make, placed(flops=0))
+    assert roofline_figure(copies) is None
+    shares = share_figure(copies)
+    assert shares is not None
+    assert list(shares.data[0].x) == pytest.approx([40])
+    assert shares.data[0].marker.pattern.shape == "/"
+
+
+def test_versions_that_were_not_counted_are_left_out(make) -> None:
+    assert "Roofline" not in figures([Shown("baseline", make.verdict())])
+    assert "Roofline" in figures(shown(make, placed()))
