@@ -54,6 +54,7 @@ class Settings(BaseSettings):
         compile_timeout_s: seconds for one compilation.
         reference_timeout_s: seconds for one call of the user's reference function.
         memory_limit_mb: MiB that judging may take beyond the idle worker.
+        step_limit: instructions that one thread of an emulated launch may take before it counts as hung.
         instruction_limit: instructions that all threads of one emulated launch may take together.
         timing_budget_s: seconds for timing one version on a GPU; 0 times nothing.
         seed: of the inputs; None draws one for each verdict, which records it.
@@ -80,6 +81,7 @@ class Settings(BaseSettings):
     compile_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     reference_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     memory_limit_mb: int = Field(default=8192, ge=1)
+    step_limit: int = Field(default=20_000_000, ge=1)
     instruction_limit: int = Field(default=20_000_000_000, ge=1)
     timing_budget_s: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
@@ -260,6 +262,8 @@ _ALLOWED: dict[str, str] = {
     "timeout_s": "Give seconds, more than 0.",
     "compile_timeout_s": "Give seconds, more than 0.",
     "reference_timeout_s": "Give seconds, more than 0.",
+    "step_limit": "Give a whole number, at least 1.",
+    "instruction_limit": "Give a whole number, at least 1.",
     "memory_limit_mb": "Give a whole number of MiB, at least 1.",
     "timing_budget_s": "Give seconds, 0 or more.",
     "seed": "Give a whole number from 0 to 2^63 - 1.",

@@ -16,6 +16,7 @@ CODES = [
     "unsupported-instruction",
     "launch-failure",
     "hang",
+    "time-limit",
     "trap",
     "worker-crash",
     "out-of-memory",

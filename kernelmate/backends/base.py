@@ -53,7 +53,7 @@ class Run:
     Attributes:
         arguments: in the kernel's parameter order.
         schedule_seed: permutes the order of blocks and warps, and where buffers lie in memory; 0 is the natural order.
-        step_limit: instructions one thread may take before the finding `hang`.
+        step_limit: instructions one thread may take before the finding `hang`. limited_by: what sets it, for messages.
         count: fill in `RunResult.counters`.
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
@@ -68,6 +68,7 @@ class Run:
     count: bool = False
     check: bool = True
     total_limit: int = 20_000_000_000
+    limited_by: str = "step_limit in the settings"
     repeat: bool = False
 
 

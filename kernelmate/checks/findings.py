@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmate.records import Finding, LineCounters, Unit
 
 CODES = (
-    "forbidden-source", "compile-error", "unsupported-instruction", "launch-failure", "hang", "trap", "worker-crash",
+    "forbidden-source", "compile-error", "unsupported-instruction", "launch-failure", "hang", "time-limit", "trap", "worker-crash",
     "out-of-memory", "output-flood", "illegal-address", "out-of-bounds-write", "out-of-bounds-read",
     "misaligned-access", "index-overflow", "shared-race", "global-race", "divergent-barrier", "shuffle-mask",
     "uninitialised-shared", "uninitialised-local", "uninitialised-global", "input-mutated", "stateful", "aliasing",

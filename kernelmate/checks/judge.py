@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 from kernelmate.backends.base import Backend, EmulationTooLarge, Run, UnsupportedInstruction
@@ -39,6 +40,9 @@ TIMING_STAGE = "timing"
 
 KEPT_BYTES = 1 << 30
 """Bytes of arrays that wait to be timed; what does not fit is made again."""
+
+OWN_SIZES_WITHIN = 0.5
+"""Share of the time for a verdict after which no further size of our own is begun."""
 
 MOST_PRINTED = 4096
 """Characters of what a kernel printed that are kept."""
@@ -92,12 +96,15 @@ class _Judge:
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
         self.lost_at: tuple[Size, Origin] | None = None
+        self.began = time.monotonic()
 
     def judgement(self) -> Judgement:
         listed = self.task.sizes or self.contract.sizes
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
         for done, (size, origin) in enumerate(sizes):
+            if origin == "own" and self._short_of_time(size):
+                break
             self.progress(CASES_STAGE, done, len(sizes))
             self._case(size, origin, done)
             if self.backend.poisoned:
@@ -119,6 +126,17 @@ class _Judge:
             self._printed(),
             tuple(self.reasons),
         )
+
+    def _short_of_time(self, size: Size) -> bool:
+        """Whether sizes of our own must be left out, lest there be no verdict at all; says so."""
+        limit, spent = self.task.timeout_s, time.monotonic() - self.began
+        if limit is None or spent < OWN_SIZES_WITHIN * limit:
+            return False
+        self.reasons.append(
+            f"sizes of our own from {size_text(size)} on were not tried: {spent:.0f} s of the {limit:g} s that a verdict "
+            "may take (--timeout, or timeout_s in the settings) were gone"
+        )
+        return True
 
     def _case(self, size: Size, origin: Origin, number: int) -> None:
         if not size_allowed(self.version.contract, size):

@@ -155,7 +155,9 @@ class Bench:
         run = self.launch(size, shot, given, count=count)
         if others_longest is not None:
             limit = max(HUNG_FROM, HUNG_FACTOR * others_longest)
-            run = replace(run, step_limit=min(run.step_limit, limit))
+            if limit < run.step_limit:
+                said = f"the baseline's longest takes {others_longest}"
+                run = replace(run, step_limit=limit, limited_by=said)
         return Outcome(shot, given, self._module.run(run))
 
     def launch(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Run:

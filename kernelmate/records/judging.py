@@ -36,6 +36,7 @@ class JudgeTask:
         own_sizes: also judge sizes of our own around them.
         directory: folder that relative `path:function` references are read from.
         step_limit: dynamic instructions one thread may take before the kernel counts as hung (emulator).
+        timeout_s: seconds until whoever asked gives up, None for never: sizes of our own are left out in time.
         instruction_limit: dynamic instructions all threads of one launch may take together (emulator).
         timing_budget_s: seconds that timing all sizes should take (cuda).
     """
@@ -53,6 +54,7 @@ class JudgeTask:
     instruction_limit: int = 20_000_000_000
     reference_timeout_s: float = 60.0
     timing_budget_s: float = 0.2
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,8 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
             return f"WRONG at {len(wrong)} of {len(judged)} sizes", "bad"
         return "WRONG", "bad"
     if verdict.correct is None:
+        if not_judged(verdict):
+            return "not known", "doubt"
         if not verdict.cases:
             return "not run", "plain"
         return "not known: there is nothing to compare with", "doubt"
@@ -305,8 +307,17 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
     return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"
 
 
+NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
+"""Findings that, where correctness is left open, say why nothing could be found out."""
+
+
+def not_judged(verdict: Verdict) -> bool:
+    """Whether nothing is known of a version because judging it came to no end."""
+    return verdict.correct is None and any(finding.code in NOT_JUDGED for finding in verdict.findings)
+
+
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
-    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `not settled`, `rejected`.
+    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `not settled`, `not judged`, `rejected`.
 
     Args:
         verdict: whose.
@@ -314,6 +325,8 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
     """
     if not verdict.compiled:
         return "does not compile", "bad"
+    if not_judged(verdict):
+        return "not judged", "doubt"
     if verdict.accepted is False:
         return "rejected" if candidate else "not good", "bad"
     if verdict.accepted:

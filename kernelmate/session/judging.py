@@ -33,6 +33,15 @@ from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProg
 MOST_PRINTED = 600
 """Characters of a dead worker's output that a message quotes."""
 
+OUT_OF_TIME = (
+    "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "
+    "(--timeout, or timeout_s in the settings), or use a GPU."
+)
+OUT_OF_MEMORY = (
+    "It is emulating and checking that takes this memory, which says nothing about the kernel: judge smaller sizes "
+    "(--size), raise memory_limit_mb in the settings, or use a GPU."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -61,6 +70,7 @@ class Court:
     seed: int
     timeout_s: float
     reference_timeout_s: float
+    step_limit: int
     instruction_limit: int
     timing_budget_s: float
     on_progress: OnProgress | None
@@ -108,7 +118,7 @@ class Court:
         if not prepared.findings:
             outcome = self._run(prepared, baseline)
             if isinstance(outcome, Death):
-                verdict = _with_death(verdict, prepared.kernel, outcome, _slow_hint(self.backend, outcome, baseline))
+                verdict = _with_death(verdict, prepared.kernel, outcome)
             else:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
@@ -141,8 +151,10 @@ class Court:
             seed=self.seed,
             directory=str(directory_of(self.kernel)),
             reference_timeout_s=self.reference_timeout_s,
+            step_limit=self.step_limit,
             instruction_limit=self.instruction_limit,
             timing_budget_s=self.timing_budget_s,
+            timeout_s=self.timeout_s,
         )
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
@@ -212,16 +224,17 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
     )
 
 
-def _slow_hint(backend: BackendName, death: Death, baseline: Trial | None) -> str:
-    """What may be the matter with a kernel that is judged by itself: emulating takes longer than running."""
-    if backend != "emulator" or death.kind != "hang" or baseline is not None:
-        return ""
-    return " If it does end on a GPU, it is large for the emulator: judge smaller sizes (--size) or raise --timeout."
-
-
-def _with_death(verdict: Verdict, kernel: Kernel, death: Death, hint: str) -> Verdict:
+def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
     """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
-    message = f"{death.detail}{_printed(death)}{hint}"
+    message = f"{death.detail}{_printed(death)}"
+    if verdict.backend == "emulator" and death.kind == "hang":
+        # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end
+        # is found by its instructions.
+        finding = kernel_finding(kernel, "time-limit", f"{message} {OUT_OF_TIME}")
+        return replace(verdict, correct=None, findings=(finding,))
+    if verdict.backend == "emulator" and death.kind == "out-of-memory":
+        finding = kernel_finding(kernel, death.kind, f"{message} {OUT_OF_MEMORY}")
+        return replace(verdict, correct=None, findings=(finding,))
     if death.judge_failed:
         message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
     finding = kernel_finding(kernel, death.kind, message)
@@ -253,7 +266,7 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
     )
 
 
-ENDS_WORKER = frozenset({"hang", "worker-crash", "out-of-memory", "output-flood"})
+ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})
 ENDS_CONTEXT = frozenset({"illegal-address", "misaligned-access", "trap"})
 """Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
 

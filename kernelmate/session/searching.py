@@ -185,6 +185,8 @@ def _not_worth_changing(baseline: Verdict) -> str | None:
     if not baseline.compiled:
         return "The kernel does not compile, so nothing was tried. Repair it first."
     errors = [finding for finding in baseline.findings if finding.severity == "error"]
+    if errors and baseline.correct is None:
+        return f"The kernel itself could not be judged ({errors[0].code}), so nothing was tried. {errors[0].message}"
     if errors:
         return f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first."
     if baseline.correct is False:

@@ -246,6 +246,7 @@ class Session:
             seed=self._seed(),
             timeout_s=self.settings.timeout_s,
             reference_timeout_s=self.settings.reference_timeout_s,
+            step_limit=self.settings.step_limit,
             instruction_limit=self.settings.instruction_limit,
             timing_budget_s=self.settings.timing_budget_s,
             on_progress=self._on_progress,

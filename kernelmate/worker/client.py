@@ -287,7 +287,7 @@ class Worker:
                 continue
             if not isinstance(event, protocol.Progress):
                 return self._answer(process, event, clock)
-            clock.enter(event.stage)
+            clock.enter(event.stage, event.done, event.total)
             if on_progress is not None:
                 on_progress(event.stage, event.done, event.total)
 
@@ -333,14 +333,15 @@ class _Clock:
 
     def __init__(self, timeout_s: float, reference_timeout_s: float) -> None:
         self.stage: str | None = None
+        self._steps = (0, 0)
         self._timeout_s = timeout_s
         self._reference_timeout_s = reference_timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._stage_deadline = self._deadline
 
-    def enter(self, stage: str) -> None:
+    def enter(self, stage: str, done: int, total: int) -> None:
         """The judge is in this stage now, or took one step in it."""
-        self.stage = stage
+        self.stage, self._steps = stage, (done, total)
         limit = time.monotonic() + self._reference_timeout_s
         self._stage_deadline = min(self._deadline, limit) if stage == REFERENCE_STAGE else self._deadline
 
@@ -351,7 +352,9 @@ class _Clock:
     def overdue(self) -> str:
         """Which limit was passed, in one sentence."""
         if self.stage != REFERENCE_STAGE:
-            return f"No verdict within {self._timeout_s:g} s; the last stage was {self.stage or 'the start'}."
+            done, total = self._steps
+            steps = f" ({done} of {total} done)" if total else ""
+            return f"No verdict within {self._timeout_s:g} s; the last stage was {self.stage or 'the start'}{steps}."
         seconds = self._reference_timeout_s if self._stage_deadline < self._deadline else self._timeout_s
         return f"The reference did not return in {seconds:g} s."
 

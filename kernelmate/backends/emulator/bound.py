@@ -62,9 +62,10 @@ STEP_COST = 1000
 
 @dataclass(slots=True)
 class Limits:
-    """Instructions one thread may take, and all threads together; effort after which native code is to be had."""
+    """Instructions one thread may take, and who says so, and all threads together; effort that is left to NumPy."""
 
     steps: int
+    steps_by: str
     total: int
     patience: float = math.inf
 

@@ -166,7 +166,7 @@ class Launch:
             machine.shared.monitors.append(self.counted[1])
         watched = self._watched(choice) if self.run.check else None
         shadows = None
-        limits = Limits(self.run.step_limit, self.run.total_limit)
+        limits = Limits(self.run.step_limit, self.run.limited_by, self.run.total_limit)
         if watched is None:
             limits.patience = choice.chooser.patience(choice.mode, machine, checks=self.run.check)
         if self.run.check and watched is None:

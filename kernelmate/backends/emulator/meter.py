@@ -107,7 +107,7 @@ class Meter:
         over = lanes[self.steps[lanes] > self._limits.steps]
         if len(over):
             limit = plural(self._limits.steps, "instruction")
-            self.report_hang(block, over, f"took over {limit}, the limit for one thread (step_limit in the settings)")
+            self.report_hang(block, over, f"took over {limit}, the limit for one thread ({self._limits.steps_by})")
 
     def report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
         """Say that these lanes, which stand at a block, will not end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -211,7 +212,33 @@ def test_a_candidate_may_take_so_many_times_the_baselines_instructions(python_ba
         task = JudgeTask("emulator", find_target(None), candidate, baseline, None, (), longest, str(tmp_path))
         judge(task, python_backend, lambda *_: None, lambda *_: None)
         assert {run.step_limit for run in python_backend.runs[baseline.compiled.binary]} == {20_000_000}
-        assert {run.step_limit for run in python_backend.runs[candidate.compiled.binary]} == {limit}
+        runs = python_backend.runs[candidate.compiled.binary]
+        assert {run.step_limit for run in runs} == {limit}
+        assert all((f"longest takes {longest}" in run.limited_by) is (limit < 20_000_000) for run in runs)
+
+
+def test_sizes_of_our_own_are_left_out_when_half_the_time_is_gone(
+    python_backend, contract_of, tmp_path, monkeypatch
+) -> None:
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr("kernelmate.checks.judge.time.monotonic", lambda: float(next(clock)))
+    judged = {}
+    for limit in (None, 59.0, 10_000.0):
+        version = python_backend.version(contract_of(DOUBLE), body(honest), f"late{limit}")
+        task = JudgeTask(
+            "emulator", find_target(None), version, None, None, (), 7, str(tmp_path), timeout_s=limit
+        )  # fmt: skip
+        judged[limit] = judge(task, python_backend, lambda *_: None, lambda *_: None)
+    listed = [case for case in judged[59.0].cases if case.origin == "contract"]
+    assert len(listed) == 2
+    assert all(case.correct for case in listed)
+    assert len(judged[59.0].cases) == 4
+    (said,) = [reason for reason in judged[59.0].reasons if "were not tried" in reason]
+    assert "30 s of the 59 s" in said
+    assert "--timeout" in said
+    for limit in (None, 10_000.0):
+        assert len(judged[limit].cases) > 5
+        assert not any("were not tried" in reason for reason in judged[limit].reasons)
 
 
 def too_large_from(limit):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.records import LaunchShape, ObjectiveResult, Occupancy, Speedup, Timing, Verdict
+from kernelmate.records import Finding, LaunchShape, ObjectiveResult, Occupancy, Speedup, Timing, Verdict
 from kernelmate.report import words
 
 
@@ -106,6 +106,15 @@ def test_the_standing_of_each_kind_of_verdict(
     assert words.standing(make.verdict(objective=met, accepted=None))[0] == "promising"
     assert words.standing(make.verdict(objective=met, accepted=False))[0] == "rejected"
     assert words.standing(make.verdict(accepted=None))[0] == "not settled"
+
+
+def test_a_version_that_time_ran_out_for_is_called_neither_right_nor_wrong(make: SimpleNamespace) -> None:
+    late = make.verdict(
+        correct=None, accepted=False, cases=(), findings=(Finding("time-limit", "error", "No verdict within 1 s."),)
+    )
+    for candidate in (True, False):
+        assert words.standing(late, candidate=candidate) == ("not judged", "doubt")
+    assert words.correctness_words(late) == ("not known", "doubt")
 
 
 def test_reasons_that_a_finding_or_diagnostic_says_are_not_said_twice(

@@ -133,15 +133,17 @@ def test_a_kernel_that_never_ends_is_a_hang_and_the_next_verdict_is_right(
     assert session.compare(baseline, baseline).candidate[0].accepted is True
 
 
-def test_a_time_limit_too_short_for_the_kernel_is_a_hang_that_names_the_limit(
+def test_a_time_limit_too_short_for_the_emulator_is_named_and_says_nothing_of_the_kernel(
     load: Load, scale: str, reference: Callable[[str], None]
 ) -> None:
     reference(RIGHT)
     with Session(load_settings(seed=7, timeout_s=1.5)) as session:
         stay = "volatile int stay = 1; for (int k = 0; k < 19000000; ++k) stay += k;"
         (verdict,) = session.bench(load(scale.replace("if (i < n)", f"{stay}\n    if (i < n)")))
-    assert [finding.code for finding in verdict.findings] == ["hang"]
+    assert [finding.code for finding in verdict.findings] == ["time-limit"]
+    assert (verdict.correct, verdict.accepted) == (None, False)
     assert "1.5 s" in verdict.findings[0].message
+    assert "0 of" in verdict.findings[0].message
 
 
 PARENT = """

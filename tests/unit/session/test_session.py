@@ -115,7 +115,7 @@ def test_an_unlisted_headline_that_did_not_run_has_no_figures(
 DEATHS = ["hang", "worker-crash", "out-of-memory", "output-flood"]
 
 
-@pytest.mark.parametrize("kind", DEATHS)
+@pytest.mark.parametrize("kind", ["worker-crash", "output-flood"])
 def test_a_death_of_the_worker_is_a_finding_at_the_kernels_line(
     load: Load, scale: str, scripted: Make, kind: Any
 ) -> None:
@@ -125,6 +125,36 @@ def test_a_death_of_the_worker_is_a_finding_at_the_kernels_line(
     assert (finding.code, finding.severity, finding.line, finding.column) == (kind, "error", 12, 17)
     assert "SIGSEGV" in finding.message
     assert (verdict.correct, verdict.accepted, verdict.compiled) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "setting"), [("hang", "time-limit", "timeout_s"), ("out-of-memory",) * 2 + ("memory_limit_mb",)]
+)
+def test_what_the_emulator_had_no_time_or_memory_for_is_rejected_but_not_called_wrong(
+    load: Load, scale: str, scripted: Make, kind: Any, code: str, setting: str
+) -> None:
+    session, _ = scripted(lambda task: Death(kind, "cases", "The limit was passed."), backend="emulator")
+    (verdict,) = session.bench(load(scale))
+    (finding,) = verdict.findings
+    assert (finding.code, finding.line, verdict.correct, verdict.accepted) == (code, 12, None, False)
+    for said in ("The limit was passed.", "says nothing about the kernel", "--size", setting):
+        assert said in finding.message
+
+
+def test_time_that_runs_out_on_a_gpu_is_a_hang(
+    load: Load, scale: str, scripted: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = scripted(lambda task: Death("hang", "cases", "No verdict within 1 s."), backend="emulator")
+    monkeypatch.setattr(session, "_backend", "cuda")
+    (verdict,) = session.bench(load(scale))
+    assert (verdict.findings[0].code, verdict.correct, verdict.accepted) == ("hang", False, False)
+
+
+def test_the_limits_of_the_settings_reach_the_judge(load: Load, scale: str, scripted: Make) -> None:
+    session, worker = scripted(step_limit=1234, instruction_limit=98765, timeout_s=33)
+    session.bench(load(scale))
+    (task,) = worker.tasks
+    assert (task.step_limit, task.instruction_limit, task.timeout_s) == (1234, 98765, 33)
 
 
 def test_what_a_dead_worker_printed_is_quoted_in_one_line(load: Load, scale: str, scripted: Make) -> None:
@@ -377,7 +407,7 @@ def test_a_baseline_that_cannot_run_is_left_out_of_the_candidates_task(
     deaths = iter([Death("hang", "kernel", "No verdict within 1 s.")])
     session, worker = scripted(lambda task: next(deaths, None) or judgement(task))
     comparison = session.compare(load(scale), load(scale.replace("a * x", "x[i] * a; // "), "candidate.cu"))
-    assert comparison.baseline[0].findings[0].code == "hang"
+    assert comparison.baseline[0].findings[0].code == "time-limit"
     assert worker.tasks[1].baseline is None
     assert comparison.candidate[0].speedup is None
 
