@@ -21,7 +21,7 @@ from pydantic_settings import (
 )
 
 from kernelmate.errors import UsageError
-from kernelmate.records import CompileOptions
+from kernelmate.records import CompileOptions, Device, parse_device
 
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
@@ -40,6 +40,13 @@ def _split_paths(value: object) -> object:
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
+def _device(value: object) -> object:
+    """A device as text, checked; a bare number is one of this machine's."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return str(parse_device(text)) if isinstance(text, str) else text
+
+
+DeviceName = Annotated[str, BeforeValidator(_device)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Folders = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_paths)]
 
@@ -49,12 +56,16 @@ class Settings(BaseSettings):
 
     Attributes:
         backend: where kernels run; `auto` takes a GPU where this version and this machine have one.
+        device: the GPU: its number here, as CUDA counts them, or `ssh:HOST` or `ssh:HOST:N` for one of another machine.
         target: the GPU that compiling, occupancy and prediction are for; None for this machine's, else H100 SXM.
         timeout_s: seconds for one verdict, compiling not counted.
         compile_timeout_s: seconds for one compilation.
         reference_timeout_s: seconds for one call of the user's reference function.
         memory_limit_mb: MiB that judging may take beyond the idle worker.
         step_limit: instructions that one thread of an emulated launch may take before it counts as hung.
+        device_memory_mb: MiB of the GPU's memory that judging may take; None for most of what is free at its start.
+        ssh_options: further options of ssh for a device behind it, as in "-p 2222".
+        remote_worker: what starts the worker there, for that machine's shell.
         instruction_limit: instructions that all threads of one emulated launch may take together.
         timing_budget_s: seconds for timing one version on a GPU; 0 times nothing.
         seed: of the inputs; None draws one for each verdict, which records it.
@@ -76,12 +87,16 @@ class Settings(BaseSettings):
     )
 
     backend: Literal["auto", "cuda", "emulator"] = "auto"
+    device: DeviceName | None = None
     target: str | None = None
     timeout_s: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     compile_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     reference_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     memory_limit_mb: int = Field(default=8192, ge=1)
     step_limit: int = Field(default=20_000_000, ge=1)
+    device_memory_mb: int | None = Field(default=None, ge=64)
+    ssh_options: Words = ()
+    remote_worker: str = Field(default="kernelmate-worker", min_length=1)
     instruction_limit: int = Field(default=20_000_000_000, ge=1)
     timing_budget_s: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
@@ -96,6 +111,11 @@ class Settings(BaseSettings):
     reference: str | None = None
     history: bool = True
     history_file: Path | None = None
+
+    @property
+    def place(self) -> Device:
+        """Where kernels run: the GPU that `device` names, else the first one of this machine."""
+        return Device() if self.device is None else parse_device(self.device)
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -258,6 +278,8 @@ def _line_of(path: Path, key: str) -> int | None:
 
 _ALLOWED: dict[str, str] = {
     "backend": "Allowed: auto, cuda, emulator.",
+    "device": "Give the number of a GPU here, or ssh:HOST or ssh:HOST:N for one of another machine.",
+    "device_memory_mb": "Give a whole number of MiB, at least 64.",
     "std": "Allowed: c++11, c++14, c++17, c++20, c++23.",
     "timeout_s": "Give seconds, more than 0.",
     "compile_timeout_s": "Give seconds, more than 0.",

@@ -11,6 +11,7 @@
     ├── EnvironmentFailed        exit 3: this machine lacks something
     │   ├── CompilerUnavailable  no NVRTC here
     │   ├── BackendUnavailable   the asked-for backend cannot run here
+    │   ├── DeviceFailed         the GPU or its driver failed, which says nothing of the kernel
     │   ├── WorkerUnavailable    the worker process cannot be started or kept
     │   ├── HistoryUnavailable   the history's file cannot be read or written
     │   └── LaunchTooLarge       the launch is beyond what the emulator takes on
@@ -108,6 +109,12 @@ class BackendUnavailable(EnvironmentFailed):
     """The backend that was asked for cannot run here."""
 
     code = "no-backend"
+
+
+class DeviceFailed(EnvironmentFailed):
+    """The GPU or its driver failed while a kernel ran, in a way that no kernel causes."""
+
+    code = "device-failed"
 
 
 class WorkerUnavailable(EnvironmentFailed):

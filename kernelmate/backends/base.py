@@ -18,6 +18,9 @@ from kernelmate.records import BackendName, Compiled, Counters, Finding, LaunchS
 GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
 
+MOST_PRINTED = 64 * 1024
+"""Bytes of a launch's output that are kept; more is the finding `output-flood`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:

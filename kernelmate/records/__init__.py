@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
+from kernelmate.records.device import Device, parse_device
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
@@ -43,6 +44,7 @@ __all__ = [
     "Contract",
     "Cost",
     "Counters",
+    "Device",
     "Diagnostic",
     "Direction",
     "Finding",
@@ -83,4 +85,5 @@ __all__ = [
     "Verdict",
     "Version",
     "Work",
+    "parse_device",
 ]

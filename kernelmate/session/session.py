@@ -6,23 +6,36 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from kernelmate.backends.cuda.availability import missing_for_gpu, require_gpu
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.compiler import find_target, read_build
 from kernelmate.config import Settings
-from kernelmate.errors import ContractError, UsageError
+from kernelmate.errors import BackendUnavailable, ContractError, UsageError
 from kernelmate.measure.roofline import table_roofs
-from kernelmate.records import BackendName, CompileOptions, Contract, Judged, Kernel, Optimization, Target, Verdict
+from kernelmate.records import (
+    BackendName,
+    CompileOptions,
+    Contract,
+    Device,
+    Judged,
+    Kernel,
+    Optimization,
+    Target,
+    Verdict,
+)
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, Search
+from kernelmate.session.travel import files_of
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
 from kernelmate.suggest.objective import read_objective
-from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
+from kernelmate.worker.client import JudgeWorker, OnProgress, Opening, Worker
+from kernelmate.worker.remote import Remote
 
 Sizes = Sequence[Mapping[str, int]]
 
@@ -70,16 +83,29 @@ class Session:
     ) -> None:
         self.settings = settings
         self._on_progress = on_progress
-        self._backend = _choose_backend(settings.backend)
-        self._target = _choose_target(settings.target, self._backend)
-        # CUDA reserves address space for all memory of GPU and host, so that a limit of it would forbid CUDA itself.
-        limit = None if self._backend == "cuda" else settings.memory_limit_mb
-        self._worker = worker or Worker(memory_limit_mb=limit)
+        self._place = settings.place
+        self._backend = _choose_backend(settings.backend, self._place)
+        self._target = _choose_target(settings.target, self._backend, self._place)
+        self._worker = worker or make_worker(settings, self._backend)
         self._recorder = Recorder(settings)
 
     @property
     def target(self) -> Target:
-        """The GPU that compiling, occupancy and prediction are for."""
+        """The GPU that compiling, occupancy and prediction are for.
+
+        Where it is one of another machine and was not named, asking for it connects.
+
+        Raises:
+            BackendUnavailable: there is no GPU there that can be used. WorkerUnavailable: there is no connection.
+        """
+        if self._target is None:
+            machine = cast(Worker, self._worker).machine()
+            if machine.problem is not None:
+                what, hint = machine.problem
+                raise BackendUnavailable(f"On {self._place.host}: {what}", hint=hint)
+            assert machine.gpu is not None
+            assert machine.capability is not None
+            self._target = _target_of(machine.gpu, machine.capability)
         return self._target
 
     @property
@@ -113,7 +139,7 @@ class Session:
             EnvironmentFailed: there is no compiler.
         """
         seed = self._seed()
-        return tuple(compiled_verdict(one, self._target, self._backend, seed) for one in self.prepare(kernel))
+        return tuple(compiled_verdict(one, self.target, self._backend, seed) for one in self.prepare(kernel))
 
     def prepare(self, kernel: Kernel, instance: str | None = None) -> tuple[Prepared, ...]:
         """Compile only, and keep the code: one per instance. Runs nothing of the file.
@@ -250,7 +276,7 @@ class Session:
             instruction_limit=self.settings.instruction_limit,
             timing_budget_s=self.settings.timing_budget_s,
             on_progress=self._on_progress,
-            roofs=table_roofs(self._target),
+            roofs=table_roofs(self.target),
         )
 
     def _workshop(self, kernel: Kernel) -> Workshop:
@@ -259,7 +285,7 @@ class Session:
         if settings.build is not None:
             explicit_std = "std" in settings.model_fields_set
             options = _joined(options, read_build(settings.build, Path(kernel.unit.path)), explicit_std)
-        return Workshop(self._target, options, settings.compile_timeout_s, settings.cache_dir)
+        return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir)
 
     def _seed(self) -> int:
         return secrets.randbits(31) if self.settings.seed is None else self.settings.seed
@@ -269,32 +295,61 @@ class Session:
             self._on_progress(stage, done, total)
 
 
-def _choose_backend(asked: str) -> BackendName:
-    """The backend to use: where it is left open, the GPU that can be used, else the emulator.
+def make_worker(settings: Settings, backend: BackendName) -> Worker:
+    """The worker that settings ask for: here or behind ssh, with its GPU opened ahead."""
+    place = settings.place
+    opening = Opening(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
+    remote = None
+    if place.host is not None:
+        remote = Remote(place.host, settings.ssh_options, settings.remote_worker, files_of)
+    return Worker(memory_limit_mb=settings.memory_limit_mb, opening=opening, remote=remote)
+
+
+def _choose_backend(asked: str, place: Device) -> BackendName:
+    """The backend to use: where it is left open, the GPU that can be used or was named, else the emulator.
 
     Raises:
         BackendUnavailable: the GPU was asked for and cannot be used.
     """
+    if asked == "emulator":
+        return "emulator"
+    if place.host is not None:
+        return "cuda"  # whether it can be used there, the worker there will say
     if asked == "cuda":
-        require_gpu()
+        require_gpu(place.index)
         return "cuda"
-    return "cuda" if asked == "auto" and missing_for_gpu() is None else "emulator"
+    if place.index:
+        require_gpu(place.index)
+    return "cuda" if missing_for_gpu(place.index) is None else "emulator"
 
 
-def _choose_target(asked: str | None, backend: BackendName) -> Target:
-    """The GPU that figures are for: the one asked for, else this machine's where kernels run on it.
+def _choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
+    """The GPU that figures are for: the one asked for, else the one that kernels run on; None where only it can say.
 
     Raises:
         UsageError: there is no such target.
     """
-    driver = read_driver() if asked is None and backend == "cuda" else None
-    if driver is None:
+    if asked is not None or backend == "emulator":
         return find_target(asked)
-    gpu = driver.gpus[0]
+    if place.host is not None:
+        return None
+    driver = read_driver()
+    if driver is None or place.index >= len(driver.gpus):
+        return find_target(None)
+    gpu = driver.gpus[place.index]
+    return _target_of(gpu.name, gpu.capability)
+
+
+def _target_of(name: str, capability: tuple[int, int]) -> Target:
+    """The row of a GPU, else one of its architecture.
+
+    Raises:
+        UsageError: the table has neither.
+    """
     try:
-        return find_target(gpu.name)
+        return find_target(name)
     except UsageError:
-        return find_target(f"sm_{gpu.capability[0]}{gpu.capability[1]}")
+        return find_target(f"sm_{capability[0]}{capability[1]}")
 
 
 def _recipes() -> Sequence[Suggester]:

@@ -19,17 +19,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
+from kernelmate.worker.arrival import Arrival
 
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
+    from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
 """Least time between two progress messages of one stage; a new stage is always told at once."""
+
+_ADDRESS_SPACE, _DATA = 0, 5
+"""Columns of `/proc/self/statm` (Linux, proc(5))."""
 
 LIBRARY_THREADS = "2"
 """Threads that NumPy's linear algebra may use here."""
@@ -38,8 +45,12 @@ _PR_SET_PDEATHSIG = 1
 """Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
 
 
-def main() -> None:
-    """Serve one session over the standard streams until it ends, or until a task has made this process unfit."""
+def main(folder: Path | None = None) -> None:
+    """Serve one session over the standard streams until it ends, or until a task has made this process unfit.
+
+    Args:
+        folder: where files of the user's that come with tasks are kept, for a session on another machine.
+    """
     requests, answers = _take_streams()
     _die_with_parent()
     _prepare_environment()
@@ -49,11 +60,13 @@ def main() -> None:
         return
     tasks: queue.SimpleQueue[protocol.Judge] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks), daemon=True).start()
+    ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
-        _load()
-        _limit(hello.memory_limit)
-    send(protocol.Ready(protocol.VERSION))
-    while _serve(tasks.get(), send):
+        ready = _load(hello)
+        _limit(hello.memory_limit, cuda=hello.backend == "cuda")
+    send(ready)
+    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), send)
+    while desk.serve(tasks.get()):
         pass
     sys.stdout.flush()
     # An ordinary exit would wait for locks that the receiving thread holds while it reads.
@@ -103,17 +116,30 @@ def _prepare_environment() -> None:
         os.environ[name] = LIBRARY_THREADS
 
 
-def _load() -> None:
-    """Import what judging needs, so that the first task does not wait for it and the memory limit does not count it."""
+def _load(hello: protocol.Hello) -> protocol.Ready:
+    """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
+
+    A GPU that cannot be used is told now, and is the answer to every task.
+    """
     import kernelmate.backends.emulator
     import kernelmate.checks.judge
     import kernelmate.worker.timers  # noqa: F401
 
+    if hello.backend != "cuda":
+        return protocol.Ready(protocol.VERSION)
+    try:
+        gpu = _cuda(hello.device, hello.device_memory_limit).gpu
+    except KernelmateError as error:
+        return protocol.Ready(protocol.VERSION, problem=(error.message, error.hint or ""))
+    return protocol.Ready(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)
 
-def _limit(memory: int | None) -> None:
-    """Cap the address space at `memory` bytes beyond what is taken now, and leave no core files.
 
-    A limit that the system does not know, or that is already tighter, is left as it is.
+def _limit(memory: int | None, *, cuda: bool) -> None:
+    """Cap what this process may take at `memory` bytes beyond what it has now, and leave no core files.
+
+    Address space is what is capped. CUDA reserves that for all memory of the machine and its GPUs, so beside it only
+    data that can be written counts (Linux counts private mappings since 4.7). A limit that the system does not know, or
+    that is already tighter, is left as it is.
     """
     if sys.platform == "win32":
         return
@@ -123,18 +149,19 @@ def _limit(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is None:
         return
+    kind, column = (resource.RLIMIT_DATA, _DATA) if cuda else (resource.RLIMIT_AS, _ADDRESS_SPACE)
     with contextlib.suppress(OSError, ValueError):
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = _address_space() + memory
+        _, hard = resource.getrlimit(kind)
+        wanted = _taken(column) + memory
         if hard == resource.RLIM_INFINITY or wanted < hard:
-            resource.setrlimit(resource.RLIMIT_AS, (wanted, wanted))
+            resource.setrlimit(kind, (wanted, wanted))
 
 
-def _address_space() -> int:
-    """Bytes of address space this process has now; 0 where the system does not tell."""
+def _taken(column: int) -> int:
+    """Bytes of address space or of data that this process has now; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            return int(statm.read().split()[column]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
 
@@ -172,52 +199,78 @@ class _Reporter:
         self._send(protocol.Progress(self._number, stage, done, total))
 
 
-def _serve(request: protocol.Judge, send: Callable[[protocol.FromChild], None]) -> bool:
-    """Answer one task; False when this process is not to be trusted with another one."""
-    report = _Reporter(request.number, send)
-    number = request.number
-    backend: Backend | None = None
-    try:
-        backend = _backend(request.task)
-        judgement = _judge(request.task, backend, report)
-        send(protocol.Result(number, judgement, last=backend.poisoned))
-    except KernelmateError as error:
-        send(protocol.refusal(number, error, last=backend is not None and backend.poisoned))
-    except MemoryError as error:
-        send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
-        return False
-    except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
-        traceback.print_exc()
-        send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
-        return False
-    return backend is None or not backend.poisoned
+class _Desk:
+    """Answers tasks, one after another.
+
+    Args:
+        hello: what the session wants opened.
+        arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
+        send: to the session.
+    """
+
+    def __init__(
+        self, hello: protocol.Hello, arrival: Arrival | None, send: Callable[[protocol.FromChild], None]
+    ) -> None:
+        self._hello, self._arrival, self._send = hello, arrival, send
+
+    def serve(self, request: protocol.Judge) -> bool:
+        """Answer one task; False when this process is not to be trusted with another one."""
+        report = _Reporter(request.number, self._send)
+        number = request.number
+        backend: Backend | None = None
+        try:
+            task = self._settled(request)
+            backend = self._backend(task)
+            judgement = _judge(task, backend, report)
+            self._send(protocol.Result(number, judgement, last=backend.poisoned))
+        except KernelmateError as error:
+            if self._arrival is not None:
+                error = self._arrival.homeward(error, request.task)
+            self._send(protocol.refusal(number, error, last=backend is not None and backend.poisoned))
+        except MemoryError as error:
+            self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
+            return False
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
+            traceback.print_exc()
+            self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
+            return False
+        return backend is None or not backend.poisoned
+
+    def _settled(self, request: protocol.Judge) -> JudgeTask:
+        if self._arrival is None:
+            return request.task
+        self._arrival.unpack(request.files)
+        return self._arrival.settle(request.task)
+
+    def _backend(self, task: JudgeTask) -> Backend:
+        """The backend that the task names.
+
+        Raises:
+            BackendUnavailable: the GPU cannot be used.
+        """
+        if task.backend == "emulator":
+            from kernelmate.backends.emulator import EmulatorBackend
+
+            return EmulatorBackend()
+        return _cuda(self._hello.device, self._hello.device_memory_limit)
 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
     from kernelmate.checks.judge import judge
     from kernelmate.worker.timers import model_for, timer_for
 
-    return judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
-
-
-def _backend(task: JudgeTask) -> Backend:
-    """The backend that the task names.
-
-    Raises:
-        BackendUnavailable: the GPU cannot be used.
-    """
-    if task.backend == "emulator":
-        from kernelmate.backends.emulator import EmulatorBackend
-
-        return EmulatorBackend()
-    return _cuda()
+    judgement = judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
+    if backend.name != "cuda":
+        return judgement
+    remarks = cast("CudaBackend", backend).take_remarks()
+    return replace(judgement, reasons=judgement.reasons + remarks)
 
 
 @functools.cache
-def _cuda() -> Backend:
+def _cuda(device: int, memory_limit: int | None) -> CudaBackend:
     from kernelmate.backends.cuda.backend import CudaBackend
 
-    return CudaBackend()
+    return CudaBackend(device, memory_limit)
 
 
 if __name__ == "__main__":

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import atexit
-import concurrent.futures
-import contextlib
-import enum
-import functools
 import os
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
 
 from kernelmate.errors import ReferenceFailed, WorkerUnavailable
-from kernelmate.records import Judgement, JudgeTask
+from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
-from kernelmate.worker.process import Ended, Flooded, Process
+from kernelmate.worker.base import (
+    REFERENCE_STAGE,
+    Clock,
+    Death,
+    DeathKind,
+    JudgeWorker,
+    Machine,
+    OnProgress,
+    State,
+)
+from kernelmate.worker.process import Ended, Flooded, Process, ending
+from kernelmate.worker.remote import Remote
+from kernelmate.worker.supply import Started, Supply
 
-DeathKind: TypeAlias = Literal["hang", "worker-crash", "out-of-memory", "output-flood"]
-"""Finding codes for the ways in which a task can end its worker."""
-
-OnProgress: TypeAlias = Callable[[str, int, int], None]
-"""Told of a stage, and how many of how many of its steps are done."""
+__all__ = ["COMMAND", "REFERENCE_STAGE", "Death", "JudgeWorker", "OnProgress", "Opening", "State", "Worker"]
 
 COMMAND = (sys.executable, "-P", "-m", "kernelmate.worker.child")
 """Starts a worker here. `-P` keeps the current folder, where a user's `random.py` may lie, off the import path."""
@@ -33,67 +35,26 @@ COMMAND = (sys.executable, "-P", "-m", "kernelmate.worker.child")
 START_TIMEOUT_S = 60.0
 """Longest wait for a worker to load what it needs; a cold disk and a busy machine take some seconds."""
 
-REFERENCE_STAGE = "reference"
-"""The judge's name for the stage in which the user's Python runs."""
-
 _EXIT_GRACE_S = 2.0
 """Wait for a child that closed its stream to end by itself, so that its own exit status can be told."""
 
 
-class State(enum.Enum):
-    """Where a worker stands."""
-
-    IDLE = "no process yet; the next task starts one"
-    STARTED = "a process was started and may still be loading"
-    READY = "the process waits for a task"
-    BUSY = "the process works on a task"
-    CLOSED = "given back; no task is taken any more"
-
-
 @dataclass(frozen=True, slots=True)
-class Death:
-    """A task that ended its worker instead of in an answer.
+class Opening:
+    """What a worker opens before its first task.
 
     Attributes:
-        kind: the finding that this is.
-        stage: the last stage that the judge told of, None when it told of none.
-        detail: for people: the signal or the limit, in one sentence.
-        output: the last lines that the process printed, or what it printed when it crashed; often empty.
-        judge_failed: KernelMate's own judge raised what it should not have; the version may be as right as any.
+        backend: the one that tasks will name.
+        device: the GPU's number, as CUDA counts them.
+        device_memory_mb: MiB of the GPU's memory that launches may take; None for most of what is free.
+        spare: keep a second process ready, which takes over at once where a task has ended the first. Worth its
+            memory where starting is slow: on a GPU.
     """
 
-    kind: DeathKind
-    stage: str | None
-    detail: str
-    output: str = ""
-    judge_failed: bool = False
-
-
-class JudgeWorker(Protocol):
-    """What judges tasks, wherever it runs."""
-
-    @property
-    def state(self) -> State:
-        """Where it stands."""
-        ...
-
-    def start(self) -> None:
-        """Begin to start, without waiting, so that the first task finds it warm."""
-        ...
-
-    def judge(
-        self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
-    ) -> Judgement | Death:
-        """Judge one task, or say how it ended the worker."""
-        ...
-
-    def renew(self) -> None:
-        """Let the next task find a fresh process."""
-        ...
-
-    def close(self) -> None:
-        """Give back everything; nothing runs afterwards."""
-        ...
+    backend: BackendName = "emulator"
+    device: int = 0
+    device_memory_mb: int | None = None
+    spare: bool = False
 
 
 class Worker:
@@ -108,6 +69,8 @@ class Worker:
         output_limit_bytes: most that one task may print before it counts as a flood.
         start_timeout_s: longest wait for a started process to be ready, in seconds.
         environment: variables of the child instead of this process's; names that look like secrets never pass.
+        opening: what the process opens ahead of its first task.
+        remote: where the process runs, if not here; its command takes the place of `command`.
     """
 
     def __init__(
@@ -118,15 +81,21 @@ class Worker:
         output_limit_bytes: int = 16 * 1024 * 1024,
         start_timeout_s: float = START_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
+        opening: Opening | None = None,
+        remote: Remote | None = None,
     ) -> None:
-        self._command = tuple(command)
+        self._command = tuple(command) if remote is None else remote.command
+        self._opening = opening or Opening()
+        self._remote = remote
         self._memory_limit_mb = memory_limit_mb
         self._output_limit = output_limit_bytes
         self._start_timeout_s = start_timeout_s
         self._environment = environment
         self._state = State.IDLE
         self._closed = False
-        self._process: concurrent.futures.Future[Process] | None = None
+        self._process: Started | None = None
+        self._machine = Machine()
+        self._supply = Supply(self._spawn, self._greet, spare=self._opening.spare)
         self._number = 0
         self._spent = False
         self._turn = threading.Lock()
@@ -161,12 +130,18 @@ class Worker:
         if self._closed:
             raise WorkerUnavailable("The worker is closed.", hint="Open a new session.")
         if self._process is None:
-            environment = protocol.without_secrets(os.environ if self._environment is None else self._environment)
-            # The system ties a child's life to the thread that started it, so one thread that lives as long as this
-            # process starts them all.
-            self._process = _spawner().submit(Process, self._command, environment, self._output_limit)
-            self._process.add_done_callback(self._greet)
+            self._process = self._supply.take()
             self._state = State.STARTED
+
+    def machine(self) -> Machine:
+        """What the worker has under it; starts one and waits for it where there is none.
+
+        Raises:
+            WorkerUnavailable: none can be had.
+        """
+        with self._turn:
+            self._ready()
+            return self._machine
 
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
@@ -192,14 +167,15 @@ class Worker:
                 answer = self._ask(process, task, on_progress, timeout_s)
             except BaseException:
                 # Ctrl-C above all: whatever comes out here must not leave a process busy.
-                self._kill()
+                self._retire()
                 raise
             if isinstance(answer, Death) or self._spent:
                 # Replaced before anybody can ask again: a child on its way out would take the next task down with it.
-                self._kill()
+                self._retire()
                 self.start()
             else:
                 self._state = State.READY
+            self._supply.prepare()
         if isinstance(answer, protocol.Refused):
             raise protocol.error_of(answer)
         if isinstance(answer, Death) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
@@ -214,20 +190,34 @@ class Worker:
             WorkerUnavailable: the worker is closed.
         """
         with self._turn:
-            self._kill()
+            self._retire()
             self.start()
 
     def close(self) -> None:
         """Kill the process and all that it started. May be called twice, and from another thread."""
         self._closed = True
-        self._kill()
+        self._retire()
+        self._supply.close()
         _open_workers.discard(self)
 
-    def _greet(self, started: concurrent.futures.Future[Process]) -> None:
-        """Tell a new process its limits at once, so that it loads while this one does other things."""
+    def _spawn(self) -> Process:
+        environment = protocol.without_secrets(os.environ if self._environment is None else self._environment)
+        return Process(self._command, environment, self._output_limit)
+
+    def _greet(self, started: Started) -> None:
+        """Tell a new process its limits and its GPU at once, so that it loads while this one does other things."""
         if not started.exception():
-            limit = None if self._memory_limit_mb is None else self._memory_limit_mb * 1024 * 1024
-            started.result().send(protocol.Hello(protocol.VERSION, limit))
+            opening = self._opening
+            started.result().send(
+                protocol.Hello(
+                    protocol.VERSION,
+                    _bytes(self._memory_limit_mb),
+                    opening.backend,
+                    opening.device,
+                    _bytes(opening.device_memory_mb),
+                    self._remote is not None,
+                )
+            )
 
     def _ready(self) -> Process:
         """A process that waits for a task; one that went away while nothing was asked of it is replaced.
@@ -236,13 +226,13 @@ class Worker:
             WorkerUnavailable: none can be had.
         """
         if self._state is State.READY and self._process is not None and self._process.result().stirred():
-            self._kill()
+            self._retire()
         self.start()
         assert self._process is not None
         try:
             process = self._process.result()
         except OSError as error:
-            self._kill()
+            self._retire()
             raise WorkerUnavailable(
                 f"The worker cannot be started with {self._command[0]!r}: {error}.",
                 hint="Check the Python installation with `kernelmate doctor`.",
@@ -255,6 +245,7 @@ class Worker:
     def _await_ready(self, process: Process) -> None:
         event = process.receive(self._start_timeout_s)
         if isinstance(event, protocol.Ready) and event.version == protocol.VERSION:
+            self._machine = Machine(event.gpu, event.capability, event.mps, event.problem)
             return
         hint = "See what it printed, and check the installation with `kernelmate doctor`."
         if isinstance(event, protocol.Ready):
@@ -263,10 +254,17 @@ class Worker:
         elif event is None:
             what = f"was not ready within {self._start_timeout_s:g} s"
         else:
-            what = process.kill(_EXIT_GRACE_S)
+            status = process.await_end(_EXIT_GRACE_S)
+            process.kill()
+            if self._remote is not None:
+                raise self._remote.unavailable(status, process.output(), began=False)
+            what = ending(status)
         process.kill()
         printed = process.output()
-        raise WorkerUnavailable(f"The worker {what} before its first task.{' ' * bool(printed)}{printed}", hint=hint)
+        where = "" if self._remote is None else f" on {self._remote.host}"
+        raise WorkerUnavailable(
+            f"The worker{where} {what} before its first task.{' ' * bool(printed)}{printed}", hint=hint
+        )
 
     def _ask(
         self, process: Process, task: JudgeTask, on_progress: OnProgress | None, timeout_s: float
@@ -277,10 +275,11 @@ class Worker:
         self._spent = False
         process.begin_task()
         try:
-            process.send(protocol.Judge(self._number, task))
+            files = {} if self._remote is None else self._remote.gather(task)
+            process.send(protocol.Judge(self._number, task, files))
         except protocol.FrameError as error:
             raise WorkerUnavailable(str(error), hint="Judge a smaller kernel or fewer sizes.") from error
-        clock = _Clock(timeout_s, task.reference_timeout_s)
+        clock = Clock(timeout_s, task.reference_timeout_s)
         while True:
             event = process.receive(clock.remaining())
             if getattr(event, "number", self._number) != self._number or isinstance(event, protocol.Ready):
@@ -295,7 +294,7 @@ class Worker:
         self,
         process: Process,
         event: protocol.Result | protocol.Refused | protocol.OutOfMemory | protocol.Broken | Ended | Flooded | None,
-        clock: _Clock,
+        clock: Clock,
     ) -> Judgement | protocol.Refused | Death:
         if isinstance(event, protocol.Result):
             self._spent = event.last
@@ -313,55 +312,28 @@ class Worker:
             kind, sentence = "out-of-memory", f"More memory was asked for than {limit}: {event.detail}"
         elif isinstance(event, protocol.Broken):
             sentence = f"The judge itself failed: {event.detail}"
+            process.kill()
         else:
-            sentence = f"The worker process {process.kill(_EXIT_GRACE_S)}."
+            status = process.await_end(_EXIT_GRACE_S)
+            process.kill()
+            if self._remote is not None and self._remote.lost(status):
+                raise self._remote.unavailable(status, process.output(), began=True)
+            sentence = f"The worker process {ending(status)}."
             if event.garbage:
                 sentence += f" It wrote something that is not the protocol: {event.garbage}"
-        process.kill()
+        process.stop()
         return Death(kind, clock.stage, sentence, process.output(), isinstance(event, protocol.Broken))
 
-    def _kill(self) -> None:
+    def _retire(self) -> None:
+        """Kill the process; nobody waits for its end."""
         process, self._process = self._process, None
         self._state = State.IDLE
         if process is not None:
-            with contextlib.suppress(OSError):
-                process.result().kill()
+            self._supply.see_off(process)
 
 
-class _Clock:
-    """The time limits of one task: one for all of it, one for each step of the user's reference within."""
-
-    def __init__(self, timeout_s: float, reference_timeout_s: float) -> None:
-        self.stage: str | None = None
-        self._steps = (0, 0)
-        self._timeout_s = timeout_s
-        self._reference_timeout_s = reference_timeout_s
-        self._deadline = time.monotonic() + timeout_s
-        self._stage_deadline = self._deadline
-
-    def enter(self, stage: str, done: int, total: int) -> None:
-        """The judge is in this stage now, or took one step in it."""
-        self.stage, self._steps = stage, (done, total)
-        limit = time.monotonic() + self._reference_timeout_s
-        self._stage_deadline = min(self._deadline, limit) if stage == REFERENCE_STAGE else self._deadline
-
-    def remaining(self) -> float:
-        """Seconds until the nearest limit."""
-        return self._stage_deadline - time.monotonic()
-
-    def overdue(self) -> str:
-        """Which limit was passed, in one sentence."""
-        if self.stage != REFERENCE_STAGE:
-            done, total = self._steps
-            steps = f" ({done} of {total} done)" if total else ""
-            return f"No verdict within {self._timeout_s:g} s; the last stage was {self.stage or 'the start'}{steps}."
-        seconds = self._reference_timeout_s if self._stage_deadline < self._deadline else self._timeout_s
-        return f"The reference did not return in {seconds:g} s."
-
-
-@functools.cache
-def _spawner() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernelmate-spawner")
+def _bytes(mebibytes: int | None) -> int | None:
+    return None if mebibytes is None else mebibytes * 1024 * 1024
 
 
 _open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()

@@ -55,6 +55,8 @@ class Process:
         self._printed = 0
         self._flooded = False
         self._dead = False
+        self._over = False
+        self._releasing = threading.Lock()
         self._tail: collections.deque[bytes] = collections.deque()
         self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
         self._popen = subprocess.Popen(
@@ -102,29 +104,37 @@ class Process:
         """The child is gone, or said something, while nothing was asked of it."""
         return self._dead or not self._events.empty()
 
-    def kill(self, grace_s: float = 0.0) -> str:
-        """Kill the child and its group, wait for it, close its streams; how it ended, as half a sentence.
+    def lives(self) -> bool:
+        """The child runs, and has not closed its stream."""
+        return not self._dead and not self._over and self._popen.poll() is None
 
-        Args:
-            grace_s: seconds to wait first for it to end by itself.
-        """
+    def await_end(self, grace_s: float) -> int | None:
+        """The exit status of a child that ends by itself within `grace_s` seconds; None where it does not."""
+        try:
+            return self._popen.wait(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        """Kill the child and its group; wait for nothing."""
         if os.getpid() != self._owner:
             # A fork of the session's process has our handle, but not our child.
-            return "belongs to another process"
-        by_itself = False
-        if grace_s:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(timeout=grace_s)
-                by_itself = True
+            return
         self._dead = True
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
                 self._popen.kill()
             else:
                 os.killpg(self._popen.pid, signal.SIGKILL)
-        status = self._popen.wait()
-        self._release()
-        return _ending(status) if by_itself else "was killed"
+
+    def kill(self) -> None:
+        """Kill the child and its group, wait for it, close its streams. May be called from two threads."""
+        if os.getpid() != self._owner:
+            return
+        self.stop()
+        self._popen.wait()
+        with self._releasing:
+            self._release()
 
     def output(self) -> str:
         """The last lines that the child printed, or what it printed when it crashed; printable text only."""
@@ -150,6 +160,7 @@ class Process:
             end = Ended(garbage=str(error))
         except (OSError, ValueError):
             pass
+        self._over = True
         self._events.put(end)
 
     def _drain_output(self) -> None:
@@ -179,6 +190,9 @@ class Process:
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
             with contextlib.suppress(queue.Empty):
                 self._events.get(timeout=0.02)
+        with contextlib.suppress(queue.Full):
+            # A thread that waits for an answer, and closing is another's, must not wait for what was just dropped.
+            self._events.put_nowait(Ended())
         if not any(thread.is_alive() for thread in self._threads):
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:
@@ -192,7 +206,10 @@ def _own_group() -> dict[str, Any]:
     return {"start_new_session": True}
 
 
-def _ending(status: int) -> str:
+def ending(status: int | None) -> str:
+    """How a child ended, as half a sentence; `status` is None where it did not end by itself and was killed."""
+    if status is None:
+        return "was killed"
     if status >= 0:
         return f"ended with exit status {status}"
     try:

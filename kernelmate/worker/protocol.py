@@ -9,7 +9,8 @@ What is covered:
 
 - A hang, a crash, running out of memory and endless output end the child, never the session, and become findings.
 - The child is given back to the system when the session closes, is interrupted, or is killed outright.
-- Memory is capped by the system (address space, where there are `setrlimit` limits), core dumps are off.
+- Memory is capped by the system (address space, where there are `setrlimit` limits; beside CUDA, which reserves address
+  space for all memory of the machine, the data that can be written), core dumps are off. So is memory of the GPU.
 - Whatever prints (Python, C libraries, kernels) is kept off the protocol and counted.
 - Environment variables that look like secrets are taken out before any of the user's code is loaded.
 
@@ -23,7 +24,7 @@ What is not covered:
 - Kernels share the GPU with whatever else runs on it, and a kernel can slow the whole machine down.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
-(`Hello`), the child answers `Ready` once it can judge, then each `Judge` gets any number of `Progress` and one of
+(`Hello`, which names the backend and the GPU), the child answers `Ready` once it can judge, then each `Judge` gets any number of `Progress` and one of
 `Result`, `Refused`, `OutOfMemory` or `Broken`. The end of the child's input ends the child.
 """
 
@@ -38,10 +39,10 @@ import msgspec
 
 from kernelmate import errors
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Judgement, JudgeTask
+from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.version import VERSION as PACKAGE_VERSION
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
 
 VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
@@ -58,23 +59,52 @@ _SECRET = re.compile(
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """First message to the child. `memory_limit` is in bytes beyond what the idle child takes; None for no limit."""
+    """First message to the child: what it gets ready for, so that the first task finds it warm.
+
+    Attributes:
+        version: `VERSION` of the session.
+        memory_limit: bytes beyond what the idle child takes; None for no limit.
+        backend: the one that tasks will name.
+        device: the GPU's number there, as CUDA counts them.
+        device_memory_limit: bytes of the GPU's memory that launches may take; None for most of what is free.
+        remote: files of the user come with each task, since this machine has none of them.
+    """
 
     version: str
     memory_limit: int | None
+    backend: BackendName = "emulator"
+    device: int = 0
+    device_memory_limit: int | None = None
+    remote: bool = False
 
 
 class Judge(msgspec.Struct, frozen=True, tag=True):
-    """One task; `number` comes back with everything that is said about it."""
+    """One task; `number` comes back with everything that is said about it.
+
+    `files` are those of the user that the task names, by path without its root, for a remote child.
+    """
 
     number: int
     task: JudgeTask
+    files: Mapping[str, bytes] = {}
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """First message of the child: it has loaded what it needs and waits for tasks."""
+    """First message of the child: it has loaded what it needs and waits for tasks.
+
+    Attributes:
+        version: `VERSION` of the child.
+        gpu: the name of its GPU, None where it uses none.
+        capability: that GPU's compute capability.
+        mps: NVIDIA's Multi-Process Service is between it and the GPU, and carries faults to others.
+        problem: why the backend cannot run there, and what to do about it; None where it can.
+    """
 
     version: str
+    gpu: str | None = None
+    capability: tuple[int, int] | None = None
+    mps: bool = False
+    problem: tuple[str, str] | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -220,6 +250,11 @@ def error_of(refused: Refused) -> KernelmateError:
     return by_code.get(refused.code, KernelmateError)(
         refused.message, file=refused.file, line=refused.line, column=refused.column, hint=refused.hint
     )
+
+
+def rootless(path: str) -> str:
+    """A path of the session's machine without its root or drive, with `/`: how files are named that travel."""
+    return path.replace("\\", "/").replace(":", "").lstrip("/")
 
 
 def looks_secret(name: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,6 @@ from kernelmate.records import Finding
 
 ALIGNMENT = 256
 """Bytes; what cudaMalloc gives, and so what kernels may count on."""
-
-GUARD = 0xC3
-"""The byte that guard bands hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,8 @@ class Arena:
     """One allocation that holds all arrays of a launch.
 
     A band of `GUARD_BYTES` or more lies on each side of each array, so that a write a little out of bounds shows and
-    hits nothing else. Order and distances follow the seed.
+    hits nothing else. Bands hold random bytes, others in each run: no kernel can know what to leave there. Order and
+    distances follow the seed.
 
     Args:
         arguments: the arrays, copied to the device here.
@@ -50,9 +49,12 @@ class Arena:
         import cupy
 
         self.spans, size = place(arguments, seed)
-        self._host = np.full(size, GUARD, np.uint8)
+        self._host = np.empty(size, np.uint8)
+        self._bands = bands_of(self.spans.values(), size)
+        for start, end in self._bands:
+            self._host[start:end] = np.frombuffer(os.urandom(end - start), np.uint8)
         for span in self.spans.values():
-            self._host[span.start : span.end] = np.frombuffer(span.argument.data.tobytes(), np.uint8)
+            self._host[span.start : span.end] = _bytes_of(span.argument.data)
         self.device: Any = cupy.asarray(self._host)
 
     def address(self, name: str) -> int:
@@ -70,9 +72,21 @@ class Arena:
             name: after[span.start : span.end].view(span.argument.data.dtype).reshape(span.argument.data.shape).copy()
             for name, span in self.spans.items()
         }
-        for span in self.spans.values():
-            after[span.start : span.end] = GUARD
-        return arrays, written_around(self.spans, np.flatnonzero(after != GUARD))
+        places = [start + np.flatnonzero(after[start:end] != self._host[start:end]) for start, end in self._bands]
+        return arrays, written_around(self.spans, np.concatenate(places))
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array's bytes, not copied where it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def bands_of(spans: Iterable[Span], size: int) -> tuple[tuple[int, int], ...]:
+    """Start and end of every stretch of an arena of `size` bytes that no array lies in, ascending."""
+    ordered = sorted(spans, key=lambda span: span.start)
+    starts = (0, *(span.end for span in ordered))
+    ends = (*(span.start for span in ordered), size)
+    return tuple(zip(starts, ends, strict=True))
 
 
 def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span], int]:

@@ -14,21 +14,27 @@ WHEELS = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}
 _EMULATE = "Or use --backend emulator, which needs no GPU."
 
 
-def require_gpu() -> None:
-    """Raises BackendUnavailable where CuPy cannot reach a GPU; says what is missing and what to do."""
-    missing = missing_for_gpu()
+def require_gpu(device: int = 0) -> None:
+    """Raises BackendUnavailable where CuPy cannot reach a GPU of this number; says what is missing and what to do."""
+    missing = missing_for_gpu(device)
     if missing is not None:
         what, hint = missing
         raise BackendUnavailable(f"The cuda backend cannot run here: {what}.", hint=f"{hint} {_EMULATE}")
 
 
-def missing_for_gpu() -> tuple[str, str] | None:
-    """What is missing, and what to do about it; None where a GPU can be used."""
+def missing_for_gpu(device: int = 0) -> tuple[str, str] | None:
+    """What is missing, and what to do about it; None where the GPU of this number can be used."""
     driver = read_driver()
     if driver is None:
         return "there is no NVIDIA driver", "Install the driver of an NVIDIA GPU."
     if not driver.gpus:
         return "the driver sees no GPU", "Look at what nvidia-smi says, and at CUDA_VISIBLE_DEVICES."
+    if device >= len(driver.gpus):
+        seen = ", ".join(f"{number} ({gpu.name})" for number, gpu in enumerate(driver.gpus))
+        return (
+            f"there is no GPU {device}; CUDA sees {seen}",
+            "Choose one of these with --device, or see CUDA_VISIBLE_DEVICES.",
+        )
     known, wanted = driver.cuda
     installed = [major for major, name in WHEELS.items() if _is_installed(name)]
     fitting = WHEELS.get(min(known, max(WHEELS)))

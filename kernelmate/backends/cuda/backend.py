@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from kernelmate.backends.base import (
+    MOST_PRINTED,
     ArrayArgument,
     EmulationTooLarge,
     Module,
@@ -25,11 +27,16 @@ from kernelmate.backends.base import (
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
+from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
+from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.memory import bound_memory
+from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.rig import CudaRig
 from kernelmate.backends.cuda.sensors import gpu_uuid
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.errors import BackendUnavailable, DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
 
 CHECKED_BYTES = 1 << 20
@@ -39,6 +46,8 @@ CHECKED_INSTRUCTIONS = 100_000_000
 
 COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
+
+_TRAP = re.compile(r"^\s*(?:@!?%p\d+\s+)?trap;", re.MULTILINE)
 
 STATIC_SHARED_LIMIT = 48 << 10
 """Bytes of shared memory above which a kernel has to ask for the dynamic part (CUDA C++ Programming Guide, 5.4)."""
@@ -52,26 +61,46 @@ class CudaBackend:
 
     Args:
         device: the GPU's number, as CUDA counts them.
+        memory_limit: bytes of its memory that launches may take; None for most of what is free.
 
     Attributes:
+        gpu: what the driver says of it.
+        memory: what of its memory may be taken.
         poisoned: an error has cost the context; every further launch fails until the process is replaced.
         turns: whose turn it is on the GPU, between all processes of KernelMate.
 
     Raises:
-        BackendUnavailable: CuPy, a driver or a GPU is missing; says which and what to do.
+        BackendUnavailable: CuPy, a driver or a GPU is missing, or the GPU cannot be opened; says which and what to do.
     """
 
     name: BackendName = "cuda"
 
-    def __init__(self, device: int = 0) -> None:
-        require_gpu()
+    def __init__(self, device: int = 0, memory_limit: int | None = None) -> None:
+        require_gpu(device)
+        driver = read_driver()
+        assert driver is not None, "a GPU was found"
+        self.gpu = driver.gpus[device]
         import cupy
 
-        self.device = cupy.cuda.Device(device)
-        self.device.use()
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        try:
+            self.turns = Turns(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(device)["uuid"]))
+            # Opening a context disturbs what another process may be timing.
+            with self.turns.shared():
+                self.device = cupy.cuda.Device(device)
+                self.device.use()
+                self.memory = bound_memory(self.device, memory_limit)
+                self.stream = cupy.cuda.Stream(non_blocking=True)
+                with self.stream:
+                    # The first copies in each direction take a while, which the first verdict need not wait for.
+                    cupy.asarray(np.zeros(1 << 20, np.uint8)).get()
+        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.memory.OutOfMemoryError) as error:
+            raise BackendUnavailable(
+                f"GPU {device} ({self.gpu.name}) cannot be opened: {error}.",
+                hint="See with nvidia-smi who uses it, and whether it is in exclusive mode.",
+            ) from None
+        self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
-        self.turns = Turns(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(device)["uuid"]))
+        self._remarks: dict[str, None] = {}
         self._emulator = EmulatorBackend()
 
     @contextmanager
@@ -100,6 +129,7 @@ class CudaBackend:
 
         Raises:
             UnsupportedInstruction: the driver cannot load it, as where it was compiled for another architecture.
+            DeviceFailed: the GPU failed.
         """
         import cupy
 
@@ -107,20 +137,60 @@ class CudaBackend:
             raise UnsupportedInstruction(
                 Finding("launch-failure", "error", "the code to load is not the code that was compiled")
             )
+        local_bytes = 0 if compiled.resources is None else compiled.resources.local_bytes
+        too_much = self.memory.refusal(compiled.ptx, local_bytes)
+        if too_much is not None:
+            raise UnsupportedInstruction(Finding("out-of-memory", "error", too_much))
         try:
             with self.device:
-                functions = {together: _function(compiled, together) for together in (False, True)}
+                function = load_function(compiled)
+                for disagreement in resource_disagreements(compiled, function):
+                    self.remark(f"{compiled.lowered_name}: {disagreement}")
         except cupy.cuda.driver.CUDADriverError as error:
-            message = f"the driver cannot load code for {compiled.arch} ({error}); choose the target of this GPU"
-            raise UnsupportedInstruction(Finding("unsupported-instruction", "error", message)) from None
+            raise UnsupportedInstruction(_load_failure(compiled, int(error.status), str(error))) from None
         try:
             emulated: Module | None = self._emulator.load(compiled, target)
         except UnsupportedInstruction:
             emulated = None
-        return CudaModule(self, functions, emulated)
+        return CudaModule(self, compiled, target, function, emulated)
+
+    def fault(self, status: int, words: str, *, traps: bool) -> Finding:
+        """What a failed launch is reported as; a context that it cost is given up.
+
+        Raises:
+            DeviceFailed: the machine is to blame; the context is given up as well.
+        """
+        try:
+            fault = fault_of(status, words, traps=traps)
+        except DeviceFailed:
+            self.poisoned = True
+            raise
+        self.poisoned |= fault.sticky
+        return fault.finding
+
+    def remark(self, disagreement: str) -> None:
+        """Keep a disagreement with the driver, for whoever asked for the verdict."""
+        self._remarks[f"the driver disagrees on {disagreement}"] = None
+
+    def take_remarks(self) -> tuple[str, ...]:
+        """What was remarked since the last time, each once."""
+        taken = tuple(self._remarks)
+        self._remarks.clear()
+        return taken
 
 
-def _function(compiled: Compiled, cooperative: bool) -> Any:
+_NOT_LOADABLE = frozenset({200, 209, 218, 222, 300, 301})
+"""`cuda.h`: an invalid image, none for this GPU, and code that the driver is too old for."""
+
+
+def _load_failure(compiled: Compiled, status: int, words: str) -> Finding:
+    if status in _NOT_LOADABLE:
+        message = f"the driver cannot load code for {compiled.arch} ({words}); choose the target of this GPU"
+        return Finding("unsupported-instruction", "error", message)
+    return fault_of(status, words, traps=False).finding
+
+
+def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
     """The kernel in the CUBIN, as a cupy.RawKernel.
 
     A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
@@ -141,15 +211,22 @@ def _function(compiled: Compiled, cooperative: bool) -> Any:
 
 
 class CudaModule:
-    """One kernel on the GPU. What its `__device__` variables hold stays from launch to launch."""
+    """One kernel on the GPU. What its `__device__` variables hold stays from launch to launch.
 
-    def __init__(self, backend: CudaBackend, functions: Mapping[bool, Any], emulated: Module | None) -> None:
-        self.backend, self._functions, self._emulated = backend, functions, emulated
+    Attributes:
+        function: the cupy.RawKernel of ordinary launches, with the driver's word on registers and memory.
+        traps: it holds an instruction that ends it.
+    """
 
-    @property
-    def function(self) -> Any:
-        """The cupy.RawKernel of ordinary launches, with the driver's word on registers and memory."""
-        return self._functions[False]
+    def __init__(
+        self, backend: CudaBackend, compiled: Compiled, target: Target, function: Any, emulated: Module | None
+    ) -> None:
+        self.backend, self.compiled, self.target, self.function = backend, compiled, target, function
+        self._emulated = emulated
+        self._cooperative: Any = None
+        self._prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
+        self.traps = _TRAP.search(compiled.ptx) is not None
+        self._checked: set[tuple[int, int]] = set()
 
     def run(self, run: Run) -> RunResult:
         """Make one launch: in the emulator where that is cheap and checks are wanted, and unless it is faulty on the GPU.
@@ -163,7 +240,12 @@ class CudaModule:
         result = self.launch(run if seen is not None else aligned(run))
         if seen is None:
             return result
-        return replace(seen, arrays=result.arrays, findings=(*result.findings, *seen.findings))
+        return replace(
+            seen,
+            arrays=result.arrays,
+            findings=(*result.findings, *seen.findings),
+            printed=result.printed or seen.printed,
+        )
 
     def _emulate(self, run: Run) -> RunResult | None:
         if self._emulated is None:
@@ -179,29 +261,44 @@ class CudaModule:
             return None
 
     def launch(self, run: Run) -> RunResult:
-        """Make the launch on the GPU, whatever it does to it."""
+        """Make the launch on the GPU, whatever it does to it.
+
+        Raises:
+            DeviceFailed: the GPU failed, which says nothing of the kernel.
+        """
         import cupy
 
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
-        given = {item.name: item.data.copy() for item in arrays}
+        given = {item.name: item.data for item in arrays}
         if self.backend.poisoned:
             lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
+        printed = Printed()
         try:
             with self.backend.turns.shared(), self.backend.device, self.backend.stream:
                 if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
-                    return RunResult(given, (fault_of(720, "cooperative launch too large").finding,))
+                    return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
                 arena = Arena(arrays, run.schedule_seed)
-                self._go(run, arena)
-                self.backend.stream.synchronize()
+                with captured(self._prints) as printed:
+                    self._go(run, arena)
+                    self.backend.stream.synchronize()
                 after, findings = arena.read()
         except cupy.cuda.memory.OutOfMemoryError as error:
             return RunResult(given, (Finding("out-of-memory", "error", f"the GPU's memory does not suffice: {error}"),))
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
-            fault = fault_of(int(error.status), str(error))
-            self.backend.poisoned |= fault.sticky
-            return RunResult(given, (fault.finding,))
-        return RunResult(after, findings)
+            return RunResult(given, (self._fault(int(error.status), str(error), printed),), printed=printed.text)
+        if printed.flooded:
+            findings += (Finding("output-flood", "error", f"prints more than {MOST_PRINTED} bytes"),)
+        return RunResult(after, findings, printed=printed.text)
+
+    def _fault(self, status: int, words: str, printed: Printed) -> Finding:
+        """The finding of a failed launch, with the assert that failed."""
+        finding = self.backend.fault(status, words, traps=self.traps)
+        failed = printed.failed_assert
+        if failed is None:
+            return finding
+        condition, line = failed
+        return replace(finding, line=line, message=f"assertion {condition!r} of line {line} failed ({words})")
 
     def _go(self, run: Run, arena: Arena) -> None:
         shape, function = run.shape, self.ready(run.shape)
@@ -215,10 +312,20 @@ class CudaModule:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
 
     def ready(self, shape: LaunchShape) -> Any:
-        """The cupy.RawKernel for a launch, with leave to take its shared memory."""
-        function = self._functions[shape.cooperative]
+        """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""
+        function = self.function
+        if shape.cooperative:
+            self._cooperative = self._cooperative or load_function(self.compiled, cooperative=True)
+            function = self._cooperative
         if shape.shared_bytes + function.shared_size_bytes > STATIC_SHARED_LIMIT:
             function.max_dynamic_shared_size_bytes = shape.shared_bytes
+        key = (shape.threads, shape.shared_bytes)
+        if key not in self._checked:
+            self._checked.add(key)
+            sms = self.backend.multiprocessors
+            disagreement = occupancy_disagreement(self.compiled, self.target, function, shape, sms)
+            if disagreement is not None:
+                self.backend.remark(f"{self.compiled.lowered_name}: {disagreement}")
         return function
 
     def _blocks_at_once(self, shape: LaunchShape) -> int:
@@ -228,7 +335,7 @@ class CudaModule:
         per_sm = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             self.ready(shape).kernel.ptr, shape.threads, shape.shared_bytes
         )
-        return int(per_sm) * int(self.backend.device.attributes["MultiProcessorCount"])
+        return int(per_sm) * self.backend.multiprocessors
 
 
 def aligned(run: Run) -> Run:

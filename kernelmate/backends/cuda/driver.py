@@ -10,13 +10,21 @@ from dataclasses import dataclass
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 """`CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR` of `cuda.h`."""
 
+_MPS_ENABLED = 133
+"""`CU_DEVICE_ATTRIBUTE_MPS_ENABLED` of `cuda.h`; drivers before CUDA 12.5 refuse the question."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that CUDA sees, by its number there."""
+    """A GPU that CUDA sees, by its number there.
+
+    Attributes:
+        mps: contexts on it go through NVIDIA's Multi-Process Service, where the fault of one process reaches others.
+    """
 
     name: str
     capability: tuple[int, int]
+    mps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +54,11 @@ def read_driver() -> Driver | None:
 def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
     name = ctypes.create_string_buffer(256)
     library.cuDeviceGetName(name, 256, index)
-    parts = []
-    for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
-        value = ctypes.c_int()
-        library.cuDeviceGetAttribute(ctypes.byref(value), attribute, index)
-        parts.append(value.value)
-    return Gpu(name.value.decode(errors="replace"), (parts[0], parts[1]))
+    capability = (_attribute(library, index, _CAPABILITY_MAJOR), _attribute(library, index, _CAPABILITY_MINOR))
+    return Gpu(name.value.decode(errors="replace"), capability, _attribute(library, index, _MPS_ENABLED) == 1)
+
+
+def _attribute(library: ctypes.CDLL, index: int, attribute: int) -> int:
+    """An attribute's value; 0 where the driver does not know it."""
+    value = ctypes.c_int()
+    return value.value if library.cuDeviceGetAttribute(ctypes.byref(value), attribute, index) == 0 else 0

@@ -1,9 +1,10 @@
-"""CUDA's errors of a launch as findings. Codes as in `cuda.h`, enum `cudaError_enum`."""
+"""CUDA's errors of a launch: the kernel's as findings, the machine's as what they are. Codes as in `cuda.h`, `CUresult`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelmate.errors import DeviceFailed
 from kernelmate.records import Finding
 
 
@@ -22,34 +23,84 @@ class Fault:
 
 _STICKY = {
     700: ("illegal-address", "the kernel accessed memory that nothing is mapped at"),
+    702: ("hang", "the driver stopped the kernel because it took too long"),
     710: ("trap", "an assert of the kernel failed"),
-    714: ("illegal-address", "the hardware stack was corrupted"),
+    714: ("illegal-address", "the hardware stack was corrupted or overflowed"),
     715: ("trap", "the kernel ran into an illegal instruction"),
     716: ("misaligned-access", "the kernel accessed memory off its alignment"),
     717: ("illegal-address", "an instruction for one address space met an address of another"),
     718: ("illegal-address", "the program counter left the code"),
-    719: ("trap", "the kernel was stopped by an exception (trap, or a stack overflow)"),
-    702: ("hang", "the driver stopped the kernel because it took too long"),
 }
-"""Errors after which a context is lost."""
+"""Errors of a kernel after which its context is lost."""
+
+LAUNCH_FAILED = 719
+"""What the driver says of a trap, and of faults that it has no code of their own for."""
 
 _LAUNCH = {
     1: "an argument of the launch is invalid",
-    2: "the device has too little free memory",
     9: "the grid or block is beyond what the device takes",
     701: "it takes more registers or shared memory than a block may have",
     720: "a cooperative launch needs all its blocks on the device at once, and they do not fit",
+    801: "the device does not support it",
     912: "the cluster is beyond what the device takes",
 }
-"""Errors of a launch that was never made."""
+"""Errors of a launch that was never made, for which the version is to blame."""
+
+_MACHINE = {
+    4: "the driver is shutting down",
+    46: "the GPU is in use by others or taken out of service",
+    100: "there is no GPU any more",
+    101: "the GPU is not there any more",
+    214: "the GPU's memory had an uncorrectable error (ECC)",
+    220: "the GPU's NVLink had an uncorrectable error",
+    226: "the GPU contained an error of its hardware",
+    709: "the context was destroyed",
+    802: "the system is not ready for CUDA",
+    803: "the driver and its kernel module are of different versions",
+    805: "the Multi-Process Service cannot be reached",
+    806: "the Multi-Process Service failed",
+    807: "the Multi-Process Service is not ready",
+    808: "the Multi-Process Service has as many clients as it takes",
+    809: "the Multi-Process Service has as many connections as it takes",
+    810: "the Multi-Process Service ended this process, as it does to all clients when one of them faults",
+    999: "the driver failed for a reason it does not know",
+}
+"""Errors that no kernel causes."""
 
 
-def fault_of(status: int, words: str) -> Fault:
-    """The finding for a status of the driver; `words` are the driver's own."""
+def fault_of(status: int, words: str, *, traps: bool) -> Fault:
+    """The finding for a status of the driver.
+
+    Args:
+        status: the driver's code.
+        words: the driver's own words.
+        traps: the kernel holds a trap instruction, which the driver does not tell from a fault of shared or local memory.
+
+    Raises:
+        DeviceFailed: the machine is to blame, so nothing can be said of the kernel.
+    """
     if status in _STICKY:
         code, message = _STICKY[status]
         return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
+    if status == LAUNCH_FAILED:
+        code, message = (
+            ("trap", "the kernel was stopped by an exception, most likely its own trap")
+            if traps
+            else (
+                "illegal-address",
+                "the kernel was stopped by a fault, such as shared memory out of bounds or a full stack",
+            )
+        )
+        return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
     if status == 2:
-        return Fault(Finding("out-of-memory", "error", f"{_LAUNCH[2]} ({words})"), sticky=False)
-    message = _LAUNCH.get(status, "the driver refused the launch")
-    return Fault(Finding("launch-failure", "error", f"the launch is not possible: {message} ({words})"), sticky=False)
+        return Fault(
+            Finding("out-of-memory", "error", f"the device has too little free memory ({words})"), sticky=False
+        )
+    if status in _LAUNCH:
+        message = f"the launch is not possible: {_LAUNCH[status]} ({words})"
+        return Fault(Finding("launch-failure", "error", message), sticky=False)
+    what = _MACHINE.get(status, "the driver reports what no kernel should cause")
+    raise DeviceFailed(
+        f"The GPU failed: {what} ({words}). This says nothing of the kernel.",
+        hint="Run it again. If it stays, see `nvidia-smi -q` and the driver's messages (Xid in dmesg).",
+    )

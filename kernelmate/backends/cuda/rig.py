@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
-from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.helpers import helpers
 from kernelmate.backends.cuda.sensors import gpu_uuid, sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
@@ -241,9 +240,8 @@ class CudaRig:
                 Finding("out-of-memory", "note", f"not timed: the GPU's memory does not suffice ({error})")
             ) from None
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
-            fault = fault_of(int(error.status), str(error))
-            self._backend.poisoned |= fault.sticky
-            raise TimedFault(fault.finding) from None
+            traps = any(module.traps for module in self._modules)
+            raise TimedFault(self._backend.fault(int(error.status), str(error), traps=traps)) from None
 
 
 def _helper(function: int, shape: LaunchShape, *numbers: int) -> Launch:

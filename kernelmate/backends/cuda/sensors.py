@@ -72,14 +72,17 @@ class Sensors:
             return ()
 
     def others(self) -> tuple[str, ...]:
-        """Other processes that compute on the GPU, as `python3 (pid 123)`, the first few of them."""
+        """Other processes that compute on the GPU, as `python3 (pid 123)`, the first few of them.
+
+        One that the same session keeps ready, and which computes nothing meanwhile, is none of them.
+        """
         if self.missing is not None:
             return ()
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device)
         except self._nvml.NVMLError:
             return ()
-        pids = sorted({int(process.pid) for process in running} - {os.getpid()})
+        pids = sorted(pid for process in running if not _kept_ready(pid := int(process.pid)))
         return named(pids)
 
 
@@ -93,6 +96,25 @@ def named(pids: list[int]) -> tuple[str, ...]:
     shown = tuple(f"{_command(pid)} (pid {pid})" for pid in pids[:MOST_NAMED])
     rest = len(pids) - len(shown)
     return (*shown, f"{rest} more") if rest else shown
+
+
+def _kept_ready(pid: int) -> bool:
+    """This process, or one beside it that waits for its turn as a worker of the same session: started by the same one."""
+    if pid == os.getpid():
+        return True
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    parent = int(status.rpartition(")")[2].split()[1])
+    return parent == os.getppid() and b"kernelmate.worker.child" in _started_as(pid)
+
+
+def _started_as(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _command(pid: int) -> str:

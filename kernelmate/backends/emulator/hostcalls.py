@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernelmate.backends.base import MOST_PRINTED
 from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
@@ -15,9 +16,6 @@ from kernelmate.backends.emulator.operations import Assert, Print
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound
 from kernelmate.backends.emulator.spaces import LOCAL_WINDOW, space_of
-
-MOST_PRINTED = 64 * 1024
-"""Bytes of output that are kept."""
 
 _LONGEST_STRING = 4096
 _SPECIFIER = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator.attribution import with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
@@ -17,7 +17,6 @@ from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.execution import Choice, Execution, Watched
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Findings, Stop, plural
-from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed

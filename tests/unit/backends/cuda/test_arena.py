@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
-from kernelmate.backends.cuda.arena import ALIGNMENT, place, written_around
+from kernelmate.backends.cuda.arena import ALIGNMENT, bands_of, place, written_around
 
 arrays = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), min_size=1, max_size=5)
 
@@ -45,3 +45,14 @@ def test_each_array_that_was_written_around_is_named_once_with_its_first_place()
     ]
     assert "0 bytes behind its end" in findings[0].message
     assert "4 bytes before it" in findings[1].message
+
+
+@given(arrays, st.integers(0, 2**31))
+def test_bands_are_all_that_no_array_lies_in(shapes: list[tuple[int, int]], seed: int) -> None:
+    spans, size = place(arguments_of(shapes), seed)
+    covered = np.zeros(size, np.int8)
+    for start, end in bands_of(spans.values(), size):
+        covered[start:end] += 1
+    for span in spans.values():
+        covered[span.start : span.end] += 1
+    assert bool((covered == 1).all())

@@ -1,0 +1,52 @@
+"""What the compiler part says a kernel takes, held against what the driver says of the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kernelmate.compiler import occupancy
+from kernelmate.records import Compiled, LaunchShape, Target
+
+
+def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
+    """Where registers, memory or the largest block differ from the attributes of a loaded cupy.RawKernel."""
+    ours = compiled.resources
+    if ours is None:
+        return
+    pairs = (
+        ("registers", ours.registers, function.num_regs),
+        ("static shared bytes", ours.shared_bytes, function.shared_size_bytes),
+        ("local bytes per thread", ours.local_bytes, function.local_size_bytes),
+        ("largest block", ours.max_threads, function.max_threads_per_block),
+    )
+    for name, read, told in pairs:
+        if read != told:
+            yield f"{name}: {read} by the compiled code, {told} by the driver"
+
+
+def occupancy_disagreement(
+    compiled: Compiled, target: Target, function: Any, shape: LaunchShape, sms: int
+) -> str | None:
+    """Where the blocks on an SM differ from the driver's own count; None where they agree, or the target is another GPU.
+
+    Args:
+        compiled: the kernel.
+        target: what its occupancy was computed for.
+        function: the loaded cupy.RawKernel, with leave to take the launch's shared memory.
+        shape: the launch.
+        sms: multiprocessors of this GPU.
+    """
+    import cupy
+
+    if compiled.resources is None or target.sms != sms:
+        return None
+    ours = occupancy(target, compiled.resources, shape).blocks_per_sm
+    told = int(
+        cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.kernel.ptr, shape.threads, shape.shared_bytes
+        )
+    )
+    if ours == told:
+        return None
+    return f"blocks on an SM at {shape.threads} threads: {ours} by our arithmetic, {told} by the driver"

@@ -1,0 +1,80 @@
+"""How much of a GPU's memory launches may take: arrays, what kernels allocate themselves, stacks and variables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+PART_OF_FREE = 0.8
+"""Of the memory that is free when the worker opens the GPU, so much may be taken where no limit is set."""
+
+HEAP_BYTES = 8 << 20
+STACK_BYTES = 1 << 10
+PRINTF_BYTES = 1 << 20
+"""What a kernel finds when nothing is asked for (CUDA C++ Programming Guide: heap of `malloc`, stack of calls per thread,
+buffer of `printf`). Set all the same: a verdict must not depend on what a machine's environment says."""
+
+_STACK_LIMIT, _PRINTF_LIMIT, _HEAP_LIMIT = 0, 1, 2
+"""`cudaLimitStackSize`, `cudaLimitPrintfFifoSize` and `cudaLimitMallocHeapSize` of `driver_types.h`."""
+
+_VARIABLE = re.compile(
+    r"^[^/\n]*\.global\s(?:\.align\s+\d+\s+)?\.[a-z](?P<bits>8|16|32|64|128)\s+[\w$]+(?P<extents>(?:\[\d+\])*)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The limit of one context, in bytes, and the threads that its GPU runs at once, which each have a stack."""
+
+    limit: int
+    resident_threads: int
+
+    def refusal(self, ptx: str, local_bytes: int) -> str | None:
+        """Why a kernel needs more memory than the limit before it has touched an array; None where it does not.
+
+        Args:
+            ptx: its text, for the `__device__` variables.
+            local_bytes: of local memory, per thread.
+        """
+        stacks = local_bytes * self.resident_threads
+        if stacks > self.limit:
+            return (
+                f"{local_bytes} bytes of local memory for each of {self.resident_threads} resident threads are "
+                f"{stacks >> 20} MB; {self.limit >> 20} MB may be taken (device_memory_mb)"
+            )
+        variables = variable_bytes(ptx)
+        if variables > self.limit:
+            return f"its __device__ variables take {variables >> 20} MB; {self.limit >> 20} MB may be taken (device_memory_mb)"
+        return None
+
+
+def variable_bytes(ptx: str) -> int:
+    """Bytes of all `__device__` variables of a PTX module."""
+    total = 0
+    for match in _VARIABLE.finditer(ptx):
+        size = int(match["bits"]) // 8
+        for extent in re.findall(r"\d+", match["extents"]):
+            size *= int(extent)
+        total += size
+    return total
+
+
+def bound_memory(device: Any, limit: int | None) -> DeviceMemory:
+    """Set the present context's limits.
+
+    Args:
+        device: a cupy.cuda.Device, in use.
+        limit: bytes; None for `PART_OF_FREE` of what is free now.
+    """
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    for name, size in ((_STACK_LIMIT, STACK_BYTES), (_PRINTF_LIMIT, PRINTF_BYTES), (_HEAP_LIMIT, HEAP_BYTES)):
+        runtime.deviceSetLimit(name, size)
+    free, _ = runtime.memGetInfo()
+    allowed = int(free * PART_OF_FREE) if limit is None else limit
+    cupy.get_default_memory_pool().set_limit(size=allowed)
+    facts = device.attributes
+    return DeviceMemory(allowed, int(facts["MultiProcessorCount"]) * int(facts["MaxThreadsPerMultiProcessor"]))

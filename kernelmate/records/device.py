@@ -1,0 +1,33 @@
+"""Where kernels run: a GPU of this machine, or one behind ssh."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_DEVICE = re.compile(r"(?:(?P<here>\d{1,3})|ssh:(?P<host>[^\s:\-][^\s:]*)(?::(?P<there>\d{1,3}))?)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU by its number, as CUDA counts them; `host` is what ssh is given, None for this machine."""
+
+    host: str | None = None
+    index: int = 0
+
+    def __str__(self) -> str:
+        return str(self.index) if self.host is None else f"ssh:{self.host}:{self.index}"
+
+
+def parse_device(text: str) -> Device:
+    """Read `N`, `ssh:HOST` or `ssh:HOST:N`; HOST may be `user@name` or a name of `~/.ssh/config`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _DEVICE.match(text.strip())
+    if match is None:
+        raise ValueError("it is neither the number of a GPU nor ssh:HOST or ssh:HOST:N")
+    if match["here"] is not None:
+        return Device(None, int(match["here"]))
+    return Device(match["host"], int(match["there"] or 0))
