@@ -8,17 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from kernelmate.backends.cuda.availability import missing_for_gpu, require_gpu
-from kernelmate.backends.cuda.driver import read_driver
-from kernelmate.compiler import find_target, read_build
+from kernelmate.compiler import read_build
 from kernelmate.config import Settings
-from kernelmate.errors import BackendUnavailable, ContractError, UsageError
+from kernelmate.errors import BackendUnavailable, ContractError
 from kernelmate.measure.roofline import table_roofs
 from kernelmate.records import (
     BackendName,
     CompileOptions,
     Contract,
-    Device,
     Judged,
     Kernel,
     Optimization,
@@ -26,16 +23,15 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
+from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, Search
-from kernelmate.session.travel import files_of
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
 from kernelmate.suggest.objective import read_objective
-from kernelmate.worker.client import JudgeWorker, OnProgress, Opening, Worker
-from kernelmate.worker.remote import Remote
+from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 
 Sizes = Sequence[Mapping[str, int]]
 
@@ -84,8 +80,8 @@ class Session:
         self.settings = settings
         self._on_progress = on_progress
         self._place = settings.place
-        self._backend = _choose_backend(settings.backend, self._place)
-        self._target = _choose_target(settings.target, self._backend, self._place)
+        self._backend = choose_backend(settings.backend, self._place)
+        self._target = choose_target(settings.target, self._backend, self._place)
         self._worker = worker or make_worker(settings, self._backend)
         self._recorder = Recorder(settings)
 
@@ -105,7 +101,7 @@ class Session:
                 raise BackendUnavailable(f"On {self._place.host}: {what}", hint=hint)
             assert machine.gpu is not None
             assert machine.capability is not None
-            self._target = _target_of(machine.gpu, machine.capability)
+            self._target = target_of(machine.gpu, machine.capability)
         return self._target
 
     @property
@@ -293,63 +289,6 @@ class Session:
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self._on_progress is not None:
             self._on_progress(stage, done, total)
-
-
-def make_worker(settings: Settings, backend: BackendName) -> Worker:
-    """The worker that settings ask for: here or behind ssh, with its GPU opened ahead."""
-    place = settings.place
-    opening = Opening(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
-    remote = None
-    if place.host is not None:
-        remote = Remote(place.host, settings.ssh_options, settings.remote_worker, files_of)
-    return Worker(memory_limit_mb=settings.memory_limit_mb, opening=opening, remote=remote)
-
-
-def _choose_backend(asked: str, place: Device) -> BackendName:
-    """The backend to use: where it is left open, the GPU that can be used or was named, else the emulator.
-
-    Raises:
-        BackendUnavailable: the GPU was asked for and cannot be used.
-    """
-    if asked == "emulator":
-        return "emulator"
-    if place.host is not None:
-        return "cuda"  # whether it can be used there, the worker there will say
-    if asked == "cuda":
-        require_gpu(place.index)
-        return "cuda"
-    if place.index:
-        require_gpu(place.index)
-    return "cuda" if missing_for_gpu(place.index) is None else "emulator"
-
-
-def _choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
-    """The GPU that figures are for: the one asked for, else the one that kernels run on; None where only it can say.
-
-    Raises:
-        UsageError: there is no such target.
-    """
-    if asked is not None or backend == "emulator":
-        return find_target(asked)
-    if place.host is not None:
-        return None
-    driver = read_driver()
-    if driver is None or place.index >= len(driver.gpus):
-        return find_target(None)
-    gpu = driver.gpus[place.index]
-    return _target_of(gpu.name, gpu.capability)
-
-
-def _target_of(name: str, capability: tuple[int, int]) -> Target:
-    """The row of a GPU, else one of its architecture.
-
-    Raises:
-        UsageError: the table has neither.
-    """
-    try:
-        return find_target(name)
-    except UsageError:
-        return find_target(f"sm_{capability[0]}{capability[1]}")
 
 
 def _recipes() -> Sequence[Suggester]:

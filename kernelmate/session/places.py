@@ -1,0 +1,70 @@
+"""Where a session's kernels run, and which GPU its figures are for."""
+
+from __future__ import annotations
+
+from kernelmate.backends.cuda.availability import missing_for_gpu, require_gpu
+from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.compiler import find_target
+from kernelmate.config import Settings
+from kernelmate.errors import UsageError
+from kernelmate.records import BackendName, Device, Target
+from kernelmate.session.travel import files_of
+from kernelmate.worker.client import Opening, Worker
+from kernelmate.worker.remote import Remote
+
+
+def make_worker(settings: Settings, backend: BackendName) -> Worker:
+    """The worker that settings ask for: here or behind ssh, with its GPU opened ahead."""
+    place = settings.place
+    opening = Opening(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
+    remote = None
+    if place.host is not None:
+        remote = Remote(place.host, settings.ssh_options, settings.remote_worker, files_of)
+    return Worker(memory_limit_mb=settings.memory_limit_mb, opening=opening, remote=remote)
+
+
+def choose_backend(asked: str, place: Device) -> BackendName:
+    """The backend to use: where it is left open, the GPU that can be used or was named, else the emulator.
+
+    Raises:
+        BackendUnavailable: the GPU was asked for and cannot be used.
+    """
+    if asked == "emulator":
+        return "emulator"
+    if place.host is not None:
+        return "cuda"  # whether it can be used there, the worker there will say
+    if asked == "cuda":
+        require_gpu(place.index)
+        return "cuda"
+    if place.index:
+        require_gpu(place.index)
+    return "cuda" if missing_for_gpu(place.index) is None else "emulator"
+
+
+def choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
+    """The GPU that figures are for: the one asked for, else the one that kernels run on; None where only it can say.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    if asked is not None or backend == "emulator":
+        return find_target(asked)
+    if place.host is not None:
+        return None
+    driver = read_driver()
+    if driver is None or place.index >= len(driver.gpus):
+        return find_target(None)
+    gpu = driver.gpus[place.index]
+    return target_of(gpu.name, gpu.capability)
+
+
+def target_of(name: str, capability: tuple[int, int]) -> Target:
+    """The row of a GPU, else one of its architecture.
+
+    Raises:
+        UsageError: the table has neither.
+    """
+    try:
+        return find_target(name)
+    except UsageError:
+        return find_target(f"sm_{capability[0]}{capability[1]}")
