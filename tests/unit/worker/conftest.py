@@ -23,7 +23,7 @@ from kernelmate.records import Case, Judgement
 from kernelmate.worker import child
 
 
-def judge(task, backend, progress, timer):
+def judge(task, backend, progress, *_):
     scope = {"task": task, "progress": progress}
     exec(task.directory, globals(), scope)
     case = Case({"n": task.seed}, "contract", True, None, False, 0.0, None, None)
@@ -32,7 +32,7 @@ def judge(task, backend, progress, timer):
 
 for name, parts in {
     "kernelmate.checks.judge": {"judge": judge},
-    "kernelmate.measure.predict": {"predict": None},
+    "kernelmate.worker.timers": {"timer_for": lambda *_: None, "model_for": lambda *_: None},
     "kernelmate.backends.emulator": {"EmulatorBackend": type("Backend", (), {"name": "emulator", "poisoned": False})},
 }.items():
     module = types.ModuleType(name)
