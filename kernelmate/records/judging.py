@@ -10,7 +10,7 @@ from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Work
-from kernelmate.records.verdict import BackendName, Case, Counters, Finding, Speedup, Timing
+from kernelmate.records.verdict import BackendName, Case, Counters, Finding, HardwareProfile, Speedup, Timing
 
 NO_RACE_SEEN = "no race seen in"
 """How the reason begins that says how much was looked at for races: true of nearly every version."""
@@ -39,6 +39,8 @@ class JudgeTask:
         timeout_s: seconds until whoever asked gives up, None for never: sizes of our own are left out in time.
         instruction_limit: dynamic instructions all threads of one launch may take together (emulator).
         timing_budget_s: seconds that timing all sizes should take (cuda).
+        sanitize: run compute-sanitizer around the listed launches as well (GPU).
+        profile: read hardware counters of the headline launch as well (GPU).
     """
 
     backend: BackendName
@@ -55,6 +57,8 @@ class JudgeTask:
     reference_timeout_s: float = 60.0
     timing_budget_s: float = 0.2
     timeout_s: float | None = None
+    sanitize: bool = False
+    profile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class Judgement:
         metrics: one per listed size that ran, the headline first; empty when nothing ran.
         only_written: names of `inout` arguments that no run read before writing (settles an inferred contract).
         printed: what the kernel printed, cut to a stated length.
+        hardware: the headline launch as the GPU's counters saw it, where that was asked for and allowed.
     """
 
     correct: bool | None
@@ -94,3 +99,4 @@ class Judgement:
     only_written: tuple[str, ...] = ()
     printed: str = ""
     reasons: tuple[str, ...] = ()
+    hardware: HardwareProfile | None = None

@@ -116,6 +116,32 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareProfile:
+    """One launch at the headline size as hardware counters saw it. None where the profiler gave nothing.
+
+    Attributes:
+        tool: `ncu 2025.3.1.0`.
+        counters: named as ours, of source `hardware`. Its instructions are those of SASS.
+        duration_us: from the first block's start to the last one's end, with caches emptied before.
+        dram_read_bytes: from DRAM to L2; `dram_written_bytes` the other way.
+        l1_hit_rate: share of the sectors asked of L1 that were there; `l2_hit_rate` likewise of L2.
+        achieved_occupancy: active warps over the most that an SM holds, on average.
+        sm_busy: share of the peak of what is busiest inside an SM; `dram_busy` of DRAM's bandwidth.
+    """
+
+    tool: str
+    counters: Counters
+    duration_us: float | None
+    dram_read_bytes: int | None
+    dram_written_bytes: int | None
+    l1_hit_rate: float | None
+    l2_hit_rate: float | None
+    achieved_occupancy: float | None
+    sm_busy: float | None
+    dram_busy: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveResult:
     """How a verdict stands to the asked-for objective. `basis` says what kind of knowledge decided."""
 
@@ -131,7 +157,7 @@ class Verdict:
     """Everything found out about one version of a kernel.
 
     `lines` are the headline size's counters by source line, `roofline` is where that size stands, and `predicted` what the
-    model says of its time where `timing` is measured.
+    model says of its time where `timing` is measured, `hardware` what hardware counters say of it.
     """
 
     kernel: str
@@ -158,3 +184,4 @@ class Verdict:
     lines: tuple[LineCounters, ...] | None = None
     predicted: Timing | None = None
     roofline: Roofline | None = None
+    hardware: HardwareProfile | None = None

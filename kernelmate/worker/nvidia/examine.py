@@ -1,0 +1,56 @@
+"""What a judgement gains by NVIDIA's tools where they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kernelmate.checks.findings import ranked
+from kernelmate.records import Finding, Judgement, JudgeTask
+from kernelmate.worker.nvidia import profiler
+from kernelmate.worker.nvidia.sanitizer import sanitize
+from kernelmate.worker.nvidia.tool import NoAnswer
+
+Tell = Callable[[str, int, int], None]
+
+FAULTS = frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access", "trap"})
+"""What a GPU reports of a launch without a line, and memcheck with one."""
+
+
+def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:
+    """Add what the tools find, as far as the task asks for them.
+
+    Args:
+        task: that was judged.
+        judgement: what came of it.
+        device: the GPU's number.
+        tell: told of stages.
+    """
+    if task.sanitize:
+        findings, lines = sanitize(task, device, tell)
+        judgement = with_findings(judgement, findings, lines)
+    if task.profile:
+        tell(profiler.STAGE, 0, 1)
+        try:
+            return replace(judgement, hardware=profiler.profile(task, device))
+        except NoAnswer as reason:
+            judgement = replace(judgement, reasons=(*judgement.reasons, f"no hardware counters: {reason}{_instead(judgement)}"))
+    return judgement
+
+
+def with_findings(judgement: Judgement, findings: Sequence[Finding], lines: Sequence[str]) -> Judgement:
+    """A judgement with a sanitizer's findings; a fault that the GPU alone reported gives way to the one with a line."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    located = any(finding.code in FAULTS and finding.line is not None for finding in errors)
+    kept = [f for f in judgement.findings if not (located and f.code in FAULTS and f.line is None and f.buffer is None)]
+    return replace(
+        judgement,
+        correct=False if errors else judgement.correct,
+        findings=ranked((*kept, *findings)),
+        reasons=(*judgement.reasons, *lines),
+    )
+
+
+def _instead(judgement: Judgement) -> str:
+    counted = any(metrics.counters is not None for metrics in judgement.metrics)
+    return "; the counters shown are the emulator's" if counted else ""

@@ -1,0 +1,118 @@
+"""Makes a version's listed launches, once each, and nothing else: what a sanitizer or a profiler is put in front of.
+
+`python -P -m kernelmate.worker.nvidia.launch TASK`, where TASK is a file that `tool.run` has written. Each array is an
+allocation of its own, of its exact size, and outputs hold what the driver gives, so that what a tool sees is the kernel's
+doing. Where each array lies is told on standard error: tools name addresses only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernelmate.records import JudgeTask
+
+if TYPE_CHECKING:
+    from kernelmate.backends.base import Run
+    from kernelmate.backends.cuda.backend import CudaModule
+
+BUFFER = "kernelmate buffer"
+"""Begins a line on standard error: name, address in hexadecimal, bytes."""
+
+_PR_SET_PDEATHSIG = 1
+"""Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
+
+_TO_DEVICE = 1
+"""`cudaMemcpyHostToDevice` of `driver_types.h`."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What is to be launched: the candidate of a task at some of its sizes, on one GPU.
+
+    Attributes:
+        headline_only: launch at the first size alone.
+    """
+
+    task: JudgeTask
+    device: int
+    headline_only: bool
+
+
+def main(path: str) -> int:
+    """Launch; 1 where CUDA refused or stopped a launch."""
+    if sys.platform.startswith("linux"):
+        # The tool is this process's parent; where it was killed, this must not go on.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    job = msgspec.msgpack.decode(Path(path).read_bytes(), type=Job)
+    failed = _launch_all(job)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Arrays of a lost context would complain one by one when they are freed.
+    os._exit(1 if failed else 0)
+
+
+def _launch_all(job: Job) -> bool:
+    import cupy
+
+    from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.checks.inputs import NORMAL
+    from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
+
+    task = job.task
+    backend = CudaBackend(job.device)
+    contract = (task.baseline or task.candidate).contract
+    sizes = task.sizes or contract.sizes
+    bench = Bench(backend, task, task.candidate)
+    module = backend.load(task.candidate.compiled, task.target)
+    shot = Shot(FIRST, NORMAL, 0, 0)
+    kept: list[Any] = []
+    failed = False
+    for size in sizes[: 1 if job.headline_only else None]:
+        given = inputs_for(contract, size, shot, task.seed, Path(task.directory))
+        try:
+            _launch(module, bench.launch(size, shot, given), kept)
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            failed = True
+            print(f"kernelmate launch failed: {error}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
+    """One launch with separate allocations, which are added to `kept` so that no later one lies where they were."""
+    import cupy
+    import numpy as np
+
+    from kernelmate.backends.base import ArrayArgument
+    from kernelmate.backends.cuda.backend import plain
+    from kernelmate.backends.cuda.clusters import launch_in_clusters
+
+    values = []
+    for item in run.arguments:
+        if not isinstance(item, ArrayArgument):
+            values.append(plain(item))
+            continue
+        memory = cupy.cuda.Memory(max(item.data.nbytes, 1))
+        kept.append(memory)
+        if not item.output:
+            host = np.ascontiguousarray(item.data)
+            cupy.cuda.runtime.memcpy(memory.ptr, host.ctypes.data, item.data.nbytes, _TO_DEVICE)
+        print(f"{BUFFER} {item.name} {memory.ptr:#x} {item.data.nbytes}", file=sys.stderr, flush=True)
+        values.append(np.uint64(memory.ptr))
+    shape, function = run.shape, module.ready(run.shape)
+    if shape.cluster is None:
+        function(shape.grid, shape.block, tuple(values), shared_mem=shape.shared_bytes)
+    else:
+        launch_in_clusters(function, shape, values, 0)
+    cupy.cuda.runtime.deviceSynchronize()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,183 @@
+"""Reads what compute-sanitizer prints: one report for each access or race, with its place in the source.
+
+Forms as printed by version 2025.3 of CUDA 13.0 and documented in "Compute Sanitizer", sections on each tool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelmate.records import Severity
+
+NEAR_BYTES = 4096
+"""How far outside an array an access counts as one past its end; farther out it is at no array at all."""
+
+_PREFIX = re.compile(r"^========= ?(.*)$")
+_PLACE = re.compile(r"\bat (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S.*?):(?P<line>\d+))?(?P<rest>\s*\[.*\])?$")
+_THREAD = re.compile(r"by thread \((\d+),(\d+),(\d+)\) in block \((\d+),(\d+),(\d+)\)")
+_INVALID = re.compile(r"^Invalid __(?P<space>\w+)__ (?P<kind>read|write|atomic) of size (?P<size>[\d,]+) bytes")
+_UNINITIALISED = re.compile(r"^Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>[\d,]+) bytes")
+_ADDRESS = re.compile(r"(?:Access to|Address) (0x[0-9a-f]+)")
+_NEAREST = re.compile(r"and is ([\d,]+) bytes (before|after) the nearest allocation")
+_RACE = re.compile(r"^(?P<level>Error|Warning|Info): Race reported between (?P<first>\w+) access ")
+_SECOND = re.compile(r"^\s*and (?P<second>\w+) access ")
+_BARRIER = re.compile(r"^Barrier error detected\. (?P<what>.*?)\.?$")
+_SUMMARY = re.compile(r"^(?:ERROR SUMMARY|RACECHECK SUMMARY): ")
+_OTHER = re.compile(
+    r"^(?:COMPUTE-SANITIZER|Program hit |Target application returned an error|ERROR SUMMARY|RACECHECK SUMMARY"
+    r"|Warning: Error buffer|Saved host backtrace|Host Frame|ERROR ERROR)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source line as the compiler named it: `kernel.cu` stands for the unit."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One thing that a tool reports.
+
+    Attributes:
+        code: of the finding that it is. message: what happened, without the buffer's name.
+        severity: as the tool weighs it.
+        place: where; None without line information. other: the second access of a race.
+        address: that was accessed, where the tool says; `far` says that no array is near it.
+        thread: x, y, z within its block, then the block's; None where no one thread did it.
+        doing: `read`, `write` or `atomic`, and its bytes; None for what is no access.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    place: Place | None = None
+    other: Place | None = None
+    address: int | None = None
+    far: bool = False
+    thread: tuple[int, ...] | None = None
+    doing: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """All that one tool said.
+
+    Attributes:
+        reports: in their order, equal ones from other threads included.
+        ended: it printed its summary, so that no report means that it found nothing.
+        unread: first lines of reports that are not understood.
+    """
+
+    reports: tuple[Report, ...]
+    ended: bool
+    unread: tuple[str, ...]
+
+
+def read(text: str) -> Said:
+    """Read a tool's whole output."""
+    reports, unread, ended = [], [], False
+    for block in _blocks(text):
+        ended = ended or any(_SUMMARY.match(line) for line in block)
+        report = _report(block)
+        if report is not None:
+            reports.append(report)
+        elif not _OTHER.match(block[0]) and _place(block) is not None:
+            unread.append(block[0])
+    return Said(tuple(reports), ended, tuple(dict.fromkeys(unread)))
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """The reports' lines without their prefix; an empty line ends a report, and so does the head of another one."""
+    block: list[str] = []
+    for raw in text.splitlines():
+        prefixed = _PREFIX.match(raw)
+        if prefixed is None:
+            continue
+        line = prefixed[1].rstrip()
+        if block and (not line or not line.startswith(" ")):
+            yield block
+            block = []
+        if line:
+            block.append(line)
+    if block:
+        yield block
+
+
+def _report(block: Sequence[str]) -> Report | None:
+    head = block[0]
+    for pattern, reader in _READERS:
+        match = pattern.match(head)
+        if match is not None:
+            return reader(match, block)
+    return None
+
+
+def _invalid(match: re.Match[str], block: Sequence[str]) -> Report:
+    space, kind, size = match["space"], match["kind"], _number(match["size"])
+    text = "\n".join(block)
+    nearest = _NEAREST.search(text)
+    far = nearest is not None and _number(nearest[1]) > NEAR_BYTES
+    if "misaligned" in text:
+        code, how = "misaligned-access", "off its alignment"
+    elif far:
+        code, how = "illegal-address", "far from every array"
+    else:
+        code = "out-of-bounds-read" if kind == "read" else "out-of-bounds-write"
+        how = "out of bounds"
+    verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
+    words = f"{verb} {size} bytes of {space} memory {how}"
+    return Report(code, "error", words, _place(block), None, _address(block), far, _thread(block), (kind, size))
+
+
+def _uninitialised(match: re.Match[str], block: Sequence[str]) -> Report:
+    space, size = match["space"], _number(match["size"])
+    code = f"uninitialised-{space}" if space in ("shared", "local") else "uninitialised-global"
+    words = f"reads {size} bytes of {space} memory that nothing has written"
+    return Report(code, "error", words, _place(block), None, _address(block), False, _thread(block), ("read", size))
+
+
+def _race(match: re.Match[str], block: Sequence[str]) -> Report:
+    severity: Severity = {"Error": "error", "Warning": "warning"}.get(match["level"], "note")  # type: ignore[assignment]
+    seconds = [(other["second"], _place([line])) for line in block[1:] if (other := _SECOND.match(line))]
+    kind, other = seconds[0] if seconds else ("?", None)
+    words = f"{match['first'].lower()} and {kind.lower()} of one shared byte by different threads, in no order"
+    return Report("shared-race", severity, words, _place(block), other)
+
+
+def _barrier(match: re.Match[str], block: Sequence[str]) -> Report:
+    what = match["what"]
+    if what.startswith("Invalid arguments"):
+        code, words = "shuffle-mask", "a warp's barrier or exchange names other lanes than those that come to it"
+    else:
+        code, words = "divergent-barrier", f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})"
+    return Report(code, "error", words, _place(block), None, None, False, _thread(block))
+
+
+_READERS = ((_INVALID, _invalid), (_UNINITIALISED, _uninitialised), (_RACE, _race), (_BARRIER, _barrier))
+
+
+def _place(block: Iterable[str]) -> Place | None:
+    for line in block:
+        match = _PLACE.search(line)
+        if match is not None and match["file"] is not None:
+            return Place(match["file"], int(match["line"]))
+    return None
+
+
+def _thread(block: Sequence[str]) -> tuple[int, ...] | None:
+    match = next((found for line in block if (found := _THREAD.search(line))), None)
+    return None if match is None else tuple(map(int, match.groups()))
+
+
+def _address(block: Sequence[str]) -> int | None:
+    match = next((found for line in block if (found := _ADDRESS.search(line))), None)
+    return None if match is None else int(match[1], 16)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))

@@ -1,0 +1,104 @@
+"""Starts one of NVIDIA's tools around `launch`, waits for it, and says in one line why there is no answer."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kernelmate.compiler.places import find_tool
+from kernelmate.records import JudgeTask
+from kernelmate.worker.nvidia.launch import Job
+
+TIMEOUT_S = 60.0
+"""Seconds after which a tool is killed. Sanitizers make kernels ten to a hundred times slower."""
+
+WHERE = {
+    "compute-sanitizer": "it comes with the CUDA toolkit, and as the wheel nvidia-cuda-sanitizer-api",
+    "ncu": "it comes with the CUDA toolkit as Nsight Compute",
+}
+
+_ELSEWHERE = ("/opt/nvidia/nsight-compute", "/usr/local/NVIDIA-Nsight-Compute")
+"""Folders that Nsight Compute is installed into by its own installer, one folder for each version."""
+
+
+class NoAnswer(Exception):
+    """A tool gave no answer; the message is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool printed. `errors` holds what the launching process printed on standard error as well."""
+
+    text: str
+    errors: str
+    code: int
+
+
+def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, headline_only: bool = False) -> Answer:
+    """Put a tool around the launches of a task's candidate.
+
+    Args:
+        tool: `compute-sanitizer` or `ncu`.
+        options: of the tool.
+        task: what to launch.
+        device: the GPU's number.
+        headline_only: launch at the first size alone.
+
+    Raises:
+        NoAnswer: the tool is absent, does not start, or did not end in time.
+    """
+    program = locate(tool)
+    if program is None:
+        raise NoAnswer(f"{tool} is not installed here ({WHERE[tool]}); put its folder on PATH or set CUDA_HOME")
+    with tempfile.TemporaryDirectory(prefix="kernelmate-") as folder:
+        path = Path(folder) / "task"
+        path.write_bytes(msgspec.msgpack.encode(Job(task, device, headline_only)))
+        command = [str(program), *options, sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch", str(path)]
+        return _answer(tool, command, TIMEOUT_S)
+
+
+def _answer(tool: str, command: Sequence[str], timeout_s: float) -> Answer:
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        )  # fmt: skip
+    except OSError as error:
+        raise NoAnswer(f"{tool} does not start: {error}") from None
+    try:
+        text, errors = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(
+            f"{tool} {_words(command)}did not end within {timeout_s:g} s; judge a smaller size with --size"
+        ) from None
+    finally:
+        _kill(process)
+    return Answer(text, errors, process.returncode)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End the tool; what it launched ends with it (`launch.main`). Does nothing to one that has ended."""
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=5)
+
+
+def _words(command: Sequence[str]) -> str:
+    """Which of its tools a sanitizer was to be."""
+    return f"({command[command.index('--tool') + 1]}) " if "--tool" in command else ""
+
+
+def locate(tool: str) -> Path | None:
+    """Where a tool is; None where it is not."""
+    found = find_tool(tool)
+    if found is None and tool == "ncu":
+        versions = [path for root in _ELSEWHERE for path in Path(root).glob("*/ncu")]
+        found = max(versions, default=None)
+    return found
