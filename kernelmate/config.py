@@ -68,6 +68,8 @@ class Settings(BaseSettings):
         remote_worker: what starts the worker there, for that machine's shell.
         instruction_limit: instructions that all threads of one emulated launch may take together.
         timing_budget_s: seconds for timing one version on a GPU; 0 times nothing.
+        sanitize: run compute-sanitizer around each version's listed launches (GPU).
+        profile: read hardware counters of each version's headline launch by ncu (GPU).
         seed: of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
@@ -99,6 +101,8 @@ class Settings(BaseSettings):
     remote_worker: str = Field(default="kernelmate-worker", min_length=1)
     instruction_limit: int = Field(default=20_000_000_000, ge=1)
     timing_budget_s: float = Field(default=0.2, ge=0, allow_inf_nan=False)
+    sanitize: bool = False
+    profile: bool = False
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     std: Literal["c++11", "c++14", "c++17", "c++20", "c++23"] = "c++17"
     defines: Words = ()

@@ -61,7 +61,6 @@ class Run:
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
-        repeat: also make the launch many times over and say what becomes of it (`RunResult.repeats`, GPU only).
     """
 
     shape: LaunchShape
@@ -72,26 +71,6 @@ class Run:
     check: bool = True
     total_limit: int = 20_000_000_000
     limited_by: str = "step_limit in the settings"
-    repeat: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """One launch made again and again.
-
-    Attributes:
-        launches: how many were made before the last one.
-        over_own_us: microseconds of a launch right after an equal one, over the results of that; arrays that it both
-            reads and writes hold their first contents again. None where it could not be timed.
-        afresh_us: likewise, where before each launch outputs were overwritten and the variables of the module got their
-            first values back, so that nothing of an earlier launch is left to be used.
-        arrays: what the last launch left, over outputs that were overwritten just before.
-    """
-
-    launches: int
-    over_own_us: float | None
-    afresh_us: float | None
-    arrays: Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +91,6 @@ class RunResult:
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
-        repeats: what many equal launches did, where they were asked for and the backend can make them.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -128,7 +106,6 @@ class RunResult:
     longest_thread: int | None = None
     lines: tuple[LineCounters, ...] = ()
     atomic_sectors: int | None = None
-    repeats: Repeats | None = None
 
 
 class Module(Protocol):

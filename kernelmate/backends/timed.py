@@ -88,6 +88,25 @@ class Rig(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """One launch made again and again.
+
+    Attributes:
+        launches: how many were made before the last one.
+        over_own_us: microseconds of a launch right after an equal one, over the results of that; arrays that it both
+            reads and writes hold their first contents again. None where it could not be timed.
+        afresh_us: likewise, where before each launch outputs were overwritten and the variables of the module got their
+            first values back, so that nothing of an earlier launch is left to be used.
+        arrays: what the last launch left, over outputs that were overwritten just before.
+    """
+
+    launches: int
+    over_own_us: float | None
+    afresh_us: float | None
+    arrays: Mapping[str, npt.NDArray[Any]]
+
+
 class Untraced(Exception):
     """Kernel durations cannot be had, or not any more; the message says why."""
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelmate.backends.base import Module, Run, RunResult
-from kernelmate.checks.compare import compare
+from kernelmate.backends.timed import Repeats
 from kernelmate.checks.kinds import Array
 from kernelmate.checks.oracle import Answer
 from kernelmate.checks.trials import Outcome
-from kernelmate.records import Contract, Finding, LaunchShape, Speedup, Timing, Version, Work
+from kernelmate.records import Finding, LaunchShape, Speedup, Timing, Version, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Timed:
         timing: of the version. beside: of the baseline in the same blocks. speedup: by those blocks.
         outputs: what timed launches left, to be held against what was judged; None where nothing was run.
         finding: why there is no time, where a launch failed.
+        repeats: what many equal launches did, where that was looked at.
+        doubt: why the time is below what is possible at all.
     """
 
     timing: Timing | None
@@ -54,6 +56,8 @@ class Timed:
     speedup: Speedup | None = None
     outputs: Mapping[str, Array] | None = None
     finding: Finding | None = None
+    repeats: Repeats | None = None
+    doubt: str | None = None
 
 
 Timer = Callable[[TimedLaunch], Timed | None]
@@ -75,26 +79,3 @@ class Kept:
         if self.answer is not None:
             arrays += self.answer.arrays()
         return sum(array.nbytes for array in arrays)
-
-
-def other_answer(contract: Contract, kept: Kept, outputs: Mapping[str, Array]) -> tuple[str, str] | None:
-    """The output that timed launches left otherwise than the judged one, and a sentence.
-
-    Equal inputs give equal outputs, or, where the order in which threads add differs, outputs within the tolerance.
-    """
-    judged = kept.outcome.result.arrays
-    for argument in contract.args:
-        name = argument.name
-        if argument.direction not in ("out", "inout") or name not in outputs or name not in judged:
-            continue
-        if outputs[name].tobytes() == judged[name].tobytes():
-            continue
-        if kept.answer is None or name not in kept.answer.want:
-            continue
-        want, allowed = kept.answer.want[name], kept.answer.allowed
-        difference = compare(name, outputs[name], want, allowed.error[name], allowed.coarse[name])
-        if not difference.right:
-            first = difference.first
-            at = "" if first is None else f" (element {list(first.index)}: {first.got}, not {first.want})"
-            return name, f"timed launches leave another {name} than judged ones{at}: not each launch does the work"
-    return None

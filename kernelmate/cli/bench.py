@@ -30,6 +30,7 @@ Examples:
   kernelmate bench softmax.cu
   kernelmate bench softmax.cu::softmax_rows --size "rows=37,cols=853" --size "rows=1,cols=1"
   kernelmate bench softmax.cu --lines
+  kernelmate bench softmax.cu --sanitize --profile
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Examples:
   kernelmate compare softmax.cu softmax_new.cu
   kernelmate compare softmax.cu softmax_new.cu --for "reduce memory usage"
+  kernelmate compare softmax.cu softmax_new.cu --sanitize
   kernelmate compare ops.cu::softmax ops.cu::softmax_v2 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")

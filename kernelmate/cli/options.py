@@ -148,6 +148,8 @@ judging_options = _together(
     click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),
     click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
     click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="For timing one version on a GPU; 0.2 when not given, 0 times nothing."),
+    click.option("--sanitize/--no-sanitize", default=None, help="Also run compute-sanitizer's four tools (GPU); some seconds per version."),
+    click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), where this user may."),
     click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given."),
 )  # fmt: skip
 """How a kernel is judged; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
@@ -173,6 +175,8 @@ def settings_of(options: dict[str, Any]) -> Settings:
         "include_paths",
         "defines",
         "timing_budget_s",
+        "sanitize",
+        "profile",
     )
     given = {name: options.pop(name, None) for name in names}
     timeout = options.pop("timeout", None)

@@ -29,6 +29,7 @@ from kernelmate.session.preparing import Prepared, Workshop, kernel_finding
 from kernelmate.session.references import reference_version
 from kernelmate.suggest.objective import decide
 from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
+from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
 MOST_PRINTED = 600
 """Characters of a dead worker's output that a message quotes."""
@@ -73,6 +74,8 @@ class Court:
     step_limit: int
     instruction_limit: int
     timing_budget_s: float
+    sanitize: bool
+    profile: bool
     on_progress: OnProgress | None
     roofs: Roofs
 
@@ -134,7 +137,7 @@ class Court:
             metrics,
             inferred=self.contract.inferred,
         )
-        reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons))
+        reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons + self._without_tools()))
         verdict = replace(verdict, objective=decision.objective, accepted=decision.accepted, reasons=reasons)
         return Trial(prepared, verdict, metrics)
 
@@ -155,9 +158,11 @@ class Court:
             instruction_limit=self.instruction_limit,
             timing_budget_s=self.timing_budget_s,
             timeout_s=self.timeout_s,
+            sanitize=self.sanitize,
+            profile=self.profile,
         )
         try:
-            outcome = self.worker.judge(task, self.on_progress, self.timeout_s)
+            outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:
             if error.file is None:
                 error.file, error.line = self.kernel.unit.path, self.contract.line
@@ -179,6 +184,17 @@ class Court:
         if headline is None or headline.work is None:
             return None
         return place(headline.work, self.roofs, timing, self.target.l2_bytes)
+
+    def _tools_s(self) -> float:
+        """Seconds beyond the time limit that NVIDIA's tools may take, which have a limit of their own."""
+        return TIMEOUT_S * (self.sanitize + self.profile) if self.backend == "cuda" else 0.0
+
+    def _without_tools(self) -> tuple[str, ...]:
+        """What is said where tools are asked for that only a GPU has."""
+        if self.backend == "cuda":
+            return ()
+        lines = ("--sanitize needs a GPU; the emulator's own checks were made",) if self.sanitize else ()
+        return lines + (("--profile needs a GPU; the counters shown are the emulator's",) if self.profile else ())
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_progress is not None:
@@ -263,6 +279,7 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
         lines=None if headline is None else headline.lines,
         predicted=None if headline is None else headline.predicted,
         reasons=reasons,
+        hardware=judgement.hardware,
     )
 
 

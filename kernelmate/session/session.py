@@ -271,6 +271,8 @@ class Session:
             step_limit=self.settings.step_limit,
             instruction_limit=self.settings.instruction_limit,
             timing_budget_s=self.settings.timing_budget_s,
+            sanitize=self.settings.sanitize,
+            profile=self.settings.profile,
             on_progress=self._on_progress,
             roofs=table_roofs(self.target),
         )

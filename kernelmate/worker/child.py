@@ -262,8 +262,13 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
     judgement = judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
     if backend.name != "cuda":
         return judgement
-    remarks = cast("CudaBackend", backend).take_remarks()
-    return replace(judgement, reasons=judgement.reasons + remarks)
+    gpu = cast("CudaBackend", backend)
+    judgement = replace(judgement, reasons=judgement.reasons + gpu.take_remarks())
+    if not (task.sanitize or task.profile):
+        return judgement
+    from kernelmate.worker.nvidia.examine import examine
+
+    return examine(task, judgement, int(gpu.device.id), report)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ by, a launch over its own results is then much faster than one that finds nothin
 
 from __future__ import annotations
 
-from kernelmate.backends.base import Repeats
+from kernelmate.backends.timed import Repeats
 
 SHARE = 0.5
 LEAST_US = 3.0

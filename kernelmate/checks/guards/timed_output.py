@@ -10,26 +10,30 @@ from kernelmate.checks.oracle import Answer
 from kernelmate.records import Contract
 
 
-def find(contract: Contract, outputs: Mapping[str, Array], answer: Answer | None) -> tuple[str, str] | None:
-    """The output that is wrong after the timed launches, and a sentence.
+def find(
+    contract: Contract, judged: Mapping[str, Array], answer: Answer | None, outputs: Mapping[str, Array]
+) -> tuple[str, str] | None:
+    """The output that a launch left otherwise than the judged one, and a sentence.
+
+    Equal inputs give equal outputs, or, where the order in which threads add differs, outputs within the tolerance.
 
     Args:
         contract: says what the outputs are.
-        outputs: what a launch gave that came after the timed ones, over outputs that were spoilt just before, through
-            the very same graph or stream.
-        answer: to the inputs of those launches; None where nothing says what is right.
+        judged: what the launch left that was found right.
+        answer: what it should have left; None where nothing says so, and then nothing is found.
+        outputs: what a launch left that came after the timed ones, over outputs that were overwritten just before.
     """
-    if answer is None:
-        return None
     for argument in contract.args:
         name = argument.name
-        if name not in answer.want or name not in outputs:
+        if argument.direction not in ("out", "inout") or name not in outputs or name not in judged:
+            continue
+        if outputs[name].tobytes() == judged[name].tobytes():
+            continue
+        if answer is None or name not in answer.want:
             continue
         difference = compare(name, outputs[name], answer.want[name], answer.allowed.error[name])
         if not difference.right:
             first = difference.first
-            where = "" if first is None else f" at {list(first.index)}"
-            if first is not None and first.got is not None and first.want is not None:
-                where += f": {first.got:.7g} in place of {first.want:.7g}"
-            return name, f"{name} is right in a first launch and wrong{where} after many equal ones"
+            at = "" if first is None else f" (element {list(first.index)}: {first.got}, not {first.want})"
+            return name, f"timed launches leave another {name} than judged ones{at}: not each launch does the work"
     return None

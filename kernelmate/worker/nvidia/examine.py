@@ -26,7 +26,11 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
         device: the GPU's number.
         tell: told of stages.
     """
-    if task.sanitize:
+    known = [f for f in judgement.findings if f.severity == "error" and f.line is not None]
+    if task.sanitize and known and task.baseline is not None:
+        line = f"compute-sanitizer was not run: {known[0].code} at line {known[0].line} rejects the version already"
+        judgement = replace(judgement, reasons=(*judgement.reasons, line))
+    elif task.sanitize:
         findings, lines = sanitize(task, device, tell)
         judgement = with_findings(judgement, findings, lines)
     if task.profile:
@@ -34,7 +38,9 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
         try:
             return replace(judgement, hardware=profiler.profile(task, device))
         except NoAnswer as reason:
-            judgement = replace(judgement, reasons=(*judgement.reasons, f"no hardware counters: {reason}{_instead(judgement)}"))
+            judgement = replace(
+                judgement, reasons=(*judgement.reasons, f"no hardware counters: {reason}{_instead(judgement)}")
+            )
     return judgement
 
 

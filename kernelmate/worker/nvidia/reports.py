@@ -143,7 +143,7 @@ def _uninitialised(match: re.Match[str], block: Sequence[str]) -> Report:
 
 def _race(match: re.Match[str], block: Sequence[str]) -> Report:
     severity: Severity = {"Error": "error", "Warning": "warning"}.get(match["level"], "note")  # type: ignore[assignment]
-    seconds = [(other["second"], _place([line])) for line in block[1:] if (other := _SECOND.match(line))]
+    seconds = [(second["second"], _place([line])) for line in block[1:] if (second := _SECOND.match(line))]
     kind, other = seconds[0] if seconds else ("?", None)
     words = f"{match['first'].lower()} and {kind.lower()} of one shared byte by different threads, in no order"
     return Report("shared-race", severity, words, _place(block), other)

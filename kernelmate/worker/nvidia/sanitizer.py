@@ -11,7 +11,7 @@ from kernelmate.checks.findings import placed
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.records import Finding, JudgeTask, Unit
 from kernelmate.worker.nvidia.launch import BUFFER
-from kernelmate.worker.nvidia.reports import Place, Report, Said, read
+from kernelmate.worker.nvidia.reports import Place, Report, read
 from kernelmate.worker.nvidia.tool import Answer, NoAnswer, run
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -21,7 +21,9 @@ OPTIONS = ("--print-limit", "200", "--show-backtrace", "no", "--destroy-on-devic
 
 STAGE = "sanitize"
 
-_REFUSED = re.compile(r"(?:Error: |Internal Sanitizer Error: )?(.*(?:not supported|Internal Sanitizer Error|doesn't exist).*)")
+_REFUSED = re.compile(
+    r"(?:Error: |Internal Sanitizer Error: )?(.*(?:not supported|Internal Sanitizer Error|doesn't exist).*)"
+)
 _BUFFER = re.compile(rf"^{BUFFER} (\S+) (0x[0-9a-f]+) (\d+)$", re.MULTILINE)
 
 Tell = Callable[[str, int, int], None]
@@ -154,6 +156,8 @@ def _silence(tool: str, answer: Answer) -> str:
     refused = next((m[1] for line in answer.text.splitlines() if (m := _REFUSED.search(line.lstrip("= ")))), None)
     if refused is not None:
         return f"compute-sanitizer ({tool}) refuses: {refused.strip()}"
-    printed = [line for line in (answer.errors or answer.text).splitlines() if line.strip() and not line.startswith(BUFFER)]
+    printed = [
+        line for line in (answer.errors or answer.text).splitlines() if line.strip() and not line.startswith(BUFFER)
+    ]
     last = printed[-1].strip("= ").strip() if printed else "it printed nothing"
     return f"compute-sanitizer ({tool}) did not come to its end (exit code {answer.code}): {last[:200]}"

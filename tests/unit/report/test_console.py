@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from kernelmate.records import Finding, Kernel, LaunchShape, Optimization, Verdict
+from kernelmate.records import Counters, Finding, HardwareProfile, Kernel, LaunchShape, Optimization, Verdict
 from kernelmate.report.console import Verbatim, make_console, show, show_lines
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.tables import Checked, check_line, check_view, verdict_line, verdict_view
@@ -195,3 +195,19 @@ def test_one_line_stays_one_line(make: SimpleNamespace) -> None:
 )
 def test_changes_are_told_in_per_cent(old: float | None, new: float | None, text: str) -> None:
     assert change_words(old, new) == text
+
+
+def hardware_profile() -> HardwareProfile:
+    counters = Counters("hardware", 8192, 32000, 2048, 8000, 0, 1_280_000, 4096, 1024, 17, 0, 12, 900_000)
+    return HardwareProfile("ncu 2025.3.1.0", counters, 14.2, 1_048_576, None, 0.25, 0.5, 0.71, 0.33, None)
+
+
+def test_hardware_counters_stand_beside_the_emulated_ones(verdict: Verdict, sources: SourceLines) -> None:
+    shown = printed(verdict_view(replace(verdict, hardware=hardware_profile()), sources))
+    (head,) = [line for line in shown.splitlines() if "hardware (ncu 2025.3.1.0)" in line]
+    assert head.split()[:4] == ["counted", "per", "launch", "emulated"]
+    (conflicts,) = [line for line in shown.splitlines() if "bank conflicts" in line]
+    assert conflicts.split()[-2:] == ["0", "17"]
+    assert "71%" in shown
+    assert "14.2 us" in shown
+    assert "DRAM busy" not in shown

@@ -54,6 +54,7 @@ DESIGN_KEYS = [
     "lines",
     "predicted",
     "roofline",
+    "hardware",
 ]
 
 
@@ -75,6 +76,15 @@ def test_a_verdict_has_every_key_in_the_order_of_the_design(verdict: Verdict, br
 @pytest.mark.parametrize("name", ["verdict", "measured", "wrong", "broken"])
 def test_verdicts_obey_the_schema(name: str, request: pytest.FixtureRequest) -> None:
     assert valid(verdicts_json([request.getfixturevalue(name)]))["schema"] == 1
+
+
+def test_hardware_counters_obey_the_schema(verdict: Verdict) -> None:
+    assert verdict.counters is not None
+    counters = dataclasses.replace(verdict.counters, source="hardware")
+    profile = records.HardwareProfile("ncu 2025.3", counters, 14.2, 1024, None, 0.25, None, 0.7, 0.3, None)
+    document = valid(verdicts_json([dataclasses.replace(verdict, hardware=profile)]))
+    shown = document["verdicts"][0]["hardware"]
+    assert (shown["counters"]["source"], shown["duration_us"], shown["l2_hit_rate"]) == ("hardware", 14.2, None)
 
 
 def test_numbers_that_are_not_finite_become_null(wrong: Verdict) -> None:
@@ -148,6 +158,7 @@ def test_the_schema_refuses_a_missing_key_and_an_unknown_one(verdict: Verdict) -
         (records.Speedup, "speedup"),
         (records.Counters, "counters"),
         (records.LineCounters, "line_counters"),
+        (records.HardwareProfile, "hardware_profile"),
         (records.ObjectiveResult, "objective_result"),
         (records.Objective, "objective"),
         (records.Target, "target"),

@@ -522,3 +522,18 @@ def test_compiled_code_is_kept_where_the_settings_say(load: Load, scale: str, sc
     session, _ = scripted(cache_dir=kept)
     session.check(load(scale))
     assert any(path.is_file() for path in kept.rglob("*"))
+
+
+def test_tools_that_need_a_gpu_are_told_to_be_left_out_on_the_emulator(load: Load, scale: str, scripted: Make) -> None:
+    session, worker = scripted(sanitize=True, profile=True)
+    (verdict,) = session.bench(load(scale))
+    assert "--sanitize needs a GPU; the emulator's own checks were made" in verdict.reasons
+    assert "--profile needs a GPU; the counters shown are the emulator's" in verdict.reasons
+    assert (worker.tasks[0].sanitize, worker.tasks[0].profile) == (True, True)
+
+
+def test_without_being_asked_for_no_tool_is_run_or_mentioned(load: Load, scale: str, scripted: Make) -> None:
+    session, worker = scripted()
+    (verdict,) = session.bench(load(scale))
+    assert not any("needs a GPU" in reason for reason in verdict.reasons)
+    assert (worker.tasks[0].sanitize, worker.tasks[0].profile) == (False, False)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.backends.base import Repeats
+from kernelmate.backends.timed import Repeats
 from kernelmate.checks.guards.repeated_launches import find
 
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.records import Counters, Judgement, SizeMetrics, LaunchShape
+from kernelmate.records import Counters, Judgement, LaunchShape, SizeMetrics
 from kernelmate.worker.nvidia import examine as examining
 from kernelmate.worker.nvidia import profiler
 from kernelmate.worker.nvidia.profiler import METRICS, read
 from kernelmate.worker.nvidia.tool import Answer, NoAnswer
 
-HEAD = "==WARNING== Note: Running with unmodified GPU clocks.\n==PROF== Connected to process 1546 (/usr/bin/python3.12)\n"
+HEAD = (
+    "==WARNING== Note: Running with unmodified GPU clocks.\n==PROF== Connected to process 1546 (/usr/bin/python3.12)\n"
+)
 
 
 def printed(values: dict[str, str]) -> str:

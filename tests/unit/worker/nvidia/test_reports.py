@@ -68,7 +68,9 @@ def test_an_output_that_breaks_off_anywhere_is_not_taken_for_an_ended_one(key: s
 
 
 def test_a_report_of_a_kind_that_is_new_is_told() -> None:
-    text = OUTPUTS["memcheck:write_past_end"].replace("Invalid __global__ write of size 4 bytes", "Stale pipeline state")
+    text = OUTPUTS["memcheck:write_past_end"].replace(
+        "Invalid __global__ write of size 4 bytes", "Stale pipeline state"
+    )
     assert read(text).unread == ("Stale pipeline state",)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from kernelmate.records import Finding, Judgement, Unit
 from kernelmate.worker.nvidia.examine import with_findings
-from kernelmate.worker.nvidia.sanitizer import TOOLS, Buffer, conclude, findings_of
 from kernelmate.worker.nvidia.reports import read
+from kernelmate.worker.nvidia.sanitizer import TOOLS, Buffer, conclude, findings_of
 from kernelmate.worker.nvidia.tool import Answer
 
 OUTPUTS = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["outputs"]
@@ -24,7 +24,12 @@ def test_many_threads_are_one_finding_at_the_users_line_and_buffer() -> None:
     placed_at = "kernelmate buffer x 0x7f1c1ea00000 4000\nkernelmate buffer y 0x7f1c1ea01000 4000\n"
     findings, lines = conclude({"memcheck": answer("memcheck:write_past_end", placed_at)}, UNIT, 1)
     (finding,) = findings
-    assert (finding.code, finding.severity, finding.file, finding.line) == ("out-of-bounds-write", "error", "faulty.cu", 15)
+    assert (finding.code, finding.severity, finding.file, finding.line) == (
+        "out-of-bounds-write",
+        "error",
+        "faulty.cu",
+        15,
+    )
     assert (finding.buffer, finding.offset, finding.threads) == ("y", 4000, (104,))
     assert "0 bytes behind the end of y (4000 bytes)" in finding.message
     assert "thread (104, 0, 0) of block (7, 0, 0), the first of 4 reported" in finding.message
