@@ -41,3 +41,16 @@ class Suggester(Protocol):
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates, cheapest and likeliest first. Yielding none is an answer; raising is not."""
         ...
+
+
+class AuthorFailed(Exception):
+    """An author has no answer; the message is one line for people, and says what to do where something can be done.
+
+    Attributes:
+        kind: `missing`, `key`, `consent`, `budget`, `refused`, `truncated`, `limit`, `overloaded`, `timeout`,
+            `connection`, `server`, `request`, `malformed`, `cancelled`.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

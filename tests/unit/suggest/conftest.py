@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,9 @@ from kernelmate.records import (
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.objective import read_objective
+
+# The server that tests of Claude talk to stands beside them.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 H100 = Target("H100 SXM", "sm_90", (9, 0), 132, 1980, 80 << 30, 3350.0, 50 << 20, 66.9, 33.5, 133.8, "test")
 

@@ -1,0 +1,268 @@
+"""Claude by the anthropic SDK: reviews a version that failed, doubts one that looks too good, writes only where allowed.
+
+Nothing is sent without consent, the text that was agreed to is the text that is sent, and no key passes through here:
+the SDK finds it in the environment or in its own store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.records import Cost, Judged
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.consent import Ask, Consents, Outgoing
+from kernelmate.suggest.prices import OverBudget, Purse, cost_of
+from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
+from kernelmate.suggest.redact import redacted
+from kernelmate.suggest.replies import Audit, Form, Malformed, Proposal, Review, read_reply, schema_of
+
+if TYPE_CHECKING:
+    import anthropic
+
+DEFAULT_MODEL = "claude-opus-5-5"
+MOST_OUTPUT_TOKENS = 24_000
+LEAST_OUTPUT_TOKENS = 4_000
+"""Below this an answer is likelier cut off than useful."""
+TIMEOUT_S = 300.0
+
+REVIEW_TASK = """\
+You are the reviewer. Another author wrote the version under review, and it was not accepted: its verdict stands with it. \
+Say in the analysis what limits the kernel as it is and why that version fell short; name every problem of that version \
+(wrong, unsafe, cheating, slow) with its place; then say what to do next, each step so that another author can carry it \
+out without asking, with why it helps on this GPU; and the speed-up over the kernel as it is that you expect if it is \
+done well.
+"""
+
+AUDIT_TASK = """\
+You are the adversarial checker. The version under review passed every check and is much faster than the kernel as it is. \
+Try to show that it should not be trusted: does it really compute what the contract asks for, at every size and for every \
+input the contract allows, and does its speed come from doing the work better, or from leaving some out, keeping results \
+between launches, relying on particular inputs, or lowering precision? Give every doubt with its place and an input for \
+which it shows. Have no doubt where you find no reason for one.
+"""
+
+WRITE_TASK = f"""\
+Answer these questions, the first two in the analysis, and give the kernel:
+{QUESTIONS}"""
+
+OnText = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Claude:
+    """One session with Claude.
+
+    Attributes:
+        model: as the API names it. purse: what may be spent.
+        consents: what was agreed. ask: shows what would be sent. workspace: what an agreement holds for.
+        on_text: told of text as it arrives. stop: True once the user wants no more; looked at with every piece of text.
+        retries: of the SDK, which waits as long as the server asks for.
+    """
+
+    purse: Purse
+    consents: Consents
+    ask: Ask
+    workspace: Path
+    model: str = DEFAULT_MODEL
+    on_text: OnText | None = None
+    stop: Callable[[], bool] = lambda: False
+    retries: int = 2
+    timeout_s: float = TIMEOUT_S
+    last_cost: Cost = field(default_factory=Cost)
+    _client: anthropic.Anthropic | None = None
+
+    @property
+    def name(self) -> str:
+        """The author's name in candidates and in the history."""
+        return f"claude:{self.model}"
+
+    def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
+        """What is wrong with the best version that failed, and what to do next.
+
+        Raises:
+            AuthorFailed: there is no answer.
+        """
+        versions = versions_part(request.versions(), request)
+        tried = versions if failed is None else f"{versions}\n\n{failed_part(failed, request)}"
+        return self._call(request, tried, REVIEW_TASK, Review)
+
+    def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
+        """Whether a version that passed is to be trusted.
+
+        Raises:
+            AuthorFailed: there is no answer.
+        """
+        return self._call(request, failed_part(suspicious, request), AUDIT_TASK, Audit)
+
+    def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
+        """A kernel of Claude's own.
+
+        Raises:
+            AuthorFailed: there is no answer.
+        """
+        versions = versions_part(request.versions(), request)
+        tried = versions if review is None else f"{versions}\n\n{review_part(review)}"
+        return self._call(request, tried, WRITE_TASK, Proposal)
+
+    def _call(self, request: SuggestRequest, tried: str, task: str, form: type[Form]) -> Form:
+        """One call: agreed to, paid for, streamed, and read."""
+        system, kernel, rest = (redacted(part) for part in (RULES, kernel_part(request), f"{tried}\n\n{task}"))
+        text = f"{system}\n{kernel}\n{rest}"
+        tokens = self._tokens(len(text))
+        client = self._connected()
+        self._agreed(text, str(client.base_url.host), tokens)
+        arguments: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": tokens,
+            "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": kernel, "cache_control": {"type": "ephemeral"}},
+                        {"type": "text", "text": rest},
+                    ],
+                }
+            ],
+            "output_config": {"format": {"type": "json_schema", "schema": schema_of(form)}},
+        }
+        answer = self._streamed(client, arguments)
+        try:
+            return read_reply(answer, form)
+        except Malformed as error:
+            raise AuthorFailed("malformed", f"Claude's answer cannot be used: {error}") from None
+
+    def _tokens(self, characters: int) -> int:
+        """As many tokens as an answer may have with what is left to spend."""
+        tokens = MOST_OUTPUT_TOKENS
+        while True:
+            try:
+                self.purse.check(self.model, characters, tokens)
+            except OverBudget as error:
+                if tokens <= LEAST_OUTPUT_TOKENS:
+                    raise AuthorFailed("budget", str(error)) from None
+                tokens = max(tokens // 2, LEAST_OUTPUT_TOKENS)
+            else:
+                return tokens
+
+    def _connected(self) -> anthropic.Anthropic:
+        if self._client is not None:
+            return self._client
+        try:
+            import anthropic
+        except ImportError:
+            raise AuthorFailed(
+                "missing", "Claude needs the anthropic package: pip install 'kernelmate[claude]'"
+            ) from None
+        try:
+            self._client = anthropic.Anthropic(max_retries=self.retries, timeout=self.timeout_s)
+        except Exception as error:  # noqa: BLE001 -- whatever the SDK's store holds must not end the search
+            raise AuthorFailed("key", f"The anthropic SDK cannot start ({type(error).__name__}). {_KEY_HINT}") from None
+        return self._client
+
+    def _agreed(self, text: str, host: str, tokens: int) -> None:
+        if self.consents.given(self.workspace, host):
+            return
+        most = self.purse.most(self.model, len(text), tokens)
+        if not self.ask(Outgoing(text, host, self.model, most, self.workspace)):
+            raise AuthorFailed("consent", "Nothing was sent to Claude: that was not agreed to.")
+        self.consents.give(self.workspace, host)
+
+    def _streamed(self, client: anthropic.Anthropic, arguments: dict[str, Any]) -> str:
+        import anthropic
+
+        usage: Any = None
+        try:
+            with client.messages.stream(**arguments) as stream:
+                try:
+                    for event in stream:
+                        if self.stop():
+                            raise AuthorFailed("cancelled", "Claude was interrupted.")
+                        if event.type == "text" and self.on_text is not None:
+                            self.on_text(event.text)
+                    message = stream.get_final_message()
+                finally:
+                    usage = _usage(stream)
+        except AuthorFailed:
+            raise
+        except anthropic.AnthropicError as error:
+            raise _failure(error) from None
+        except TypeError:
+            # The SDK's answer to finding no key at all.
+            raise AuthorFailed("key", f"There is no key for Claude. {_KEY_HINT}") from None
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in {"httpx", "httpx2", "httpcore", "httpcore2", "json", "ssl"}:
+                raise
+            raise AuthorFailed(
+                "connection", "The connection to Claude broke off in the middle of the answer."
+            ) from None
+        finally:
+            self._pay(usage)
+        return _text(message)
+
+    def _pay(self, usage: Any) -> None:
+        if usage is None:
+            return
+        self.last_cost = cost_of(
+            self.model,
+            usage.input_tokens or 0,
+            usage.output_tokens or 0,
+            usage.cache_creation_input_tokens or 0,
+            usage.cache_read_input_tokens or 0,
+        )
+        self.purse.pay(self.last_cost)
+
+
+_BROKEN_OFF = "The connection to Claude broke off in the middle of the answer."
+_KEY_HINT = "Set ANTHROPIC_API_KEY, or log in with the SDK's own tool."
+
+
+def _usage(stream: Any) -> Any:
+    """What the server has counted so far; None where it has sent nothing."""
+    try:
+        return stream.current_message_snapshot.usage
+    except AssertionError:
+        return None
+
+
+def _text(message: Any) -> str:
+    """The text of a finished answer.
+
+    Raises:
+        AuthorFailed: it was refused or cut off, so that its text is no answer.
+    """
+    if message.stop_reason is None:
+        raise AuthorFailed("connection", _BROKEN_OFF)
+    if message.stop_reason == "refusal":
+        raise AuthorFailed("refused", "Claude declined to answer for this kernel.")
+    if message.stop_reason in {"max_tokens", "model_context_window_exceeded"}:
+        raise AuthorFailed("truncated", "Claude's answer was cut off: it was longer than what was allowed for.")
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def _failure(error: Exception) -> AuthorFailed:
+    """The SDK's errors, after its own retries, as one line each; nothing of headers or bodies gets into it."""
+    import anthropic
+
+    status = getattr(error, "status_code", None)
+    known: tuple[tuple[type[Exception], str, str], ...] = (
+        (anthropic.APITimeoutError, "timeout", "Claude did not answer in time."),
+        (anthropic.APIConnectionError, "connection", "Claude cannot be reached; check the network."),
+        (anthropic.AuthenticationError, "key", f"The key for Claude was not accepted. {_KEY_HINT}"),
+        (anthropic.PermissionDeniedError, "key", "The key for Claude may not use this model (claude_model)."),
+        (anthropic.NotFoundError, "request", "Claude does not know this model; see the setting claude_model."),
+        (anthropic.RateLimitError, "limit", "Claude's rate limit is reached; try again in a minute."),
+    )
+    for kind, name, sentence in known:
+        if isinstance(error, kind):
+            return AuthorFailed(name, sentence)
+    if status == 529 or getattr(error, "type", None) == "overloaded_error":
+        return AuthorFailed("overloaded", "Claude is overloaded; try again in a minute.")
+    if status is not None and status >= 500:
+        return AuthorFailed("server", f"Claude's server failed (status {status}); try again in a minute.")
+    if status is not None:
+        return AuthorFailed("request", f"Claude's server did not take the request (status {status}).")
+    return AuthorFailed("key", f"The anthropic SDK failed ({type(error).__name__}). {_KEY_HINT}")

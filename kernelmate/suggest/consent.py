@@ -1,0 +1,98 @@
+"""Nothing leaves the machine before its owner has seen it and agreed, once for each workspace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOTS = (".git", ".hg", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What would be sent.
+
+    Attributes:
+        text: every character of it. host: where to. model: who would read it.
+        most_usd: the most that the call can cost; None where no price is known.
+        workspace: the folder that an agreement would hold for.
+    """
+
+    text: str
+    host: str
+    model: str
+    most_usd: float | None
+    workspace: Path
+
+
+Ask = Callable[[Outgoing], bool]
+"""Shows what would be sent, and says whether the user agrees."""
+
+
+def default_path() -> Path:
+    """`consent.json` in the user's data folder."""
+    import platformdirs
+
+    return platformdirs.user_data_path("kernelmate") / "consent.json"
+
+
+def workspace_of(file: Path) -> Path:
+    """The project that a file belongs to: the nearest folder with a repository or a pyproject.toml, else its own."""
+    folder = file.resolve().parent
+    for candidate in (folder, *folder.parents):
+        if any((candidate / name).exists() for name in _ROOTS):
+            return candidate
+    return folder
+
+
+class Consents:
+    """Agreements, kept in one file; a file that cannot be read holds none."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or default_path()
+
+    def given(self, workspace: Path, host: str) -> bool:
+        """The user has agreed for this workspace and this host."""
+        return host in self._read().get(str(workspace), {})
+
+    def give(self, workspace: Path, host: str) -> bool:
+        """Keep an agreement; False where it cannot be kept, so that it will be asked for again."""
+        agreed = self._read()
+        agreed.setdefault(str(workspace), {})[host] = int(time.time())
+        return self._write(agreed)
+
+    def withdraw(self, workspace: Path) -> bool:
+        """Forget what was agreed for a workspace; False where the file cannot be written."""
+        agreed = self._read()
+        return agreed.pop(str(workspace), None) is None or self._write(agreed)
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        try:
+            document = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(document, dict):
+            return {}
+        return {place: hosts for place, hosts in document.items() if isinstance(hosts, dict)}
+
+    def _write(self, agreed: dict[str, dict[str, int]]) -> bool:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".consent-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump(agreed, file, indent=1)
+                os.replace(name, self.path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError:
+            return False
+        return True

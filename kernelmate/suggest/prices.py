@@ -1,0 +1,109 @@
+"""What tokens cost, and a purse that is never overdrawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmate.records import Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens.
+
+    Attributes:
+        input: read without a cache. output: written, reasoning included.
+        cache_write: read and kept for five minutes. cache_read: read from what was kept.
+    """
+
+    input: float
+    output: float
+    cache_write: float
+    cache_read: float
+
+
+def _price(read: float, written: float, cached: float) -> Price:
+    return Price(read, written, 1.25 * read, cached * read)
+
+
+PRICES: dict[str, Price] = {
+    "claude-opus-5-5": _price(4.0, 20.0, 0.05),
+    "claude-sonnet-5-5": _price(2.0, 10.0, 0.05),
+    "claude-haiku-5-5": _price(0.5, 2.5, 0.1),
+    "claude-fable-5-1": _price(10.0, 50.0, 0.025),
+    "claude-opus-5": _price(5.0, 25.0, 0.1),
+    "claude-sonnet-5": _price(2.0, 10.0, 0.1),
+    "claude-opus-4": _price(5.0, 25.0, 0.1),
+    "claude-sonnet-4": _price(3.0, 15.0, 0.1),
+    "claude-haiku-4-5": _price(1.0, 5.0, 0.1),
+}
+"""By the start of a model's name, the longest that fits (platform.claude.com, pricing, November 2026)."""
+
+UNKNOWN = _price(10.0, 50.0, 0.1)
+"""Counted for a model that is not in the table: as the dearest of it."""
+
+CHARACTERS_PER_TOKEN = 2.5
+"""Fewer than any English or CUDA text has, so that an estimate is on the safe side."""
+
+
+def price_of(model: str) -> Price | None:
+    """The price of a model; None where it is not known."""
+    known = [name for name in PRICES if model == name or model.startswith(f"{name}-")]
+    return PRICES[max(known, key=len)] if known else None
+
+
+def cost_of(model: str, input_tokens: int, output_tokens: int, cache_written: int = 0, cache_read: int = 0) -> Cost:
+    """What a call has cost; `input_tokens` are those that no cache had a part in."""
+    price = price_of(model)
+    usd = None
+    if price is not None:
+        parts = (
+            input_tokens * price.input,
+            output_tokens * price.output,
+            cache_written * price.cache_write,
+            cache_read * price.cache_read,
+        )
+        usd = sum(parts) / 1e6
+    return Cost(input_tokens + cache_written + cache_read, output_tokens, usd)
+
+
+class OverBudget(Exception):
+    """A call could cost more than is left; the message is one sentence for people."""
+
+
+class Purse:
+    """What may be spent in one session, and what has been.
+
+    Args:
+        limit_usd: the most that all calls together may cost.
+    """
+
+    def __init__(self, limit_usd: float) -> None:
+        self.limit_usd = limit_usd
+        self.spent_usd = 0.0
+        self.calls: list[Cost] = []
+
+    def most(self, model: str, characters: int, output_tokens: int) -> float:
+        """The most that a call can cost, in US dollars, by an estimate of its tokens on the safe side."""
+        price = price_of(model) or UNKNOWN
+        return (characters / CHARACTERS_PER_TOKEN * price.cache_write + output_tokens * price.output) / 1e6
+
+    def check(self, model: str, characters: int, output_tokens: int) -> float:
+        """The most that a call can cost, once it is sure that there is as much.
+
+        Raises:
+            OverBudget: there is not.
+        """
+        most = self.most(model, characters, output_tokens)
+        if self.spent_usd + most > self.limit_usd:
+            raise OverBudget(
+                f"The next call could cost {most:.2f} USD, and {max(self.limit_usd - self.spent_usd, 0):.2f} of "
+                f"{self.limit_usd:.2f} USD are left. Raise claude_budget_usd to go on."
+            )
+        return most
+
+    def pay(self, cost: Cost) -> None:
+        """Count a call; one of unknown price as the dearest."""
+        self.calls.append(cost)
+        tokens = ((cost.input_tokens or 0) * UNKNOWN.input + (cost.output_tokens or 0) * UNKNOWN.output) / 1e6
+        self.spent_usd += tokens if cost.usd is None else cost.usd
