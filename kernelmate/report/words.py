@@ -289,7 +289,7 @@ def case_words(case: Case) -> tuple[str, Tone]:
 def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
     """Right or wrong, and at how many sizes."""
     if not verdict.compiled:
-        return "does not compile", "bad"
+        return "not compiled" if _turned_away(verdict) else "does not compile", "bad"
     judged = [case for case in verdict.cases if case.correct is not None]
     wrong = [case for case in judged if case.correct is False]
     if verdict.correct is False:
@@ -314,6 +314,11 @@ NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
 def not_judged(verdict: Verdict) -> bool:
     """Whether nothing is known of a version because judging it came to no end."""
     return verdict.correct is None and any(finding.code in NOT_JUDGED for finding in verdict.findings)
+
+
+def _turned_away(verdict: Verdict) -> bool:
+    """Its text was not even given to the compiler."""
+    return any(finding.code == "forbidden-source" for finding in verdict.findings)
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Objective, Optimization, Verdict
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import better, metric_value
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
+
+TRUSTED = "recipe:"
+"""Authors of whom no text is screened."""
 
 OnJudged = Callable[[Judged], None]
 
@@ -109,6 +112,13 @@ class Search:
             raise self._failure
 
     def _verdict(self, candidate: Candidate) -> Verdict:
+        # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the
+        # syntax tree's grammar, which judging does without.
+        from kernelmate.suggest.untrusted import screen
+
+        finding = None if candidate.author.startswith(TRUSTED) else screen(self.court.kernel, candidate.kernel)
+        if finding is not None:
+            return _turned_away(self.baseline, finding)
         try:
             trials = self.court.candidates(candidate.kernel, candidate.contract, self.baselines, self.objective)
         except KernelmateError as error:
@@ -172,6 +182,28 @@ def content_key(kernel: Kernel, contract: Contract) -> str:
         *contract.require,
     )
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _turned_away(baseline: Verdict, finding: Finding) -> Verdict:
+    """The verdict on a text that is not even compiled."""
+    return replace(
+        baseline,
+        binary=None,
+        compiled=False,
+        diagnostics=(),
+        resources=None,
+        occupancy=None,
+        correct=None,
+        cases=(),
+        findings=(finding,),
+        timing=None,
+        speedup=None,
+        counters=None,
+        objective=None,
+        accepted=False,
+        reasons=(f"{finding.code}: {finding.message}",),
+        **{field.name: field.default for field in fields(Verdict) if field.default is not MISSING},
+    )
 
 
 def _worst(trials: Sequence[Trial]) -> Verdict:

@@ -331,3 +331,36 @@ def test_a_candidate_must_be_accepted_at_every_instance(
         ("Because of half.", "scale<2>"),
     ]
     assert [one.verdict.accepted for one in result.candidates] == [True, False]
+
+
+class Writer:
+    """An author that is no recipe: the kernel with a text put before it."""
+
+    name = "writer"
+
+    def __init__(self, author: str, text: str) -> None:
+        self.author, self.text = author, text
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        start = request.kernel.start
+        kernel = apply_edits(request.kernel, [(start, start, self.text)])
+        yield Candidate(self.author, "It is better.", kernel, contract_for(kernel))
+
+
+def test_what_a_model_wrote_is_screened_before_it_is_compiled(scripted: Make, load: Load, scale: str) -> None:
+    session, worker = scripted()
+    hostile = '#include "/etc/passwd"\n'
+    found = session.optimize(load(scale), "faster", suggesters=[Writer("local:small", hostile)])
+    (judged,) = found.candidates
+    assert [finding.code for finding in judged.verdict.findings] == ["forbidden-source"]
+    assert (judged.verdict.compiled, judged.verdict.accepted, judged.verdict.timing) == (False, False, None)
+    assert judged.verdict.predicted is None
+    assert len(worker.tasks) == 1, "only the baseline was judged"
+    assert found.best is None
+
+
+def test_a_models_helper_is_judged_like_any_other(scripted: Make, load: Load, scale: str) -> None:
+    session, worker = scripted()
+    helper = "__device__ float one() { return 1.0f; }\n"
+    session.optimize(load(scale), "faster", suggesters=[Writer("claude:x", helper)])
+    assert len(worker.tasks) == 2
