@@ -52,11 +52,12 @@ def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], referenc
     kernel = load_kernel(file)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
         verdicts = session.bench(kernel, sizes, reference)
+        given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)
     if output.as_json:
         from kernelmate.report.json import verdicts_json
 
-        output.document(verdicts_json(verdicts))
+        output.document(verdicts_json(verdicts, given))
     else:
         from kernelmate.report.console import show, show_lines
         from kernelmate.report.excerpt import SourceLines

@@ -59,11 +59,14 @@ def compare(
     changed = _candidate(candidate, kernel)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
         comparison = session.compare(kernel, changed, prompt, sizes, reference)
+        given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)
-    if output.as_json:
+    if given is not None:
         from kernelmate.report.json import verdicts_json
+        from kernelmate.source import parse_contract
 
-        output.document(verdicts_json(comparison.candidate))
+        contract = parse_contract(changed, given.contract) or given.contract
+        output.document(verdicts_json(comparison.candidate, given, changed, contract, prompt))
     else:
         from kernelmate.report.console import show, show_lines
         from kernelmate.report.excerpt import SourceLines

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("kernelmate.cli.bench:bench", "Judge one kernel: is it right, and what does it cost?"),
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
     "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
+    "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),

@@ -22,7 +22,7 @@ from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
-    from kernelmate.records import Judged, Kernel, Optimization
+    from kernelmate.records import Given, Judged, Kernel, Optimization
 
 PAGE_SUFFIXES = {".html", ".htm"}
 
@@ -78,8 +78,9 @@ def optimize(
         found = session.optimize(
             kernel, prompt, sizes, max_candidates, progress.judged, budget_s=budget, reference=reference
         )
+        given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)
-    _show(found, kernel, output)
+    _show(found, kernel, given, output)
     if page is not None:
         _write_page(Path(page), found, kernel, output)
     if accept or accept_predicted:
@@ -87,11 +88,11 @@ def optimize(
     return 1 if found.best is None else 0
 
 
-def _show(found: Optimization, kernel: Kernel, output: Output) -> None:
+def _show(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
     if output.as_json:
         from kernelmate.report.json import optimization_json
 
-        output.document(optimization_json(found))
+        output.document(optimization_json(found, given))
         for remark in found.notes:
             _remark(remark, output)
         return

@@ -142,9 +142,12 @@ compile_options = _together(
 )  # fmt: skip
 """How device code is compiled, and for what; read them with `settings_of`."""
 
+device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
+"""Which GPU; read it with `settings_of`."""
+
 judging_options = _together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run."),
-    click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine."),
+    device_option,
     click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),
     click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
     click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="For timing one version on a GPU; 0.2 when not given, 0 times nothing."),

@@ -7,6 +7,15 @@ end shows: field names and their order are that schema's, and `kernelmate.report
 
 from __future__ import annotations
 
+from kernelmate.records.carried import (
+    Carried,
+    CarriedFile,
+    Confirmation,
+    Confirmed,
+    Given,
+    Outcome,
+    Promise,
+)
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
@@ -38,10 +47,14 @@ __all__ = [
     "BackendName",
     "Bound",
     "Candidate",
+    "Carried",
+    "CarriedFile",
     "Case",
     "CommandName",
     "CompileOptions",
     "Compiled",
+    "Confirmation",
+    "Confirmed",
     "Contract",
     "Cost",
     "Counters",
@@ -50,6 +63,7 @@ __all__ = [
     "Direction",
     "Finding",
     "FirstWrong",
+    "Given",
     "HardwareProfile",
     "JudgeTask",
     "Judged",
@@ -67,8 +81,10 @@ __all__ = [
     "ObjectiveResult",
     "Occupancy",
     "Optimization",
+    "Outcome",
     "Parameter",
     "Place",
+    "Promise",
     "PtxInstruction",
     "Recorded",
     "Resources",

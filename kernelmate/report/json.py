@@ -15,7 +15,18 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Judged, Listing, Optimization, Target, Verdict
+from kernelmate.records import (
+    Confirmation,
+    Confirmed,
+    Contract,
+    Given,
+    Judged,
+    Kernel,
+    Listing,
+    Optimization,
+    Target,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from kernelmate.compiler.code_diff import CodeDiff
@@ -61,19 +72,39 @@ def verdict_json(verdict: Verdict) -> Document:
     return document
 
 
-def verdicts_json(verdicts: Sequence[Verdict]) -> Document:
-    """What `check`, `bench` and `compare` print."""
-    return {"schema": SCHEMA, "verdicts": [verdict_json(verdict) for verdict in verdicts]}
+def verdicts_json(
+    verdicts: Sequence[Verdict], given: Given | None = None, candidate: Kernel | None = None,
+    contract: Contract | None = None, prompt: str | None = None,
+) -> Document:  # fmt: skip
+    """What `check`, `bench` and `compare` print.
+
+    Args:
+        verdicts: of the kernel, or of the candidate.
+        given: what they rest on, so that `confirm` can judge again; None for `check`.
+        candidate: the version that `compare` judged.
+        contract: in force for it.
+        prompt: what it was judged by, in the user's words.
+    """
+    carried = None
+    if candidate is not None:
+        carried = {"source": candidate.unit.text, "contract": plain(contract), "prompt": prompt}
+    return {
+        "schema": SCHEMA,
+        "verdicts": [verdict_json(verdict) for verdict in verdicts],
+        "given": plain(given),
+        "candidate": carried,
+    }
 
 
-def optimization_json(optimization: Optimization) -> Document:
-    """What `optimize` prints."""
+def optimization_json(optimization: Optimization, given: Given | None = None) -> Document:
+    """What `optimize` prints; `given` is what it rests on, so that `confirm` can judge again."""
     return {
         "schema": SCHEMA,
         "objective": plain(optimization.objective),
         "baseline": verdict_json(optimization.baseline),
         "candidates": [_candidate(judged) for judged in optimization.candidates],
         "best": optimization.best,
+        "given": plain(given),
     }
 
 
@@ -83,8 +114,33 @@ def _candidate(judged: Judged) -> Document:
         "author": candidate.author,
         "why": candidate.why,
         "source": candidate.kernel.unit.text,
+        "contract": plain(candidate.contract),
         "verdict": verdict_json(judged.verdict),
     }
+
+
+def confirmed_json(confirmed: Confirmed) -> Document:
+    """What `confirm` prints."""
+    return {
+        "schema": SCHEMA,
+        "objective": plain(confirmed.objective),
+        "baseline": verdict_json(confirmed.baseline),
+        "predicted": plain(confirmed.timing),
+        "confirmations": [_confirmation(one) for one in confirmed.confirmations],
+        "notes": list(confirmed.notes),
+    }
+
+
+def _confirmation(one: Confirmation) -> Document:
+    promise = one.promise
+    return {
+        "author": promise.author,
+        "why": promise.why,
+        "source": promise.source,
+        "outcome": one.outcome,
+        "promised": {"accepted": promise.accepted, "objective": plain(promise.objective), "timing": plain(promise.timing), "speedup": plain(promise.speedup)},
+        "verdict": verdict_json(one.verdict),
+    }  # fmt: skip
 
 
 def error_json(error: KernelmateError) -> Document:

@@ -50,14 +50,21 @@ class Recorder:
             number = self._write(kernel, entry)
         return number
 
-    def candidate(self, candidate: Candidate, verdict: Verdict, objective: Objective, parent: int | None) -> None:
+    def candidate(
+        self,
+        candidate: Candidate,
+        verdict: Verdict,
+        objective: Objective | None,
+        parent: int | None,
+        command: CommandName = "optimize",
+    ) -> None:
         """Keep the verdict on a candidate that was proposed for a version."""
         entry = JudgementEntry(
-            "optimize",
+            command,
             candidate.author,
             _kept(verdict),
-            prompt=objective.prompt,
-            metric=objective.metric,
+            prompt=None if objective is None else objective.prompt,
+            metric=None if objective is None else objective.metric,
             why=candidate.why,
             launch=_launch(candidate.contract),
             parent=parent,

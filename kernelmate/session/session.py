@@ -14,14 +14,20 @@ from kernelmate.errors import BackendUnavailable, ContractError
 from kernelmate.measure.roofline import table_roofs
 from kernelmate.records import (
     BackendName,
+    Candidate,
+    Carried,
     CompileOptions,
+    Confirmed,
     Contract,
+    Given,
     Judged,
     Kernel,
     Optimization,
     Target,
     Verdict,
 )
+from kernelmate.session.carrying import given_of, placed
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
 from kernelmate.session.judging import Court, compiled_verdict, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
@@ -257,13 +263,62 @@ class Session:
         search = Search(court, baselines, objective, max_candidates, budget_s, judged, stop or _never)
         return search.run(_recipes() if suggesters is None else suggesters)
 
+    def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:
+        """All that a judgement of this kernel by this session rests on, so that it can be made again elsewhere.
+
+        Args:
+            kernel: what is judged.
+            sizes: as given to the judging method.
+            reference: likewise.
+
+        Raises:
+            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
+        court = self._court(kernel, sizes, reference)
+        headers = [path for one in self.prepare(kernel) for _, path in one.compiled.headers]
+        return given_of(kernel, court.contract, court.workshop.options, self.target.name, headers)
+
+    def confirm(self, carried: Carried, *, everything: bool = False, on_judged: OnConfirmed | None = None) -> Confirmed:
+        """Judge again what was only promised without a GPU.
+
+        Args:
+            carried: as `read_carried` reads it from a document.
+            everything: also judge versions that were accepted or rejected there; else only what a GPU could settle.
+            on_judged: told of each version as soon as it is judged.
+
+        Raises:
+            InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation did
+                not end. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        promises = [one for one in carried.promises if everything or one.open]
+        with placed(carried.given) as kernel:
+            options = carried.given.options
+            workshop = Workshop(self.target, options, self.settings.compile_timeout_s, self.settings.cache_dir)
+            court = replace(self._court_for(kernel, carried.given.contract, workshop), seed=carried.seed)
+            found = confirm(court, carried, promises, on_judged)
+            if Path(kernel.unit.path).parent == Path(carried.given.directory):
+                self._record_confirmed(kernel, court.contract, found)
+        return found
+
+    def _record_confirmed(self, kernel: Kernel, contract: Contract, found: Confirmed) -> None:
+        parent = self._recorder.own("confirm", kernel, contract, [found.baseline])
+        for one in found.confirmations:
+            version = candidate_kernel(kernel, one.promise)
+            candidate = Candidate(one.promise.author, one.promise.why, version, one.promise.contract)
+            self._recorder.candidate(candidate, one.verdict, found.objective, parent, "confirm")
+
     def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None) -> Court:
         contract = with_sizes(contract_for(kernel), tuple(sizes))
+        contract = with_reference(contract, kernel, reference or self.settings.reference)
+        return self._court_for(kernel, contract, self._workshop(kernel))
+
+    def _court_for(self, kernel: Kernel, contract: Contract, workshop: Workshop) -> Court:
         return Court(
             kernel=kernel,
-            contract=with_reference(contract, kernel, reference or self.settings.reference),
+            contract=contract,
             backend=self._backend,
-            workshop=self._workshop(kernel),
+            workshop=workshop,
             worker=self._worker,
             seed=self._seed(),
             timeout_s=self.settings.timeout_s,

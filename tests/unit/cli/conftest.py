@@ -18,6 +18,8 @@ from kernelmate.cli.main import cli
 from kernelmate.records import (
     Candidate,
     Case,
+    CompileOptions,
+    Given,
     Judged,
     Kernel,
     Objective,
@@ -30,6 +32,7 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.json import schema
+from kernelmate.source import contract_for
 
 SOFTMAX = """\
 // /// kernelmate
@@ -94,6 +97,14 @@ class Script:
     notices: tuple[str, ...] = ()
 
 
+def _given(_: Any, kernel: Kernel, sizes: Any = (), reference: Any = None) -> Given:
+    """What a session says that its judgements rest on."""
+    unit = kernel.unit
+    return Given(
+        unit.path, str(Path.cwd()), kernel.name, "cuda", unit.text, contract_for(kernel), CompileOptions(), "H100 SXM"
+    )
+
+
 def scripted_session(script: Script) -> type:
     """A class like `kernelmate.session.Session` that compiles and runs nothing."""
 
@@ -118,6 +129,8 @@ def scripted_session(script: Script) -> type:
             script.asked.append((name, arguments, named))
             if script.error is not None:
                 raise script.error
+
+        given = _given
 
         def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
             self._answer("check", kernel)

@@ -1,0 +1,134 @@
+"""`kernelmate confirm`: judge again, on a GPU, what could only be promised without one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import Output, output_of, output_options, settings_of
+from kernelmate.cli.stopping import note
+from kernelmate.errors import BackendUnavailable, UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.records import Carried, Confirmed
+
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of the largest document that is read."""
+
+HINT = "Or use the GPU of another machine: --device ssh:HOST."
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate optimize softmax.cu "make it faster" --json > promising.json     on a laptop
+  kernelmate confirm promising.json                                           on a machine with a GPU
+  kernelmate confirm promising.json --all --json
+  kernelmate confirm promising.json --device ssh:gpubox                       from the laptop itself
+  kernelmate bench softmax.cu --json | kernelmate confirm -                   is the predicted time right?
+
+\b
+The document carries the kernel, its contract, sizes, options, and the reference and headers of its folder.
+Exit codes: 0 something was confirmed (or the kernel itself is right); 1 nothing was; 3 there is no GPU here."""
+)
+@click.argument("document", metavar="DOCUMENT", type=click.Path(allow_dash=True))
+@click.option(
+    "--all", "everything", is_flag=True, help="Judge every version again, not only what was promising or undecided."
+)
+@click.option("--accept", is_flag=True, help="Write the best confirmed version into its file; keeps a backup.")
+@click.option(
+    "--timeout", "timeout", type=float, metavar="SECONDS", help="For one compilation, and for judging one version."
+)
+@output_options()
+def confirm(document: str, everything: bool, accept: bool, **options: Any) -> int:
+    """Judge promising versions on a GPU, and say of each prediction whether measuring bears it out.
+
+    DOCUMENT is what `optimize --json`, `compare --json` or `bench --json` printed without a GPU; - reads it from
+    standard input.
+    """
+    output = output_of(options)
+    settings = settings_of({**options, "backend": "cuda"})
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session, read_carried
+
+    carried = read_carried(_text(document), "standard input" if document == "-" else document)
+    try:
+        session = Session(settings, (progress := Progress(output.stderr(), quiet=output.quiet)).stage)
+    except BackendUnavailable as error:
+        install = (error.hint or "").partition(" Or use --backend")[0]
+        error.hint = f"{install} {HINT}"
+        raise
+    with progress, session:
+        confirmed = session.confirm(carried, everything=everything)
+    _show(confirmed, output)
+    if accept:
+        _accept(carried, confirmed, output)
+    if not carried.promises:
+        return 1 if confirmed.baseline.accepted is False else 0
+    return 0 if any(one.outcome == "confirmed" for one in confirmed.confirmations) else 1
+
+
+def _text(document: str) -> str:
+    if document == "-":
+        return sys.stdin.read(LARGEST_DOCUMENT)
+    path = Path(document)
+    try:
+        if path.stat().st_size > LARGEST_DOCUMENT:
+            raise UsageError(f"{document} has over {LARGEST_DOCUMENT >> 20} MiB.", hint="Give one command's document.")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{document} is not text.", hint="Give what a command printed with --json.") from None
+    except OSError as error:
+        raise UsageError(
+            f"{document} cannot be read: {error.strerror or error}.", hint="Give what a command printed with --json."
+        ) from None
+
+
+def _show(confirmed: Confirmed, output: Output) -> None:
+    if output.as_json:
+        from kernelmate.report.json import confirmed_json
+
+        output.document(confirmed_json(confirmed))
+        return
+    from kernelmate.report.confirming import confirmation_line, confirmed_view
+    from kernelmate.report.console import show, show_lines
+    from kernelmate.report.tables import verdict_line
+
+    if output.quiet:
+        found = [confirmation_line(one) for one in confirmed.confirmations]
+        show_lines(output.stdout(), *(found or [verdict_line(confirmed.baseline)]))
+    else:
+        show(output.stdout(), *confirmed_view(confirmed))
+
+
+def _accept(carried: Carried, confirmed: Confirmed, output: Output) -> None:
+    """Write the best confirmed version into the file that it was made for, if that still holds what it was made from.
+
+    Raises:
+        SourceError: the file changed meanwhile, is gone, or cannot be written.
+    """
+    from kernelmate.source import load_kernel, same_kernel, with_text, write_back
+
+    best = next((one for one in confirmed.confirmations if one.outcome == "confirmed"), None)
+    given = carried.given
+    if best is None:
+        _remark("nothing was written: nothing was confirmed", output)
+        return
+    path = Path(given.directory) / Path(given.file).name
+    before = load_kernel(f"{path}::{given.kernel}")
+    if before.unit.text != given.source:
+        _remark(f"nothing was written: {path} is not what it was when the version was made", output)
+        return
+    after = same_kernel(before, with_text(before.unit, best.promise.source))
+    backup = write_back(before, after)
+    _remark(f"{best.promise.author} written to {path}; the version before is kept in {backup}", output)
+
+
+def _remark(text: str, output: Output) -> None:
+    if output.as_json:
+        note(text)
+    elif not output.quiet:
+        output.stdout().print(text, soft_wrap=True)

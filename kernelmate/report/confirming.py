@@ -1,0 +1,100 @@
+"""Promises beside what was measured, for the terminal: what `confirm` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelmate.records import Confirmation, Confirmed, ObjectiveResult, Outcome, Speedup, Timing, Verdict
+from kernelmate.report.console import heading, indented, lines, table, toned
+from kernelmate.report.tables import provenance
+from kernelmate.report.words import (
+    Tone,
+    correctness_words,
+    kernel_words,
+    number,
+    objective_words,
+    telling_reasons,
+    timing_words,
+)
+
+OUTCOME_WORDS: Mapping[Outcome, tuple[str, Tone]] = {
+    "confirmed": ("confirmed", "good"),
+    "refuted": ("refuted", "bad"),
+    "undecided": ("undecided", "doubt"),
+}
+
+
+def confirmed_view(confirmed: Confirmed) -> list[RenderableType]:
+    """What was asked, each promise with what became of it, then times as predicted and as measured."""
+    baseline = confirmed.baseline
+    asked = "" if confirmed.objective is None else f': "{confirmed.objective.prompt}"'
+    parts: list[RenderableType] = [
+        heading(f"{kernel_words(baseline)}{asked}", correctness_words(baseline)),
+        indented(Text(provenance(baseline), style="dim")),
+    ]
+    if confirmed.confirmations:
+        parts += ["", indented(_outcomes(confirmed))]
+    elif confirmed.objective is not None:
+        parts += ["", indented(toned("nothing was promising; --all judges every version again", "doubt"))]
+    parts += ["", indented(_times(confirmed))]
+    reasons = [
+        f"{index}: {reason}"
+        for index, one in enumerate(confirmed.confirmations, 1)
+        for reason in telling_reasons(one.verdict)
+    ]
+    if reasons:
+        parts += ["", indented(lines(reasons))]
+    if confirmed.notes:
+        parts += ["", indented(lines(confirmed.notes, "note: "))]
+    return parts
+
+
+def _outcomes(confirmed: Confirmed) -> Table:
+    made = table("#", "author", "promised", "found", "outcome", right=(0,))
+    for index, one in enumerate(confirmed.confirmations, 1):
+        promised = Text(_gain(one.promise.objective, one.promise.speedup), style="italic")
+        found = _gain(one.verdict.objective, one.verdict.speedup) if one.verdict.compiled else "does not compile"
+        made.add_row(str(index), toned(one.promise.author), promised, found, toned(*OUTCOME_WORDS[one.outcome]))
+    return made
+
+
+def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
+    """The gain: a ratio of times with its interval, or what was asked for before and after."""
+    if speedup is not None and (result is None or result.name == "time"):
+        mark = "~" if speedup.kind == "predicted" else ""
+        return f"{mark}{speedup.median:.2f}x [{speedup.ci95[0]:.2f}, {speedup.ci95[1]:.2f}]"
+    return "-" if result is None else objective_words(result)
+
+
+def _times(confirmed: Confirmed) -> Table:
+    """Times as they were predicted and as they are; only a time inside the prediction's own error bears it out."""
+    made = table("time", "predicted", "measured", "ratio", "prediction", right=(3,))
+    rows = [("baseline", confirmed.timing, confirmed.baseline)]
+    rows += [(f"{index}", one.promise.timing, one.verdict) for index, one in enumerate(confirmed.confirmations, 1)]
+    for name, predicted, verdict in rows:
+        # A promise without a time of its own (a version that was never emulated) has the model's on this machine.
+        made.add_row(name, *_time_cells(predicted or verdict.predicted, verdict))
+    return made
+
+
+def _time_cells(predicted: Timing | None, verdict: Verdict) -> tuple[Text | str, ...]:
+    measured = verdict.timing if verdict.timing is not None and verdict.timing.kind == "measured" else None
+    told = "-" if predicted is None else timing_words(predicted).removesuffix(" predicted")
+    cells: tuple[Text | str, ...] = (Text(told, style="italic"), timing_words(measured))
+    if predicted is None or measured is None or not predicted.median_us > 0:
+        return (*cells, "-", "-")
+    low, high = predicted.ci95_us
+    inside = low <= measured.median_us <= high
+    told_so = toned("borne out", "good") if inside else toned("outside its error", "doubt")
+    return (*cells, f"{number(measured.median_us / predicted.median_us)}x", told_so)
+
+
+def confirmation_line(one: Confirmation) -> Text:
+    """One promise's outcome in a line, for `--quiet`."""
+    line = heading(one.promise.author, OUTCOME_WORDS[one.outcome])
+    line.append(f", {_gain(one.verdict.objective, one.verdict.speedup)}")
+    return line

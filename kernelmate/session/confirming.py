@@ -1,0 +1,88 @@
+"""Judging again, on a GPU, what could only be promised without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kernelmate.measure.statistics import undecided
+from kernelmate.records import (
+    Carried,
+    Confirmation,
+    Confirmed,
+    Kernel,
+    Objective,
+    Outcome,
+    Promise,
+    Verdict,
+)
+from kernelmate.session.judging import Court, Trial
+from kernelmate.session.searching import rank
+from kernelmate.source import same_kernel
+from kernelmate.suggest.objective import read_objective
+
+OnConfirmed = Callable[[Confirmation], None]
+
+
+def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judged: OnConfirmed | None) -> Confirmed:
+    """Judge the kernel and each promised version, and hold what is measured against what was promised.
+
+    Args:
+        court: for the carried kernel, on the GPU.
+        carried: where the promises come from.
+        promises: those to judge.
+        on_judged: told of each as soon as it is judged.
+
+    Raises:
+        InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation did
+            not end. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    baselines = court.baselines()
+    baseline = baselines[0].verdict
+    objective = carried.objective
+    if objective is None and carried.prompt is not None:
+        objective = read_objective(carried.prompt, baseline)
+    found = []
+    for promise in promises:
+        verdict = _verdict(court, promise, baselines, objective)
+        confirmation = Confirmation(promise, verdict, outcome_of(verdict))
+        found.append(confirmation)
+        if on_judged is not None:
+            on_judged(confirmation)
+    if objective is not None:
+        found.sort(key=lambda one: rank(one.verdict, objective))
+    return Confirmed(carried.given, objective, baseline, carried.timing, tuple(found), _notes(court, carried))
+
+
+def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:
+    """The promised version within the carried unit."""
+    return same_kernel(kernel, replace(kernel.unit, text=promise.source, file_text=promise.source))
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    """What a verdict on the GPU makes of a promise; right, and neither faster nor slower, leaves it undecided."""
+    if verdict.accepted:
+        return "confirmed"
+    if verdict.accepted is None:
+        return "undecided"
+    sound = verdict.correct is not False and not any(finding.severity == "error" for finding in verdict.findings)
+    timed = verdict.objective is None or verdict.objective.name == "time"
+    if sound and timed and verdict.speedup is not None and undecided(verdict.speedup):
+        return "undecided"
+    return "refuted"
+
+
+def _verdict(court: Court, promise: Promise, baselines: tuple[Trial, ...], objective: Objective | None) -> Verdict:
+    kernel = candidate_kernel(court.kernel, promise)
+    trials = court.candidates(kernel, promise.contract, baselines, objective)
+    order = {False: 0, None: 1, True: 2}
+    return min((trial.verdict for trial in trials), key=lambda verdict: order[verdict.accepted])
+
+
+def _notes(court: Court, carried: Carried) -> tuple[str, ...]:
+    if court.target.name == carried.given.target:
+        return ()
+    return (
+        f"Times were predicted for {carried.given.target} and measured on {court.target.name}: ratios between versions may "
+        "be compared, times may not.",
+    )
