@@ -135,6 +135,21 @@ class CudaRig:
         with self._guarded():
             return self._stage.outputs()
 
+    def launch(self, version: int, times: int, stream: int | None = None) -> None:
+        """Launch a version so often and time nothing: what other tools are put in front of.
+
+        Args:
+            version: its number.
+            times: how often.
+            stream: the handle of the stream to launch on, and not to wait for; None for the rig's own, which is waited for.
+        """
+        once = self._once(version, cold=False)
+        with self._guarded():
+            for _ in range(times):
+                once(self._stream.ptr if stream is None else stream)
+            if stream is None:
+                self._stream.synchronize()
+
     def close(self) -> None:
         """Stop tracing, and give the graphs back."""
         with self._guarded():
