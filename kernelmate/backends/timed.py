@@ -1,8 +1,9 @@
 """What a timing asks of the machine it is taken on. The cuda backend has one such rig; tests have simulated clocks.
 
-Two figures, which answer different questions and are never mixed. A kernel's duration is from its first block's start
-to its last block's end, as the GPU's own time stamps tell. A period is how much later the next launch of a graph begins:
-what a launch adds to a stream of equal ones, launch gaps included and overlap taken off.
+Three figures, which answer different questions and are never mixed. A duration is the time between two time stamps that
+the GPU's front end takes before and after a launch, less what it is with no launch between: what Nsight Compute calls
+`gpu__time_duration`. A period is how much later the next launch of a graph begins: what a launch adds to a stream of equal
+ones. CUPTI's activity records span from the first block's start to the last block's end, as Nsight Systems shows them.
 """
 
 from __future__ import annotations
@@ -40,38 +41,36 @@ class Rig(Protocol):
 
     Attributes:
         versions: how many there are.
-        untraced: why kernel durations cannot be had here; None where they can.
     """
 
     versions: int
-    untraced: str | None
 
     @property
     def machine(self) -> tuple[str, ...]:
         """Why what is measured here may be off, in whole phrases: sensors that are absent, other processes."""
         ...
 
-    def durations(self, order: Sequence[int], *, cold: bool = False) -> tuple[float, ...]:
+    def durations(self, order: Sequence[int | None], *, cold: bool = False) -> tuple[float, ...]:
         """Launch in this order and give each launch's duration; `cold` empties L2 before each.
 
         Raises:
-            Untraced: time stamps were lost or belong to other launches. TimedFault: a launch failed.
+            TimedFault: a launch failed.
         """
         ...
 
-    def period(self, version: int | None, launches: int, *, cold: bool = False) -> float:
-        """Replay a graph of so many launches once, and give the period of one; `cold` empties L2 before each.
+    def period(self, version: int | None, launches: int) -> float:
+        """Replay a graph of so many launches once, and give the period of one.
 
         Raises:
             CannotCapture: the launch cannot be part of a graph. TimedFault: a launch failed.
         """
         ...
 
-    def elapsed(self, version: int | None, launches: int) -> float:
-        """Launch so often on a stream between two events, and give the time of one. Includes what launching costs.
+    def traced(self, order: Sequence[int]) -> tuple[float, ...]:
+        """Launch in this order while CUPTI traces, and give the time that each launch's record spans.
 
         Raises:
-            TimedFault: a launch failed.
+            Untraced: CUPTI is absent or gave no records of these launches. TimedFault: a launch failed.
         """
         ...
 
@@ -108,7 +107,7 @@ class Repeats:
 
 
 class Untraced(Exception):
-    """Kernel durations cannot be had, or not any more; the message says why."""
+    """CUPTI gives no records; the message says why."""
 
 
 class CannotCapture(Exception):

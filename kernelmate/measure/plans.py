@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHORT_US = 2.0
-"""Below this a kernel is mostly its own launch, and a time stamp's step is over one per cent of it."""
-
 LONG_US = 1e6
 """From here on a kernel is launched as rarely as an interval allows, and warm only."""
 

@@ -1,10 +1,9 @@
 """How long versions of a kernel take: measured, side by side, by a rule that is fixed before the first counted launch.
 
-What a time is: the median over blocks of a launch's duration, by the GPU's own time stamps; where those cannot be had,
-of the replay period, and `Timing.figure` says so. Beside it stand, never mixed with it, the duration with nothing in L2
-and the replay period: how much later the next launch of a graph begins, less that of an empty kernel. How many blocks
-there are follows from a few launches before them and the budget, and from nothing that the blocks show: who stops when
-the interval looks good gets intervals that look good.
+What a time is: the median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
+never mixed with it, the duration with nothing in L2, the replay period less that of an empty kernel, and what CUPTI's
+records say. How many blocks there are follows from a few launches before them and the budget, and from nothing that the
+blocks show: who stops when the interval looks good gets intervals that look good.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import numpy.typing as npt
 
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
-from kernelmate.measure.plans import LONG_US, SHORT_US, SLOTS, Plan, plan
-from kernelmate.measure.sources import Source, best_source
+from kernelmate.measure.plans import LONG_US, SLOTS, Plan, plan
 from kernelmate.records import Speedup, Timing
 
 REPEATS = 3
@@ -34,6 +32,11 @@ MOST_PROBES = 200
 """The clock has settled when three probes in a row are within this fraction; after so many it is taken as it is."""
 
 PILOT_LAUNCHES = 4
+
+TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
+
+SHORT_TIMES = 2.0
+"""A kernel that takes less than so many times what an empty one does is mostly its own launch."""
 
 FLUSH_US = 150.0
 """About what emptying L2 costs; only for planning."""
@@ -68,16 +71,6 @@ class _Blocks:
     held_down: list[tuple[str, ...]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Everything that one source of times has given; `cold` has an entry for each version."""
-
-    plan: Plan
-    blocks: _Blocks
-    cold: list[float | None]
-    outputs: Mapping[str, npt.NDArray[Any]]
-
-
 def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Measured:
     """Time every version of a rig.
 
@@ -91,26 +84,22 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Mea
         TimedFault: a launch failed.
     """
     settle(rig.condition)
-    source = best_source(rig)
-    try:
-        seen = _seen(rig, source, budget_s, full=full)
-    except Untraced as lost:
-        source = best_source(rig, lost)
-        seen = _seen(rig, source, budget_s, full=full)
-    chosen, blocks = seen.plan, seen.blocks
-    periods, refused = _periods(rig, chosen) if source.figure != "replay" else ([None] * rig.versions, ())
-    words = (*source.words, *refused, *_held_words(blocks), *rig.machine)
+    chosen = _planned(rig, budget_s, full=full)
+    blocks = _take_blocks(rig, chosen)
+    cold = _cold(rig, chosen)
+    outputs = _last_outputs(rig, chosen)
+    periods, refused = _periods(rig, chosen)
+    traced = _traced(rig) if chosen.period_rounds else [None] * rig.versions
+    words = (*refused, *_held_words(blocks), *rig.machine)
     if not alone:
         words += ("another process kept the GPU's lock for too long, so others may have run beside this",)
-    timings = tuple(_timing(seen, version, source, periods[version], words) for version in range(rig.versions))
+    empty = midmean(rig.durations([None] * EMPTY_LAUNCHES))
+    timings = tuple(
+        _timing(blocks, version, chosen, (cold[version], periods[version], traced[version]), empty, words)
+        for version in range(rig.versions)
+    )
     ratio = ratio_of(blocks.times[0], blocks.times[-1]) if rig.versions > 1 else None
-    return Measured(timings, ratio, seen.outputs)
-
-
-def _seen(rig: Rig, source: Source, budget_s: float, *, full: bool) -> _Seen:
-    chosen = _planned(rig, source, budget_s, full=full)
-    blocks = _take_blocks(rig, source, chosen)
-    return _Seen(chosen, blocks, _cold(rig, source, chosen), _last_outputs(rig, source, chosen))
+    return Measured(timings, ratio, outputs)
 
 
 def settle(probe: Callable[[], Condition]) -> None:
@@ -125,22 +114,21 @@ def settle(probe: Callable[[], Condition]) -> None:
             return
 
 
-def _planned(rig: Rig, source: Source, budget_s: float, *, full: bool) -> Plan:
+def _planned(rig: Rig, budget_s: float, *, full: bool) -> Plan:
     """The plan, from a few launches that count for nothing else."""
     order = [version for version in range(rig.versions) for _ in range(2)]
-    seen = source.times(order)
+    seen = rig.durations(order)
     times = [seen[2 * version + 1] for version in range(rig.versions)]
+    cost_us = sum(times) / len(times)
     if max(times) < LONG_US:
         order *= PILOT_LAUNCHES
-    began = time.perf_counter()
-    if max(times) < LONG_US:
-        source.times(order)
-    cost_us = (time.perf_counter() - began) * 1e6 / len(order)
-    each = [launches * one for launches, one in zip(source.launches, times, strict=True)]
-    return plan(times, max(cost_us, sum(each) / len(each)), budget_s * 1e6, flush_us=FLUSH_US, full=full)
+        began = time.perf_counter()
+        rig.durations(order)
+        cost_us = max(cost_us, (time.perf_counter() - began) * 1e6 / len(order))
+    return plan(times, cost_us, budget_s * 1e6, flush_us=FLUSH_US, full=full)
 
 
-def _take_blocks(rig: Rig, source: Source, chosen: Plan) -> _Blocks:
+def _take_blocks(rig: Rig, chosen: Plan) -> _Blocks:
     """All blocks; one whose clocks were held down is taken again, up to `REPEATS` times in a row.
 
     Where that has not helped once, it will not help later in the same timing.
@@ -149,7 +137,7 @@ def _take_blocks(rig: Rig, source: Source, chosen: Plan) -> _Blocks:
     repeats, highest = REPEATS, 0.0
     for number in range(chosen.blocks):
         for attempt in range(repeats + 1):
-            times = _take_block(rig, source, chosen, number)
+            times = _take_block(rig, chosen, number)
             condition = rig.condition()
             highest = max(highest, condition.sm_clock_mhz or 0.0)
             reasons = held_down(condition, highest)
@@ -174,31 +162,37 @@ def held_down(condition: Condition, highest_mhz: float) -> tuple[str, ...]:
     return ()
 
 
-def _take_block(rig: Rig, source: Source, chosen: Plan, number: int) -> list[float]:
+def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
     """One block's time of each version."""
     order = chosen.order(number, rig.versions)
-    seen = source.times(order)
+    seen = rig.durations(order)
     counted = [(version, one) for at, (version, one) in enumerate(zip(order, seen, strict=True)) if chosen.counts(at)]
     return [midmean([one for other, one in counted if other == version]) for version in range(rig.versions)]
 
 
-def _cold(rig: Rig, source: Source, chosen: Plan) -> list[float | None]:
-    """The median time of each version with an empty L2; versions take turns."""
-    nothing: list[float | None] = [None] * rig.versions
+def _cold(rig: Rig, chosen: Plan) -> list[float | None]:
+    """The median duration of each version with an empty L2; versions take turns."""
     if chosen.cold == 0:
-        return nothing
-    order = list(range(rig.versions)) * chosen.cold
-    seen = source.cold(order)
-    if seen is None:
-        return nothing
+        return [None] * rig.versions
+    seen = rig.durations(list(range(rig.versions)) * chosen.cold, cold=True)
     return [statistics.median(seen[version :: rig.versions]) for version in range(rig.versions)]
 
 
-def _last_outputs(rig: Rig, source: Source, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:
+def _last_outputs(rig: Rig, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:
     """What the last version leaves when it is launched as it was when it was timed, on outputs that held nothing."""
     rig.poison()
-    source.times([rig.versions - 1] * (chosen.warm_up + chosen.counted))
+    rig.durations([rig.versions - 1] * (chosen.warm_up + chosen.counted))
     return rig.outputs()
+
+
+def _traced(rig: Rig) -> list[float | None]:
+    """What CUPTI's records say of each version; nothing where there are none."""
+    try:
+        seen = rig.traced([version for version in range(rig.versions) for _ in range(1 + TRACED_LAUNCHES)])
+    except Untraced:
+        return [None] * rig.versions
+    each = 1 + TRACED_LAUNCHES
+    return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(rig.versions)]
 
 
 def _periods(rig: Rig, chosen: Plan) -> tuple[list[float | None], tuple[str, ...]]:
@@ -229,26 +223,34 @@ def _periods(rig: Rig, chosen: Plan) -> tuple[list[float | None], tuple[str, ...
     return found, words
 
 
-def _timing(seen: _Seen, version: int, source: Source, period: float | None, words: tuple[str, ...]) -> Timing:
-    blocks = seen.blocks
+def _timing(
+    blocks: _Blocks,
+    version: int,
+    chosen: Plan,
+    others: tuple[float | None, float | None, float | None],
+    empty: float,
+    words: tuple[str, ...],
+) -> Timing:
+    """One version's figures; `others` are the cold one, the period and CUPTI's, `empty` an empty kernel's duration."""
     median, interval = time_of(blocks.times[version])
-    runs = seen.plan.blocks * SLOTS * seen.plan.counted * source.launches[version]
+    runs = chosen.blocks * SLOTS * chosen.counted
     clocks = [one.sm_clock_mhz for one in blocks.conditions if one.sm_clock_mhz is not None]
     temperatures = [one.temperature_c for one in blocks.conditions if one.temperature_c is not None]
     if median >= LONG_US:
         words = (f"over a second: launched {runs} times, warm only", *words)
-    elif median < SHORT_US:
-        words = ("under two microseconds: mostly what any launch takes", *words)
+    elif median < SHORT_TIMES * empty:
+        words = (f"mostly launching: an empty kernel takes {empty:.2g} us", *words)
+    cold, period, traced = others
     return Timing(
         kind="measured",
         median_us=median,
         ci95_us=interval,
-        cold_l2_us=seen.cold[version],
-        replay_period_us=median if source.figure == "replay" else period,
+        cold_l2_us=cold,
+        replay_period_us=period,
         runs=runs,
         sm_clock_mhz=round(statistics.median(clocks)) if clocks else None,
         throttled=bool(blocks.held_down),
-        figure=source.figure,
+        cupti_us=traced,
         temperature_c=max(temperatures, default=None),
         notes=words,
     )

@@ -62,14 +62,15 @@ class Timing:
     """How long one launch takes: measured, or predicted from counts. Times are microseconds.
 
     Attributes:
-        median_us: of a measured one, the median over blocks of launches of what `figure` says.
-        cold_l2_us: the same figure with nothing in L2.
+        median_us: of a measured one, the median over blocks of a launch's duration, by the GPU's time stamps before and
+            after it, less what they show with no launch between: Nsight Compute's `gpu__time_duration`.
+        cold_l2_us: the same with nothing in L2.
         replay_period_us: how much later the next launch of a graph begins, less that of an empty kernel.
         runs: launches that were counted.
         sm_clock_mhz: as a kernel counted it beside the blocks.
         throttled: clocks were held down in blocks that repeating did not help.
-        figure: `duration` from first block's start to last block's end, by the GPU's time stamps; `replay` period;
-            `events` before and after launches, launching included. None for a predicted one.
+        cupti_us: from the first block's start to the last one's end by CUPTI's records, as Nsight Systems shows it;
+            None where CUPTI is absent. Tracing slows kernels down that write much.
         temperature_c: the highest of the GPU meanwhile.
         notes: what a reader of the figures must know, in phrases.
     """
@@ -82,7 +83,7 @@ class Timing:
     runs: int | None
     sm_clock_mhz: int | None
     throttled: bool | None
-    figure: Literal["duration", "replay", "events"] | None = None
+    cupti_us: float | None = None
     temperature_c: int | None = None
     notes: tuple[str, ...] = ()
 

@@ -196,8 +196,10 @@ def _head(verdict: Verdict) -> Group:
 def _measuring(timing: Timing) -> list[tuple[str, Text | str]]:
     """What stands beside a measured time: another figure never stands in for it."""
     rows: list[tuple[str, Text | str]] = []
-    if timing.figure is not None and timing.figure != "replay" and timing.replay_period_us is not None:
-        rows.append(("replay period", case_time_words(timing.replay_period_us, timing)))
+    if timing.replay_period_us is not None:
+        rows.append(("time, replay period", case_time_words(timing.replay_period_us, timing)))
+    if timing.cupti_us is not None:
+        rows.append(("time, by CUPTI", case_time_words(timing.cupti_us, timing)))
     if timing.throttled:
         rows.append(("clocks", Text("throttled while it was timed", style="magenta")))
     rows += [("timing", Text(note, style="dim")) for note in timing.notes]
