@@ -29,12 +29,14 @@ CHOSEN: tuple[tuple[str, dict[str, int]], ...] = (
     ("chase", {"n": 4096, "hops": 64}),
 )
 NOTEBOOKS, ROUNDS, GOAL = 8, 4, 0.03
+SEED = 20261121
+"""The same inputs for all: what `chase` takes hangs on where its numbers lead."""
 
 
 def notebook(out: Path, rounds: int) -> None:
     """Judge the kernels again and again; write what each time said."""
     rows = []
-    with Session(load_settings(backend="cuda", timeout_s=300)) as session:
+    with Session(load_settings(backend="cuda", timeout_s=300, seed=SEED)) as session:
         for _ in range(rounds):
             for name, size in CHOSEN:
                 began = time.perf_counter()

@@ -39,19 +39,25 @@ class Rig(Protocol):
     their first contents back before every launch, which is counted in no duration and cancels in a difference of
     periods.
 
+    Where code and arrays lie moves the time of a launch by up to some per cent (the sets of L2 that they share), and lasts
+    as long as they lie there. So there are several placements: in each all versions have the same arrays at the same
+    addresses, and in each both arrays and code lie elsewhere.
+
     Attributes:
         versions: how many there are.
+        placements: how many places there are for code and arrays.
     """
 
     versions: int
+    placements: int
 
     @property
     def machine(self) -> tuple[str, ...]:
         """Why what is measured here may be off, in whole phrases: sensors that are absent, other processes."""
         ...
 
-    def durations(self, order: Sequence[int | None], *, cold: bool = False) -> tuple[float, ...]:
-        """Launch in this order and give each launch's duration; `cold` empties L2 before each.
+    def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
+        """Launch in this order, in one placement, and give each launch's duration; `cold` empties L2 before each.
 
         Raises:
             TimedFault: a launch failed.
@@ -79,11 +85,11 @@ class Rig(Protocol):
         ...
 
     def poison(self) -> None:
-        """Overwrite every array that is only written, so that a launch which writes nothing shows."""
+        """Overwrite every array of the first placement that is only written, so that who writes nothing shows."""
         ...
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """The arrays that may be written, as the last launch left them."""
+        """The arrays that may be written, as the last launch in the first placement left them."""
         ...
 
 

@@ -21,8 +21,8 @@ SLOTS = 2
 MOST_LAUNCHES = 40
 """Counted launches of a slot at most: more would cost time and add little to twelve blocks."""
 
-WARM_UP_TO_US = 5_000.0
-"""Kernels up to here are launched once uncounted at the head of each slot; longer ones warm L2 for themselves."""
+WARM_UP, WARM_UP_TO_US = 2, 1_000.0
+"""Launches that are not counted at the head of each slot, for kernels up to so long; longer ones warm L2 themselves."""
 
 GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """A graph should take so long, since starting one costs about 10 us, and have so many launches."""
@@ -74,7 +74,7 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
         full: with cold durations and replay periods.
     """
     longest, slots = max(times_us), SLOTS * len(times_us)
-    warm_up = 1 if longest <= WARM_UP_TO_US else 0
+    warm_up = WARM_UP if longest <= WARM_UP_TO_US else 0
     share = budget_us * (WARM_SHARE if full else 1.0)
     cost_us = max(cost_us, longest / len(times_us))
     in_slot = share / (cost_us * slots * BLOCKS)
@@ -99,7 +99,7 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
 def graph_launches(time_us: float) -> int:
     """Launches in a graph of a version that takes so long; one or two where it takes very long."""
     wanted = math.ceil(GRAPH_US / max(time_us, 0.1))
-    fewest = FEWEST_IN_GRAPH if time_us < WARM_UP_TO_US else 2
+    fewest = FEWEST_IN_GRAPH if time_us < SLOW_US else 2
     return max(fewest, min(MOST_IN_GRAPH, wanted))
 
 

@@ -165,7 +165,8 @@ def held_down(condition: Condition, highest_mhz: float) -> tuple[str, ...]:
 def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
     """One block's time of each version."""
     order = chosen.order(number, rig.versions)
-    seen = rig.durations(order)
+    # Two blocks in each placement, of either order, before the next.
+    seen = rig.durations(order, placement=number // 2 % rig.placements)
     counted = [(version, one) for at, (version, one) in enumerate(zip(order, seen, strict=True)) if chosen.counts(at)]
     return [midmean([one for other, one in counted if other == version]) for version in range(rig.versions)]
 

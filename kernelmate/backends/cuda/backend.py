@@ -311,6 +311,11 @@ class CudaModule:
         else:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
 
+    def ready_elsewhere(self, shape: LaunchShape) -> Any:
+        """As `ready`, loaded once more, so that the code lies at another place of the GPU's memory."""
+        twin = CudaModule(self.backend, self.compiled, self.target, load_function(self.compiled), None)
+        return twin.ready(shape)
+
     def ready(self, shape: LaunchShape) -> Any:
         """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""
         function = self.function

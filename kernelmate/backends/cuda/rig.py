@@ -2,9 +2,10 @@
 
 How a duration is taken: a spinning kernel keeps the GPU busy until the host has put everything into the stream, so that
 no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its front
-end fetches what comes; without it a fetch over the bus would count. On an H100, 55 launches from 2 us to 30 ms were then
-within 0.3 us of Nsight Compute's, where CUPTI's records are 1.2 us shorter, and several per cent longer for kernels that
-write much, which tracing slows down.
+end fetches what comes; without it a fetch over the bus would count. What the stamps themselves take differs between
+processes by 0.2 us, so empty kernels are stamped in the same way, and a duration is how much more a launch takes than they
+do, and what an empty kernel takes. CUPTI's records begin and end with the blocks, 1.2 us less on an H100, and tracing makes
+kernels that write much up to 7% slower, so that they are beside the duration and not in its place.
 """
 
 from __future__ import annotations
@@ -54,8 +55,17 @@ PATIENCE = 3
 LEAST_US = 0.001
 """What is left of a launch that takes no longer than nothing, within the stamps' steps."""
 
-BARE_PAIRS = 8
-"""Pairs of stamps with nothing between, in each chunk."""
+EMPTY_PAIRS = 16
+"""Pairs of stamps with an empty kernel between, in each chunk."""
+
+EMPTY_US = {(9, 0): 2.1}
+"""What Nsight Compute shows for an empty kernel, by compute capability (`benchmarks/gpu_timing.py`, on an H100)."""
+
+EMPTY_US_ELSEWHERE = 2.0
+"""On GPUs where nobody has looked; a duration is off by as much as this is."""
+
+PLACED_BYTES = {64 << 20: 6, 512 << 20: 3}
+"""Placements for arrays of up to so many bytes together. Larger ones are far larger than L2, and lie evenly in it."""
 
 EMPTY_SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 CLOCK_SHAPE = LaunchShape((1, 1, 1), (1, 1, 1))
@@ -82,10 +92,12 @@ class CudaRig:
         restored: frozenset[str],
     ) -> None:
         self.versions = len(versions)
+        self.placements = placements_for(Stage.bytes_of(run, restored))
         self._backend, self._stream = backend, backend.stream
         self._graphs: dict[tuple[int | None, int], Any] = {}
         self._host_ns = HOST_NS
         self._modules = [module for module, _ in versions]
+        self._empty_us = EMPTY_US.get(capability_of(backend.device), EMPTY_US_ELSEWHERE)
         self._shapes = [shape for _, shape in versions]
         with self._guarded():
             import cupy
@@ -93,9 +105,9 @@ class CudaRig:
             number = int(backend.device.id)
             self._sensors = sensors(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(number)["uuid"]))
             self._helpers = helpers(number)
-            self._stage = Stage(run, restored, self._stream)
-            self._launches = [self._stage.launcher(module, shape) for module, shape in versions]
-            self._events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(AT_ONCE + BARE_PAIRS)]
+            self._stages = [Stage(run, restored, self._stream, place) for place in range(self.placements)]
+            self._launches = [self._placed(place) for place in range(self.placements)]
+            self._events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(AT_ONCE + EMPTY_PAIRS)]
             self._make_helpers(cupy)
 
     @property
@@ -104,13 +116,13 @@ class CudaRig:
         missing, others = self._sensors.missing, self._sensors.others()
         return (*((missing,) if missing else ()), *((f"also on the GPU: {', '.join(others)}",) if others else ()))
 
-    def durations(self, order: Sequence[int | None], *, cold: bool = False) -> tuple[float, ...]:
+    def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
         """As `Rig.durations`."""
         found: list[float] = []
         with self._guarded():
             self._untrace()
             for start in range(0, len(order), AT_ONCE):
-                found += self._stamped(order[start : start + AT_ONCE], cold=cold)
+                found += self._stamped(order[start : start + AT_ONCE], placement, cold=cold)
         return tuple(found)
 
     def period(self, version: int | None, launches: int) -> float:
@@ -152,12 +164,12 @@ class CudaRig:
     def poison(self) -> None:
         """As `Rig.poison`."""
         with self._guarded():
-            self._stage.poison(self._stream.ptr)
+            self._stages[0].poison(self._stream.ptr)
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
         """As `Rig.outputs`."""
         with self._guarded():
-            return self._stage.outputs()
+            return self._stages[0].outputs()
 
     def launch(self, version: int, times: int, stream: int | None = None) -> None:
         """Launch a version so often and time nothing: what other tools are put in front of.
@@ -198,47 +210,53 @@ class CudaRig:
         """Let one thread of the GPU watch the clock for so long; `_ticks` holds what it saw."""
         _helper(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), nanoseconds)(self._stream.ptr)
 
-    def _stamped(self, order: Sequence[int | None], *, cold: bool) -> list[float]:
+    def _placed(self, place: int) -> list[Launch]:
+        """The launches of all versions in a placement; every other one has their code loaded in turned order."""
+        found: dict[int, Launch] = {}
+        for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
+            module, shape = self._modules[version], self._shapes[version]
+            function = module.ready_elsewhere(shape) if place else module.ready(shape)
+            found[version] = self._stages[place].launcher(function, shape)
+        return [found[version] for version in range(self.versions)]
+
+    def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> list[float]:
         """Durations of launches that fit into the stream together."""
         for _ in range(PATIENCE):
-            waited = HEAD_NS + self._host_ns * len(order)
-            took = self._enqueue(order, waited, cold=cold)
-            self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * len(order)))
+            waited = HEAD_NS + self._host_ns * (len(order) + EMPTY_PAIRS)
+            took = self._enqueue(order, placement, waited, cold=cold)
+            self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * (len(order) + EMPTY_PAIRS)))
             self._stream.synchronize()
-            spans = [_microseconds(start, end) for start, end in self._events[: len(order) + BARE_PAIRS]]
+            spans = [_microseconds(start, end) for start, end in self._events[: len(order) + EMPTY_PAIRS]]
             # Where each launch takes longer than the host does to make one, the host is ahead anyway.
             if took < waited or took / len(order) < 1e3 * min(spans[: len(order)]):
                 break
-        bare = statistics.median(spans[len(order) :])
-        return [max(span - bare, LEAST_US) for span in spans[: len(order)]]
+        empty = _middle(spans[len(order) :])
+        return [max(span - empty + self._empty_us, LEAST_US) for span in spans[: len(order)]]
 
-    def _enqueue(self, order: Sequence[int | None], wait_ns: int, *, cold: bool) -> int:
+    def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
         """Put stamps and launches into the stream behind a wait; gives the nanoseconds that the host took."""
-        stream = self._stream.ptr
+        stream, stage, launches = self._stream.ptr, self._stages[placement], self._launches[placement]
         refill = _helper(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), REFILL_NS)
         self._spin(wait_ns)
         began = time.perf_counter_ns()
-        for version, (start, end) in zip(order, self._events, strict=False):
-            launch = self._empty if version is None else self._launches[version]
-            self._stage.restore(stream)
-            if cold:
-                self._flush(stream)
+        for version, (start, end) in zip((*order, *[None] * EMPTY_PAIRS), self._events, strict=False):
+            if version is not None:
+                stage.restore(stream)
+                if cold:
+                    self._flush(stream)
+            launch = self._empty if version is None else launches[version]
             refill(stream)
             start.record(self._stream)
             launch(stream)
-            end.record(self._stream)
-        for start, end in self._events[len(order) : len(order) + BARE_PAIRS]:
-            refill(stream)
-            start.record(self._stream)
             end.record(self._stream)
         return time.perf_counter_ns() - began
 
     def _once(self, version: int | None) -> Launch:
         """One launch, with its arrays restored before it."""
-        launch = self._empty if version is None else self._launches[version]
+        launch = self._empty if version is None else self._launches[0][version]
 
         def once(stream: int) -> None:
-            self._stage.restore(stream)
+            self._stages[0].restore(stream)
             launch(stream)
 
         return once
@@ -288,6 +306,23 @@ class CudaRig:
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             traps = any(module.traps for module in self._modules)
             raise TimedFault(self._backend.fault(int(error.status), str(error), traps=traps)) from None
+
+
+def placements_for(array_bytes: int) -> int:
+    """How many placements are made for arrays of so many bytes."""
+    return next((count for limit, count in PLACED_BYTES.items() if array_bytes <= limit), 1)
+
+
+def capability_of(device: Any) -> tuple[int, int]:
+    """A cupy device's compute capability."""
+    digits = str(device.compute_capability)
+    return int(digits[:-1]), int(digits[-1])
+
+
+def _middle(values: Sequence[float]) -> float:
+    """Mean of the middle half."""
+    cut = len(values) // 4
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
 def _microseconds(start: Any, end: Any) -> float:

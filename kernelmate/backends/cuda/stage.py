@@ -1,10 +1,11 @@
-"""The device memory of launches that are timed: one for all versions, so that each sees the same bytes at the same places."""
+"""The device memory of launches that are timed: one for all versions, so that they see the same bytes at the same places."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.clusters import launch_in_clusters
 from kernelmate.records import LaunchShape
 
-if TYPE_CHECKING:
-    from kernelmate.backends.cuda.backend import CudaModule
+ALIGNMENT, MOST_STEPS = 512, 128
+"""Arrays start at multiples of so many bytes (cudaMalloc gives 256), up to so many such steps apart."""
 
 POISON = 0xA5
 """The byte that arrays are filled with which are only written."""
@@ -32,47 +33,54 @@ class Stage:
         run: the launch; arrays are copied here.
         restored: arrays that are read and written, whose first contents are kept to be restored.
         stream: a cupy stream that is current.
+        place: numbers the distances between the arrays, so that stages of different numbers differ in them.
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
     """
 
-    def __init__(self, run: Run, restored: frozenset[str], stream: Any) -> None:
+    def __init__(self, run: Run, restored: frozenset[str], stream: Any, place: int = 0) -> None:
         import cupy
         from cupy.cuda import runtime
 
-        self._stream = stream
-        self.arguments = run.arguments
+        self._stream, self.arguments = stream, run.arguments
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
-        self._memory = {item.name: cupy.cuda.alloc(max(item.data.nbytes, 1)) for item in arrays}
         self._written = [item for item in arrays if item.written]
         self._only_written = [item for item in self._written if item.name not in restored]
-        self._first: Mapping[str, Any] = {
-            item.name: cupy.cuda.alloc(item.data.nbytes)
-            for item in self._written
-            if item.name in restored and item.data.nbytes
+        kept = [item for item in self._written if item.name in restored and item.data.nbytes]
+        offsets, size = laid_out([item.data.nbytes for item in (*arrays, *kept)], place)
+        self._memory = cupy.cuda.alloc(size)
+        self._places = {item.name: self._memory.ptr + at for item, at in zip(arrays, offsets, strict=False)}
+        firsts = offsets[len(arrays) :]
+        self._first = {
+            item.name: (self._memory.ptr + at, item.data.nbytes) for item, at in zip(kept, firsts, strict=True)
         }
         held = [np.ascontiguousarray(item.data) for item in arrays]
         for item, data in zip(arrays, held, strict=True):
-            runtime.memcpyAsync(self._memory[item.name].ptr, data.ctypes.data, data.nbytes, TO_DEVICE, stream.ptr)
-        for name, first in self._first.items():
-            runtime.memcpyAsync(first.ptr, self._memory[name].ptr, self._bytes(name), ON_DEVICE, stream.ptr)
+            runtime.memcpyAsync(self._places[item.name], data.ctypes.data, data.nbytes, TO_DEVICE, stream.ptr)
+        for name, (first, count) in self._first.items():
+            runtime.memcpyAsync(first, self._places[name], count, ON_DEVICE, stream.ptr)
         stream.synchronize()
 
-    @property
-    def in_place(self) -> bool:
-        """There are contents to restore before each launch."""
-        return bool(self._first)
+    @staticmethod
+    def bytes_of(run: Run, restored: frozenset[str]) -> int:
+        """What the arrays of a stage take, without the distances between them."""
+        arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
+        return sum(item.data.nbytes * (2 if item.name in restored else 1) for item in arrays)
 
-    def launcher(self, module: CudaModule, shape: LaunchShape) -> Launch:
-        """A cheap way to launch a version on this memory, for graphs and for many launches in a row."""
+    def launcher(self, function: Any, shape: LaunchShape) -> Launch:
+        """A cheap way to launch a version on this memory, for graphs and for many launches in a row.
+
+        Args:
+            function: the version as a cupy.RawKernel, ready for the launch's shared memory.
+            shape: its launch.
+        """
         from cupy.cuda import driver
 
         from kernelmate.backends.cuda.backend import plain
 
-        function = module.ready(shape)
         values = [
-            np.uint64(self._memory[item.name].ptr) if isinstance(item, ArrayArgument) else plain(item)
+            np.uint64(self._places[item.name]) if isinstance(item, ArrayArgument) else plain(item)
             for item in self.arguments
         ]
         if shape.cluster is not None:
@@ -96,8 +104,8 @@ class Stage:
         """Give arrays that are read and written their first contents back."""
         from cupy.cuda import runtime
 
-        for name, first in self._first.items():
-            runtime.memcpyAsync(self._memory[name].ptr, first.ptr, self._bytes(name), ON_DEVICE, stream)
+        for name, (first, count) in self._first.items():
+            runtime.memcpyAsync(self._places[name], first, count, ON_DEVICE, stream)
 
     def poison(self, stream: int) -> None:
         """Overwrite what is only written."""
@@ -105,7 +113,7 @@ class Stage:
 
         for item in self._only_written:
             if item.data.nbytes:
-                runtime.memsetAsync(self._memory[item.name].ptr, POISON, item.data.nbytes, stream)
+                runtime.memsetAsync(self._places[item.name], POISON, item.data.nbytes, stream)
 
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """What may be written, copied to the host."""
@@ -114,10 +122,17 @@ class Stage:
         found = {item.name: np.empty(item.data.shape, item.data.dtype) for item in self._written}
         for name, array in found.items():
             if array.nbytes:
-                source = self._memory[name].ptr
+                source = self._places[name]
                 runtime.memcpyAsync(array.ctypes.data, source, array.nbytes, TO_HOST, self._stream.ptr)
         self._stream.synchronize()
         return found
 
-    def _bytes(self, name: str) -> int:
-        return int(next(item.data.nbytes for item in self._written if item.name == name))
+
+def laid_out(sizes: Sequence[int], place: int) -> tuple[list[int], int]:
+    """Offsets for arrays of these sizes, in bytes, and the size of the whole; `place` numbers the distances."""
+    draw, at, offsets = random.Random(place), 0, []  # noqa: S311 -- places, no secrets
+    for size in sizes:
+        at += ALIGNMENT * draw.randrange(MOST_STEPS)
+        offsets.append(at)
+        at += -(-size // ALIGNMENT) * ALIGNMENT
+    return offsets, max(at, 1)

@@ -23,7 +23,7 @@ def test_a_plan_is_within_its_bounds(time_us: float, budget_s: float, versions: 
     one = planned(time_us, budget_s, versions, full)
     assert plans.LONG_BLOCKS <= one.blocks <= plans.BLOCKS
     assert 1 <= one.counted <= plans.MOST_LAUNCHES
-    assert one.warm_up in (0, 1)
+    assert one.warm_up in (0, plans.WARM_UP)
     assert all(2 <= launches <= plans.MOST_IN_GRAPH for launches in one.in_graph)
     assert (one.cold > 0) == (one.period_rounds > 0) == (full and time_us < plans.LONG_US)
 

@@ -28,6 +28,8 @@ class SimulatedRig:
         self.times, self.cold, self.noise, self.drift = times, cold, noise, drift
         self.versions = len(times)
         self.tracing = True
+        self.placements, self.places = 1, [[1.0] * len(times)]
+        self.placed: list[int] = []
         self.machine: tuple[str, ...] = ()
         self.uncapturable = False
         self.clocks: list[Condition] = []
@@ -43,10 +45,12 @@ class SimulatedRig:
         true = self.EMPTY_US if version is None else self.times[version] * (self.cold if cold else 1)
         return true * (1 + self.drift * self.launched / 1000) * (1 + self.noise * self.random.standard_normal())
 
-    def durations(self, order: Sequence[int | None], *, cold: bool = False) -> tuple[float, ...]:
+    def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
         if None not in order:
             self.orders.append(tuple(order))
-        return tuple(self._one(version, cold) for version in order)
+            self.placed.append(placement)
+        where = self.places[placement]
+        return tuple(self._one(version, cold) * (1 if version is None else where[version]) for version in order)
 
     def period(self, version: int | None, launches: int) -> float:
         if self.uncapturable and version is not None:
@@ -112,6 +116,25 @@ def test_a_drifting_clock_moves_both_versions_and_not_their_ratio() -> None:
     assert seen.speedup is not None
     assert seen.speedup.ci95[0] <= 1 <= seen.speedup.ci95[1]
     assert seen.speedup.median == pytest.approx(1, abs=0.004)
+
+
+def test_a_lucky_place_of_the_code_is_not_taken_for_a_faster_kernel() -> None:
+    random = np.random.default_rng(4)
+    claims = 0
+    for _ in range(40):
+        rig = SimulatedRig([10.0, 10.0], noise=0.001)
+        rig.placements = 6
+        rig.places = [list(1 + 0.03 * (random.random(2) < 0.5)) for _ in range(6)]
+        seen = measure(rig, 0.05, full=False)
+        assert seen.speedup is not None
+        claims += not seen.speedup.ci95[0] <= 1 <= seen.speedup.ci95[1]
+        blocks = [
+            place
+            for order, place in zip(rig.orders, rig.placed, strict=True)
+            if order == order[::-1] and len(set(order)) == 2
+        ]
+        assert blocks == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert claims <= 4
 
 
 def test_how_many_blocks_there_are_does_not_hang_on_what_they_show() -> None:
@@ -226,7 +249,9 @@ def test_outputs_come_from_launches_like_the_timed_ones_after_poison() -> None:
 
 def test_a_launch_that_fails_ends_the_timing() -> None:
     class Failing(SimulatedRig):
-        def durations(self, order: Sequence[int | None], *, cold: bool = False) -> tuple[float, ...]:
+        def durations(
+            self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0
+        ) -> tuple[float, ...]:
             raise TimedFault(Finding("illegal-address", "error", "nothing is mapped there"))
 
     with pytest.raises(TimedFault, match="nothing is mapped"):
