@@ -110,7 +110,9 @@ class Clock:
 
     def enter(self, stage: str, done: int, total: int) -> None:
         """The judge is in this stage now, or took one step in it."""
-        self.stage, self._steps = stage, (done, total)
+        self.stage = stage
+        if total > 1:
+            self._steps = (done, total)  # what consists of one step does not tell how far the task is
         limit = time.monotonic() + self._reference_timeout_s
         self._stage_deadline = min(self._deadline, limit) if stage == REFERENCE_STAGE else self._deadline
 

@@ -109,7 +109,7 @@ class EmulatedModule:
         except WorthCompiling:
             return self._launch_anew(run, "always")
         except Suspicion:
-            self._chooser.suspicious = True
+            self._chooser.suspicions += 1
             return self._launch(run, "never")
 
     def _launch(self, run: Run, mode: Mode) -> RunResult:

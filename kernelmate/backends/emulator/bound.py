@@ -56,13 +56,9 @@ class BoundBlock:
         return self.operations
 
 
-STEP_COST = 1000
-"""Thread-instructions that one instruction counts for besides those of its lanes: what it takes NumPy to be called."""
-
-
 @dataclass(slots=True)
 class Limits:
-    """Instructions one thread may take, and who says so, and all threads together; effort that is left to NumPy."""
+    """Instructions one thread may take, and who says so, and all threads together; CPU seconds that NumPy has."""
 
     steps: int
     steps_by: str
@@ -77,16 +73,12 @@ class Tally:
     Attributes:
         entered: entries per block, in threads.
         instructions: thread-instructions. issued: instructions one after the other, however many lanes took them.
-        longest: the most that one thread has taken.
+        longest: the most that one thread has taken. seconds: CPU time of the batches that NumPy has made.
     """
 
     entered: Array
     instructions: int = 0
     issued: int = 0
     longest: int = 0
+    seconds: float = 0.0
     branches: BranchCounter | None = field(default=None)
-
-    @property
-    def effort(self) -> int:
-        """What NumPy takes for it, in thread-instructions of many lanes."""
-        return self.instructions + STEP_COST * self.issued

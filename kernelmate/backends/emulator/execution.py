@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,10 @@ class Execution:
         if self._native is None:
             self._choose(len(lanes) * batches, batches)
         assert self._scheduler is not None
+        began = time.thread_time()
         self._scheduler.run(lanes)
+        if self._native is None:
+            self.tally.seconds += time.thread_time() - began
         self._threads += len(lanes)
         self._batches += 1
 
@@ -142,6 +146,8 @@ class Execution:
         watch = None if self._native is None else self._native.watch
         if watch is not None and (watch.suspect or len(self._machine.findings) > self._hung):
             raise Suspicion
+        if watch is not None:
+            chooser.suspicions = 0
         if self._native is None:
             chooser.spend(self.tally)
         elif self._counted is not None:

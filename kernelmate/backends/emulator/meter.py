@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally, WorthCompiling
@@ -37,6 +39,7 @@ class Meter:
         self._lanes = self.steps[:0]
         self._since = 0
         self._until_look = _COUNTS_BETWEEN_LOOKS
+        self._patient_until = time.thread_time() + limits.patience
 
     def begin(self) -> None:
         """Start a batch."""
@@ -75,13 +78,12 @@ class Meter:
         self._machine.ticks += steps
         if tally.instructions > self._limits.total:
             raise Overrun
-        if tally.effort > self._limits.patience:
-            raise WorthCompiling
-        if self.issued > self._limits.steps:
-            self._until_look -= 1
-            if self._until_look <= 0:
-                self._until_look = _COUNTS_BETWEEN_LOOKS
-                self.look(block, lanes)
+        self._until_look -= 1
+        if self._until_look <= 0:
+            self._until_look = _COUNTS_BETWEEN_LOOKS
+            if time.thread_time() > self._patient_until:
+                raise WorthCompiling
+            self.look(block, lanes)
 
     def add_native(self, instructions: int, issued: int) -> None:
         """Native code has run: so many thread-instructions, so many of them one after the other; it keeps `steps` itself.

@@ -86,6 +86,12 @@ def test_a_death_names_its_stage_and_shows_the_last_lines_that_were_printed(work
     assert "line 20" not in death.output
 
 
+def test_a_task_that_takes_too_long_says_how_far_it_came(worker: Worker, task: MakeTask) -> None:
+    death = worker.judge(task("progress('cases', 2, 9)\nprogress('other', 0, 1)\nwhile True: pass"), timeout_s=1.0)
+    assert isinstance(death, Death)
+    assert death.detail == "No verdict within 1 s; the last stage was other (2 of 9 done)."
+
+
 def test_a_fault_of_the_judge_is_told_apart_from_a_fault_of_the_kernel(worker: Worker, task: MakeTask) -> None:
     for code, judge_failed in (("raise KeyError('what')", True), ("import os; os.abort()", False)):
         death = worker.judge(task(code))

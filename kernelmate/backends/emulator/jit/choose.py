@@ -6,7 +6,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Literal
 
-from kernelmate.backends.emulator.bound import STEP_COST, Tally
+from kernelmate.backends.emulator.bound import Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.layout import Checks
 from kernelmate.backends.emulator.jit.suspicion import Watch, fits, granule_shift, may_watch
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "always", "never"]
 MODES: tuple[Mode, ...] = ("auto", "always", "never")
-LOADING_PAYS = 2_000_000
-"""Thread-instructions from which NumPy takes longer than loading a program that is on disk."""
-COMPILING_PAYS = 20_000_000
-COMPILING_A_STEP_PAYS = 750_000
-"""The same for compiling one: at about 4 ns per thread-instruction of NumPy, 80 ms and 3 ms per instruction of it."""
+LOADING_S = 0.008
+"""CPU seconds that loading a program takes which is on disk."""
+COMPILING_S = 0.08
+COMPILING_A_STEP_S = 0.003
+"""CPU seconds that compiling one takes: so many, and so many more for each of its instructions."""
+NUMPY_S = 4e-9
+NUMPY_A_CALL_S = 4e-6
+"""CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
+MOST_SUSPICIONS = 3
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +39,7 @@ class Chooser:
         single: registers with one definition. addresses: the integer arithmetic behind its addresses.
 
     Attributes:
-        suspicious: a launch under checks had to be run again under the exact ones.
+        suspicions: how many launches under checks, one after the other, had to be run again under the exact ones.
     """
 
     def __init__(self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str) -> None:
@@ -46,36 +50,39 @@ class Chooser:
         self._refined: Refined | None = None
         self._specials: frozenset[str] = frozenset()
         self._broken = False
-        self._cost = COMPILING_PAYS + COMPILING_A_STEP_PAYS * len(decoded.steps)
+        self._cost = COMPILING_S + COMPILING_A_STEP_S * len(decoded.steps)
         self._per_thread = self._per_batch = float(len(decoded.steps))
-        self._spent = 0
-        self.suspicious = False
+        self._slowness = 1.0
+        self._spent = 0.0
+        self.suspicions = 0
         self._watchable: bool | None = None
 
     def learn(self, tally: Tally, threads: int, batches: int) -> None:
         """So many threads in so many batches took this."""
         self._per_thread, self._per_batch = tally.instructions / threads, tally.issued / batches
+        if tally.seconds:
+            self._slowness = tally.seconds / _numpy_seconds(tally.instructions, tally.issued)
 
     def work(self, threads: int, batches: int) -> float:
-        """What so many threads would take NumPy, in thread-instructions of many lanes, as far as launches have told."""
-        return self._per_thread * threads + STEP_COST * self._per_batch * batches
+        """CPU seconds that so many threads would take NumPy, as far as launches have told."""
+        return self._slowness * _numpy_seconds(self._per_thread * threads, self._per_batch * batches)
 
     def spend(self, tally: Tally) -> None:
         """NumPy has made a whole launch."""
-        self._spent += tally.effort
+        self._spent += tally.seconds
 
     def patience(self, mode: Mode, machine: Machine, *, checks: bool) -> float:
-        """What NumPy may do of one launch before native code would have been quicker, compiling included."""
+        """CPU seconds of one launch after which native code would have been quicker, compiling included."""
         possible = mode == "auto" and not self._broken
         if possible and checks:
-            possible = not self.suspicious and self._may_watch() and fits(machine, self._checks().global_shift)
+            possible = not self._suspicious and self._may_watch() and fits(machine, self._checks().global_shift)
         return self._cost if possible else math.inf
 
     def choose(self, mode: Mode, machine: Machine, work: float, *, counts: bool, checks: bool) -> Program | None:
-        """The program to run, or None where NumPy is to do it; `work` is what NumPy would still have to do."""
-        if checks and (self.suspicious or not self._may_watch()):
+        """The program to run, or None where NumPy is to do it, which would take `work` CPU seconds more."""
+        if checks and (self._suspicious or not self._may_watch()):
             return None
-        if mode == "never" or self._broken or (mode == "auto" and work < LOADING_PAYS):
+        if mode == "never" or self._broken or (mode == "auto" and work < LOADING_S):
             return None
         try:
             return self._choose(mode, machine, work, counts, checks)
@@ -92,6 +99,11 @@ class Chooser:
         watch = Watch(machine, checks.shared_shift, checks.global_shift)
         watch.attach()
         return watch
+
+    @property
+    def _suspicious(self) -> bool:
+        """Whether the exact checks are made at once: what was suspicious again and again is not tried any more."""
+        return self.suspicions >= MOST_SUSPICIONS
 
     def _may_watch(self) -> bool:
         if self._watchable is None:
@@ -122,3 +134,8 @@ class Chooser:
         if mode == "auto" and work + self._spent < self._cost and not program.is_at_hand(shape, self._text):
             return None
         return program.program_for(self._refined, shape, self._text)
+
+
+def _numpy_seconds(instructions: float, issued: float) -> float:
+    """What NumPy takes for thread-instructions of which so many come one after the other."""
+    return NUMPY_S * instructions + NUMPY_A_CALL_S * issued

@@ -111,6 +111,26 @@ def test_a_thread_at_its_limit_is_named_by_native_code_too(
     assert result.ptx_instructions < 16 * 1_300_000
 
 
+def test_native_code_is_tried_again_after_a_suspicious_launch_until_all_are(
+    compiled: Callable[..., Compiled], gpu: Target, kernel: Callable[..., str], begun: list[str]
+) -> None:
+    """All threads store one value to one place: no error, but nothing that native code decides."""
+    body = "ld.global.u32 %r1, [%at4]; setp.eq.u32 %q1, %r1, 7; @%q1 st.global.u32 [%p0+256], %r1; ret;"
+    module = EmulatorBackend("always").load(compiled(kernel(body), "k"), gpu)
+
+    def launch(first: int) -> list[str]:
+        begun.clear()
+        data = np.full(65, 7, np.uint32)
+        data[:64] = first
+        result = module.run(Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a0", data),)))
+        assert all(finding.severity == "note" for finding in result.findings)
+        return list(begun)
+
+    again = ["always", "never"]
+    assert [launch(first) for first in (7, 7, 5, 7, 7)] == [again, again, ["always"], again, again]
+    assert [launch(7), launch(7), launch(5)] == [again, ["always"], ["always"]]
+
+
 @pytest.mark.parametrize("jit", ["never", "always"])
 def test_the_limit_is_of_each_thread_however_many_take_turns(run: Callable[..., RunResult], jit: Mode) -> None:
     """32 lanes one after the other: 32 times the longest thread's instructions are issued."""
