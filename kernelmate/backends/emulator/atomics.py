@@ -78,7 +78,7 @@ def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array
         if not returns and ufunc is not None and kind not in PAIRS:
             ufunc.at(memory, index, data)
             return rows[index]
-        rank, groups = _ranks(index)
+        rank, groups = ranks(index)
         if rank is None:
             before = memory[index]
             memory[index] = combine(before, data, other)
@@ -91,7 +91,7 @@ def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array
     return update
 
 
-def _ranks(index: Array) -> tuple[Array | None, list[Array]]:
+def ranks(index: Array) -> tuple[Array | None, list[Array]]:
     """How many earlier lanes have the same address (None when no two do), and the lanes of each address."""
     order = np.argsort(index, kind="stable")
     ordered = index[order]

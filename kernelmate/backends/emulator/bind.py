@@ -34,6 +34,7 @@ from kernelmate.backends.emulator.operations import (
     Branch,
     BranchTable,
     Compute,
+    Elect,
     Exit,
     Load,
     Match,
@@ -43,6 +44,7 @@ from kernelmate.backends.emulator.operations import (
     MatrixStore,
     Nothing,
     Operation,
+    PhaseBarrier,
     Print,
     ReadClock,
     Shuffle,
@@ -53,6 +55,7 @@ from kernelmate.backends.emulator.operations import (
     WarpReduce,
 )
 from kernelmate.backends.emulator.order import SCOPES
+from kernelmate.backends.emulator.phases import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import Shadows
@@ -60,6 +63,7 @@ from kernelmate.backends.emulator.transfer import bind_load, bind_store, element
 from kernelmate.backends.emulator.warp import (
     Gathering,
     bind_active_mask,
+    bind_elect,
     bind_match,
     bind_reduce,
     bind_shuffle,
@@ -219,6 +223,10 @@ class Binder:
             return bind_match(operation, machine)
         if isinstance(operation, WarpReduce):
             return bind_reduce(operation, machine)
+        if isinstance(operation, Elect):
+            return bind_elect(operation, machine)
+        if isinstance(operation, PhaseBarrier):
+            return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
             return self._bind_matrix(operation, step, number)
         if isinstance(operation, ReadClock):

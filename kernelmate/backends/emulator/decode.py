@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
-from kernelmate.backends.emulator.link import Linked, Refused
+from kernelmate.backends.emulator.link import Linked, Refused, plain_name
 from kernelmate.backends.emulator.merging import served_loads
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
@@ -23,6 +23,7 @@ from kernelmate.backends.emulator.operations import (
     MatrixStore,
     Nothing,
     Operation,
+    PhaseBarrier,
     Print,
     Store,
     Trap,
@@ -38,6 +39,8 @@ from kernelmate.backends.emulator.program import (
     Symbol,
     Vector,
 )
+from kernelmate.backends.emulator.recursion import STACK_BYTES
+from kernelmate.backends.emulator.refusals import refusal
 from kernelmate.backends.emulator.specials import is_known
 from kernelmate.backends.emulator.types import SIZES
 
@@ -99,11 +102,7 @@ def decode(linked: Linked) -> Decoded:
             writes = tuple(results_of(operation))
             steps.append(Step(operation, instruction.guard, instruction.position, instruction.opcode, writes))
         except Unsupported as unsupported:
-            detail = str(unsupported)
-            more = "" if detail == instruction.opcode else f" ({detail})"
-            raise Refused(
-                f"the PTX instruction {instruction.opcode} is not supported by the emulator{more}", instruction.position
-            ) from None
+            raise Refused(refusal(instruction.opcode, str(unsupported)), instruction.position) from None
         except (ValueError, IndexError) as error:
             raise Refused(
                 f"the PTX instruction {instruction.opcode} cannot be read: {error}", instruction.position
@@ -125,12 +124,24 @@ def _operation(instruction: Instruction, linked: Linked) -> Operation:
         return BranchTable(tuple(linked.labels[name] for name in linked.tables[table.name]), index)
     if instruction.name == "call":
         return _host_call(instruction)
-    if instruction.parts == ("trap", "pointer"):
-        return Trap("the kernel called through a pointer that is no function's address")
+    if instruction.name == "trap" and len(instruction.parts) > 1:
+        return _linkers_trap(instruction)
     decoder = DECODERS.get(instruction.name)
     if decoder is None:
         raise Unsupported(instruction.opcode)
     return decoder(instruction)
+
+
+def _linkers_trap(instruction: Instruction) -> Trap:
+    """What the linker put where a call cannot go on."""
+    if instruction.parts[1] == "pointer":
+        return Trap("the kernel called through a pointer that is no function's address")
+    (function,) = instruction.operands
+    name = plain_name(function.name) if isinstance(function, Symbol) else "a function"
+    return Trap(
+        f"{name} calls itself so deep that a GPU would run out of the {STACK_BYTES} bytes of stack that a thread has "
+        "unless cudaLimitStackSize is raised (bytes per call are estimated); bound the depth, or keep a stack of your own"
+    )
 
 
 def _check_widths(operation: Operation, linked: Linked) -> None:
@@ -231,6 +242,8 @@ def _waits(operation: Operation) -> bool:
     """
     if isinstance(operation, Load):
         return operation.synchronizing
+    if isinstance(operation, PhaseBarrier):
+        return operation.action == "test"
     if not isinstance(operation, Atomic):
         return False
     return operation.action != "cas" or isinstance(operation.value, Immediate)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernelmate.backends.emulator.bind import single_definitions
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, Store
+from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, PhaseBarrier, Store
 from kernelmate.backends.emulator.shadow import Slice, slice_of
 from kernelmate.backends.emulator.types import SIZES
 
@@ -41,7 +41,9 @@ def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
 def _has_patterns(decoded: Decoded) -> bool:
     ordered = {"acquire", "release", "acq_rel"}
     return any(
-        (isinstance(step.operation, Nothing) and step.operation.fence) or not ordered.isdisjoint(step.opcode.split("."))
+        isinstance(step.operation, PhaseBarrier)
+        or (isinstance(step.operation, Nothing) and step.operation.fence)
+        or not ordered.isdisjoint(step.opcode.split("."))
         for step in decoded.steps
     )
 

@@ -1,7 +1,8 @@
 """Makes one flat instruction list of an entry: calls inlined, variables laid out, labels resolved.
 
 Each call gets a copy of the function it calls, so that lanes that are in different calls keep one program order and
-reconverge after them. A call through a pointer becomes a chain of tests against every function whose address is taken.
+reconverge after them; recursive functions alone are there once, as `frames` says. A call through a pointer becomes a
+chain of tests against every function whose address is taken.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kernelmate.backends.emulator.frames import Stack, instruction_of
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
@@ -25,6 +27,7 @@ from kernelmate.backends.emulator.program import (
     Variable,
     Vector,
 )
+from kernelmate.backends.emulator.recursion import callee_of, cycles, shape_of
 from kernelmate.backends.emulator.spaces import FUNCTION_BASE
 
 MOST_INSTRUCTIONS = 200_000
@@ -82,14 +85,17 @@ def link(program: Program, entry: str) -> Linked:
     """Link the entry.
 
     Raises:
-        Refused: it calls what cannot be called, recurses, or grows too large.
+        Refused: it calls what cannot be called, or grows too large.
         PtxError: it names what is not there.
     """
     function = program.functions.get(entry)
     if function is None or not function.defined:
         raise PtxError(f"the PTX has no entry {entry!r}")
-    linker = _Linker(program)
-    linker.add(function, "", {}, None, ())
+    linker = _Linker(program, entry)
+    if linker.stack.cycles:
+        linker.stack.begin()
+    linker.add(function, "", {}, None)
+    linker.stack.add_bodies()
     return linker.finish(function)
 
 
@@ -106,7 +112,7 @@ class _Layout:
 
 
 class _Linker:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, entry: str) -> None:
         self.program = program
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
@@ -118,13 +124,11 @@ class _Linker:
         self.calls = 0
         self.functions = {name: FUNCTION_BASE + 16 * (1 + index) for index, name in enumerate(program.functions)}
         self.taken = _taken(program)
+        self.stack = Stack(self, cycles(program, entry, self.taken))
 
-    def add(
-        self, function: Function, suffix: str, aliases: dict[str, str], end: str | None, stack: tuple[str, ...]
-    ) -> None:
+    def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
         """Append a copy of `function`; `aliases` maps its parameters to variables of the caller."""
-        if function.name in stack:
-            raise Refused(f"{_plain(function.name)} calls itself; recursion is not supported by the emulator", None)
+        before = self.stack.at
         names = dict(aliases)
         for name, kind in function.registers.items():
             names[name] = name + suffix
@@ -132,7 +136,8 @@ class _Linker:
         for name in (*function.labels, *function.tables):
             names[name] = name + suffix
         for variable in function.variables:
-            self._place(variable, suffix, names)
+            if variable.name not in aliases:
+                self._place(variable, suffix, names)
         for name, labels in function.tables.items():
             self.tables[names[name]] = tuple(names.get(label, label) for label in labels)
         at: dict[int, list[str]] = {}
@@ -141,11 +146,13 @@ class _Linker:
         for index, instruction in enumerate(function.body):
             for label in at.get(index, ()):
                 self.labels[label] = len(self.instructions)
-            self._instruction(instruction, names, end, (*stack, function.name))
+            self.stack.at = index
+            self._instruction(instruction, names, end)
         for label in at.get(len(function.body), ()):
             self.labels[label] = len(self.instructions)
+        self.stack.at = before
         if end is None:
-            self.instructions.append(Instruction("exit", ("exit",), ()))
+            self.append(instruction_of("exit", (), None))
 
     def _place(self, variable: Variable, suffix: str, names: dict[str, str]) -> None:
         if variable.space == "shared":
@@ -158,26 +165,30 @@ class _Linker:
         if variable.space == "param":
             self.call_parameters.add(renamed.name)
 
-    def _instruction(
-        self, instruction: Instruction, names: Mapping[str, str], end: str | None, stack: tuple[str, ...]
-    ) -> None:
+    def place(self, variable: Variable) -> None:
+        """Give a variable its place in local memory."""
+        self.local.add(variable)
+
+    def append(self, instruction: Instruction) -> None:
+        """Append one instruction whose operands have their final names."""
+        self.instructions += self.stack.placed(instruction)
+
+    def _instruction(self, instruction: Instruction, names: Mapping[str, str], end: str | None) -> None:
         if len(self.instructions) > MOST_INSTRUCTIONS:
             raise Refused(f"the kernel has over {MOST_INSTRUCTIONS} instructions with its calls", instruction.position)
         guard = instruction.guard
         if guard is not None and guard.name in names:
             guard = replace(guard, name=names[guard.name])
         if instruction.name == "call":
-            self._call(instruction, guard, names, stack)
+            self._call(instruction, guard, names)
             return
         if instruction.name == "ret" and end is not None:
-            self.instructions.append(Instruction("bra", ("bra",), (Symbol(end),), guard, instruction.position))
+            self.jump(end, instruction.position, guard)
             return
         operands = tuple(_renamed(operand, names) for operand in instruction.operands)
-        self.instructions.append(replace(instruction, operands=operands, guard=guard))
+        self.append(replace(instruction, operands=operands, guard=guard))
 
-    def _call(
-        self, call: Instruction, guard: Register | None, names: Mapping[str, str], stack: tuple[str, ...]
-    ) -> None:
+    def _call(self, call: Instruction, guard: Register | None, names: Mapping[str, str]) -> None:
         operands = [_renamed(operand, names) for operand in call.operands]
         first, *rest = operands
         results = first if isinstance(first, Group) else Group(())
@@ -187,66 +198,63 @@ class _Linker:
         after = f"$after@{self.calls}"
         if guard is not None:
             skip = replace(guard, negated=not guard.negated)
-            self._jump(after, call.position, skip)
+            self.jump(after, call.position, skip)
         if isinstance(callee, Register):
-            self._call_pointer(callee, results, arguments, after, call, stack)
+            self._call_pointer(callee, results, arguments, after, call)
         elif isinstance(callee, Symbol):
-            self._call_named(callee.name, results, arguments, after, call, stack)
+            self._call_named(callee.name, results, arguments, after, call)
         else:
             raise Refused(f"cannot read the call {call.opcode}", call.position)
         self.labels[after] = len(self.instructions)
 
-    def _call_named(
-        self, name: str, results: Group, arguments: Group, after: str, call: Instruction, stack: tuple[str, ...]
-    ) -> None:
+    def _call_named(self, name: str, results: Group, arguments: Group, after: str, call: Instruction) -> None:
         function = self.program.functions.get(name)
         if name in HOST_FUNCTIONS:
-            self.instructions.append(
-                replace(call, opcode="call", parts=("call", name), operands=arguments.items, guard=None)
-            )
+            self.append(replace(call, opcode="call", parts=("call", name), operands=arguments.items, guard=None))
             return
         if function is None or not function.defined:
-            raise Refused(f"the kernel calls {_plain(name)}, which the emulator does not provide", call.position)
+            raise Refused(_not_provided(name), call.position)
         aliases: dict[str, str] = {}
         for formal, actual in zip(
             (*function.results, *function.parameters), (*results.items, *arguments.items), strict=False
         ):
             if not isinstance(actual, Symbol):
-                raise Refused(f"the call of {_plain(name)} passes registers; parameters are supported", call.position)
+                raise Refused(
+                    f"the call of {plain_name(name)} passes registers; parameters are supported", call.position
+                )
             aliases[formal.name] = actual.name
+        if name in self.stack.cycles:
+            self.stack.call(function, aliases, call.position)
+            return
         self.calls += 1
         try:
-            self.add(function, f"@call{self.calls}", aliases, after, stack)
+            self.add(function, f"@call{self.calls}", aliases, after)
         except Refused as refused:
             raise Refused(str(refused), refused.position or call.position) from None
 
-    def _call_pointer(
-        self, pointer: Register, results: Group, arguments: Group, after: str, call: Instruction, stack: tuple[str, ...]
-    ) -> None:
+    def _call_pointer(self, pointer: Register, results: Group, arguments: Group, after: str, call: Instruction) -> None:
         tested = f"%callee@{self.calls}"
         self.registers[tested] = "pred"
         for name in sorted(self.taken):
             function = self.program.functions[name]
-            shape = (len(function.results), len(function.parameters))
-            if not function.defined or shape != (len(results.items), len(arguments.items)):
+            if not function.defined or shape_of(function) != callee_of(call)[1]:
                 continue
             self.calls += 1
             following = f"$next@{self.calls}"
-            self.instructions.append(
-                Instruction(
-                    "setp.ne.u64", ("setp", "ne", "u64"), (Register(tested), pointer, Symbol(name)), None, call.position
-                )
-            )
-            self._jump(following, call.position, Register(tested))
-            self._call_named(name, results, arguments, after, call, stack)
-            self._jump(after, call.position, None)
+            self.append(instruction_of("setp.ne.u64", (Register(tested), pointer, Symbol(name)), call.position))
+            self.jump(following, call.position, Register(tested))
+            self._call_named(name, results, arguments, after, call)
+            self.jump(after, call.position)
             self.labels[following] = len(self.instructions)
-        self.instructions.append(Instruction("trap", ("trap", "pointer"), (), None, call.position))
+        self.append(instruction_of("trap.pointer", (), call.position))
 
-    def _jump(self, label: str, position: Position | None, guard: Register | None) -> None:
-        self.instructions.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
+    def jump(self, label: str, position: Position | None, guard: Register | None = None) -> None:
+        """Append a branch."""
+        self.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
 
     def finish(self, entry: Function) -> Linked:
+        """Lay out what is left."""
+        self.stack.finish()
         used = _used_symbols(self.instructions)
         variables: dict[str, Variable] = {}
         queue = [name for name in used if name in self.program.variables]
@@ -314,7 +322,17 @@ def _taken(program: Program) -> frozenset[str]:
     return frozenset(names & set(program.functions))
 
 
-def _plain(name: str) -> str:
+def _not_provided(name: str) -> str:
+    plain = plain_name(name)
+    if name in {"malloc", "free", "__nv_aligned_device_malloc"}:
+        return (
+            f"the kernel calls {plain}, and the emulator has no heap on the device: allocate the memory before the launch "
+            "and pass a pointer, or use an array of the thread or of shared memory"
+        )
+    return f"the kernel calls {plain}, which the emulator does not provide"
+
+
+def plain_name(name: str) -> str:
     """The last identifier of a mangled name, for messages."""
     found = re.match(r"_ZN?(?:\d+[A-Za-z_]\w*?)*?(\d+)([A-Za-z_]\w*)", name)
     return found[2][: int(found[1])] if found else name

@@ -135,6 +135,15 @@ class WarpReduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Elect:
+    """`elect.sync`: one lane of the mask, and whether it is the lane itself."""
+
+    result: Operand | None
+    predicate: Operand
+    mask: Operand
+
+
+@dataclass(frozen=True, slots=True)
 class WarpBarrier:
     """`bar.warp.sync`."""
 
@@ -157,6 +166,23 @@ class Barrier:
     count: Operand | None
     result: Operand | None = None
     source: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBarrier:
+    """`mbarrier`, a barrier in shared memory that threads arrive at and test phase by phase.
+
+    `action` is init, inval, arrive, drop (arrive and expect less from the next phase on), test, copies (let earlier
+    asynchronous copies arrive) or count_copies (let them arrive and be counted). `value` is the count of init and arrive,
+    and the state or the parity of the phase that is tested.
+    """
+
+    action: str
+    space: str
+    address: Address
+    value: Operand | None = None
+    result: Operand | None = None
+    parity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +298,7 @@ class MatrixMove:
 
 MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove)
 
-WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, WarpBarrier, *MATRIX_OPERATIONS)
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS)
 """Those that wait for the lanes of their mask."""
 
 Operation = (
@@ -286,7 +312,9 @@ Operation = (
     | Vote
     | Match
     | WarpReduce
+    | Elect
     | WarpBarrier
+    | PhaseBarrier
     | MatrixMultiply
     | MatrixLoad
     | MatrixStore

@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.program import (
     Symbol,
     Variable,
 )
+from kernelmate.backends.emulator.refusals import refusal
 from kernelmate.backends.emulator.types import SIZES
 
 __all__ = ["PtxError", "parse_program"]
@@ -199,9 +200,7 @@ class _Body:
             try:
                 operands = parse_operands(rest, self._rename, self.registers)
             except PtxError as error:
-                raise PtxError(
-                    f"the PTX instruction {opcode} is not supported: {error}", self.positions.current
-                ) from None
+                raise PtxError(refusal(opcode, str(error)), self.positions.current) from None
             self.instructions.append(
                 Instruction(
                     opcode,

@@ -31,7 +31,7 @@ _ENTRIES_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One release: per thread of its block, the stamp up to which it publishes, for other blocks and for its own."""
+    """Releases up to one: per thread of their block, the stamp up to which they publish, for other blocks and their own."""
 
     position: int
     abroad: Array | None
@@ -62,6 +62,11 @@ class _Log:
     def add(self, block: int, abroad: Array | None, at_home: Array, known: Known) -> None:
         """A further release, by a thread that knows `known`."""
         mine = self.entries.setdefault(block, [])
+        if mine:
+            # Who reads what the last one wrote observes the releases before it too: many threads may count up one word.
+            before = mine[-1]
+            at_home = np.maximum(before.at_home, at_home)
+            abroad = before.abroad if abroad is None else _latest(before.abroad, abroad)
         mine.append(_Entry(self.length, abroad, at_home))
         if len(mine) > _ENTRIES_KEPT:
             del mine[: _ENTRIES_KEPT // 2]
@@ -262,6 +267,10 @@ class Visibility:
                     found |= stamps < published[threads]
             queue += [(inner, upto, home_only or narrow) for at, inner, upto, narrow in log.nested if at < length]
         return found
+
+
+def _latest(before: Array | None, stamps: Array) -> Array:
+    return stamps if before is None else np.maximum(before, stamps)
 
 
 def _merge(into: Known, more: Known) -> None:

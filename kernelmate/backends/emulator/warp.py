@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import ActiveMask, Match, Shuffle, Vote, WarpReduce
+from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Shuffle, Vote, WarpReduce
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, Constant, Varying, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
@@ -192,6 +192,26 @@ def bind_match(operation: Match, machine: Machine) -> Bound:
                 predicate[active] = agreed
         if target is not None:
             target[active] = result
+
+    return run
+
+
+def bind_elect(operation: Elect, machine: Machine) -> Bound:
+    """`elect.sync`: which lane is the hardware's choice, always the same for a mask; here it is the first."""
+    registers = machine.registers
+    members = Members(machine, operation.mask)
+    target = registers.target(operation.result, "b32") if operation.result else None
+    predicate = registers.target(operation.predicate, "pred")
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        masks = members.masks(active, len(lanes)) & warp_masks(machine, lanes)[lanes >> 5]
+        chosen = np.bitwise_count(masks ^ (masks - np.uint32(1))).astype(np.uint32) - np.uint32(1)
+        if target is not None:
+            target[active] = chosen
+        if predicate is not None:
+            predicate[active] = chosen == (lanes & 31)
 
     return run
 

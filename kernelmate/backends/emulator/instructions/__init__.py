@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.instructions import (
     memory,
     moves,
     packed,
+    phases,
     transcendental,
     warp,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "memory",
     "moves",
     "packed",
+    "phases",
     "transcendental",
     "warp",
 ]

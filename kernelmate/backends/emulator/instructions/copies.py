@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.memory import address_of
+from kernelmate.backends.emulator.instructions.phases import decode_copies_arrive
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup, Operation
 from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register
@@ -12,7 +13,7 @@ _HINTS = frozenset({"async", "ca", "cg", "shared", "shared__cta", "global", "L2_
 
 @decodes("cp")
 def decode_copy(instruction: Instruction) -> Operation:
-    """`cp.async` of 4, 8 or 16 bytes, `cp.async.commit_group`, `cp.async.wait_group` and `cp.async.wait_all`."""
+    """`cp.async` of 4, 8 or 16 bytes, its groups and waiting for them, and `cp.async.mbarrier.arrive`."""
     parts, operands = instruction.parts, instruction.operands
     if parts[1:] == ("async", "commit_group"):
         return AsyncGroup(commits=True)
@@ -23,6 +24,8 @@ def decode_copy(instruction: Instruction) -> Operation:
         if not isinstance(left, Immediate):
             raise Unsupported(instruction.opcode)
         return AsyncGroup(left=left.bits)
+    if parts[1:4] == ("async", "mbarrier", "arrive"):
+        return decode_copies_arrive(instruction)
     if parts[1] != "async" or not set(parts[1:]) <= _HINTS or "global" not in parts or len(operands) not in {3, 4}:
         raise Unsupported(instruction.opcode)
     to, origin, size = address_of(operands[0]), address_of(operands[1]), operands[2]

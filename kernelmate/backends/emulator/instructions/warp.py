@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.operations import ActiveMask, Match, Operation, Shuffle, Vote, WarpReduce
-from kernelmate.backends.emulator.program import Immediate, Instruction, Pair
+from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Operation, Shuffle, Vote, WarpReduce
+from kernelmate.backends.emulator.program import Immediate, Instruction, Pair, Sink
 
 _EVERY_LANE = Immediate(0xFFFFFFFF)
 
@@ -59,3 +59,13 @@ def decode_reduce(instruction: Instruction) -> Operation:
 def decode_active(instruction: Instruction) -> Operation:
     """`activemask`."""
     return ActiveMask(instruction.operands[0])
+
+
+@decodes("elect")
+def decode_elect(instruction: Instruction) -> Operation:
+    """`elect.sync`: the first lane of the mask."""
+    destination, mask = instruction.operands
+    if instruction.parts != ("elect", "sync") or not isinstance(destination, Pair):
+        raise Unsupported(instruction.opcode)
+    lane = None if isinstance(destination.first, Sink) else destination.first
+    return Elect(lane, destination.second, mask)

@@ -134,14 +134,21 @@ def test_what_is_unknown_is_refused_by_name_and_line(
     assert word in finding.message
 
 
-def test_recursion_and_unknown_functions_are_refused(
+def test_unknown_functions_and_text_are_refused_with_what_to_do_instead(
     kernel: Text, compiled: Callable[..., Compiled], gpu: Target
 ) -> None:
-    before = ".func loop() { call.uni loop; ret; }\n.extern .func malloc();\n"
-    assert "calls itself" in refused(kernel("call.uni loop; ret;", before=before), compiled, gpu).finding.message
-    assert "malloc" in refused(kernel("call.uni malloc; ret;", before=before), compiled, gpu).finding.message
+    def message(body: str, before: str = "") -> str:
+        return refused(kernel(body, before=before), compiled, gpu).finding.message
+
+    for name in ("malloc", "free"):
+        told = message(f"call.uni {name}; ret;", f".extern .func {name}();\n")
+        assert name in told
+        assert "allocate the memory before the launch" in told
+    assert "cudaDeviceSynchronize" in message(
+        "call.uni cudaDeviceSynchronize; ret;", ".extern .func cudaDeviceSynchronize();\n"
+    )
+    assert "cannot read" in message("this is $$$ not PTX;")
     assert "no entry" in refused(".version 8.0\n.target sm_90\n", compiled, gpu).finding.message
-    assert "cannot read" in refused(kernel("this is $$$ not PTX;"), compiled, gpu).finding.message
 
 
 @pytest.mark.instruction("trap", "brkpt")

@@ -211,3 +211,21 @@ def test_fences_of_every_spelling_order_what_their_scope_holds(launch, kernel, f
         result = launch(kernel(body, 3), *arrays, grid=(2,), block=(1,), schedule_seed=seed)
         assert {finding.code for finding in result.findings} == expected
         assert result.arrays["a2"][0] == 5
+
+
+@pytest.mark.parametrize(
+    ("add", "load", "expected"),
+    [
+        ("__threadfence(); atomicAdd(flag, 1);", "*(volatile int*)flag", set()),
+        ("__threadfence(); atomicAdd(flag, 1);", "atomicAdd(flag, 0)", set()),
+        ("atomicAdd(flag, 1);", "*(volatile int*)flag", RACE),
+    ],
+)
+def test_many_threads_that_count_up_one_word_are_all_seen_by_who_waits_for_the_count(
+    cuda: Kernels, run_cuda: Kernels, add: str, load: str, expected: set[str]
+) -> None:
+    body = (
+        f"data[b * 64 + t] = t; {add} while ({load} < 256) {{}} __threadfence();"
+        " out[b * 64 + t] = data[255 - b * 64 - t];"
+    )
+    assert codes(cuda, run_cuda, body, grid=4) == expected
