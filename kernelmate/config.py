@@ -26,7 +26,7 @@ from kernelmate.records import CompileOptions, Device, parse_device
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
 
-_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file"})
+_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file", "calibration_file"})
 """Settings that are paths: in a file they are relative to that file's folder."""
 
 
@@ -82,6 +82,7 @@ class Settings(BaseSettings):
         reference: takes the place of what contracts name as reference.
         history: keep every judged version in the history.
         history_file: the history's file; None for `history.db` in the user's data folder.
+        calibration_file: measured roofs; None for `calibration.json` in the user's data folder.
     """
 
     model_config = SettingsConfigDict(
@@ -115,6 +116,7 @@ class Settings(BaseSettings):
     reference: str | None = None
     history: bool = True
     history_file: Path | None = None
+    calibration_file: Path | None = None
 
     @property
     def place(self) -> Device:

@@ -53,6 +53,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("disassembler", disassembler),
         ("gpu", gpu),
         ("cupy", cupy),
+        ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
         ("charts", charts),
         ("model", model),
@@ -156,6 +157,19 @@ def cupy() -> Check:
     if not advice:
         return Check("cupy", "ok", detail)
     return Check("cupy", "missing", f"--backend cuda cannot run here: {detail}", advice[0])
+
+
+def roofs(settings: Settings) -> Check:
+    """GPUs whose roofs were measured, here or on a machine whose file was copied here."""
+    from kernelmate.measure.calibration import load
+    from kernelmate.report.calibration import calibration_words
+
+    measured = load(settings.calibration_file)
+    if measured:
+        return Check("roofs", "ok", "; ".join(map(calibration_words, measured)))
+    return Check(
+        "roofs", "missing", "rooflines are drawn with data sheets", "To measure them, where there is a GPU: kernelmate calibrate"
+    )  # fmt: skip
 
 
 def cache(settings: Settings) -> Check:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
+    "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
     "doctor": ("kernelmate.cli.doctor:doctor", "Say what this machine has, lacks, and what to do about it."),
 }

@@ -7,6 +7,7 @@ end shows: field names and their order are that schema's, and `kernelmate.report
 
 from __future__ import annotations
 
+from kernelmate.records.calibration import Calibration
 from kernelmate.records.carried import (
     Carried,
     CarriedFile,
@@ -46,6 +47,7 @@ __all__ = [
     "Argument",
     "BackendName",
     "Bound",
+    "Calibration",
     "Candidate",
     "Carried",
     "CarriedFile",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
+    Calibration,
     Confirmation,
     Confirmed,
     Contract,
@@ -193,6 +194,11 @@ def _code_diff(diff: CodeDiff) -> Document:
 def _totals(listing: Listing) -> Document:
     whole = plain(listing) | {"peak": listing.peak, "instructions": len(listing.sass)}
     return {name: value for name, value in whole.items() if name not in {"ptx", "sass", "mix"}}
+
+
+def calibration_json(calibration: Calibration) -> Document:
+    """What `calibrate` prints."""
+    return {"schema": SCHEMA, "calibration": plain(calibration)}
 
 
 def doctor_json(checks: Sequence[object]) -> Document:

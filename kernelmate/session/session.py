@@ -11,7 +11,7 @@ from typing import cast
 from kernelmate.compiler import read_build
 from kernelmate.config import Settings
 from kernelmate.errors import BackendUnavailable, ContractError
-from kernelmate.measure.roofline import table_roofs
+from kernelmate.measure.calibration import roofs_of
 from kernelmate.records import (
     BackendName,
     Candidate,
@@ -329,7 +329,7 @@ class Session:
             sanitize=self.settings.sanitize,
             profile=self.settings.profile,
             on_progress=self._on_progress,
-            roofs=table_roofs(self.target),
+            roofs=roofs_of(self.target, self.settings.calibration_file),
         )
 
     def _workshop(self, kernel: Kernel) -> Workshop:
