@@ -1,0 +1,36 @@
+"""Suggesters that other packages bring, by the entry point group `kernelmate.suggesters`.
+
+An entry point names something that makes a suggester when called without arguments: a class, or a function.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from kernelmate.errors import UsageError
+from kernelmate.suggest.base import Suggester
+
+GROUP = "kernelmate.suggesters"
+
+
+def plugin_names() -> list[str]:
+    """The names of all installed ones."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def load_plugin(name: str) -> Suggester:
+    """Make one.
+
+    Raises:
+        UsageError: there is none of this name, or it cannot be made.
+    """
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            try:
+                suggester: Suggester = point.load()()
+            except Exception as error:
+                what = f"The suggester {name} ({point.value}) cannot be made: {type(error).__name__}: {error}."
+                raise UsageError(what, hint="Mend or remove the package that brings it.") from error
+            return suggester
+    known = ", ".join(plugin_names()) or "none is installed"
+    raise UsageError(f"There is no suggester {name!r}.", hint=f"Suggesters of other packages: {known}.")

@@ -1,0 +1,39 @@
+"""A suggester that says what it is told to: for tests of one's own tools, and as an example of a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.proposals import proposed
+from kernelmate.suggest.replies import Proposal, Step
+
+
+class Scripted:
+    """Proposes given kernels in their order, whatever is asked.
+
+    Args:
+        texts: each the CUDA text of one version of the kernel, helpers included.
+        name: the suggester's; its candidates' author.
+        why: of every candidate.
+    """
+
+    def __init__(self, texts: Sequence[str], *, name: str = "scripted", why: str = "it was told to") -> None:
+        self.name = name
+        self.requests: list[SuggestRequest] = []
+        self._texts = tuple(texts)
+        self._why = why
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """One candidate for each text.
+
+        Raises:
+            AuthorFailed: a text holds what a candidate may not have.
+        """
+        self.requests.append(request)
+        for text in self._texts:
+            if request.stop():
+                return
+            proposal = Proposal(self._why, (Step(self._why, ""),), text)
+            yield proposed(request, proposal, f"plugin:{self.name}")

@@ -1,0 +1,214 @@
+"""Authors are asked in their order, each only where the last did not do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from kernelmate.records import Candidate, Finding, Judged, Verdict
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.replies import Audit, Problem, Proposal, Review, Step
+from kernelmate.suggest.router import Router
+from kernelmate.suggest.scripted import Scripted
+
+SOURCE = """\
+// /// kernelmate
+// sizes = [{ n = 1000 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// [args]
+// x = "inout float32[n]"
+// n = "int32"
+// ///
+__global__ void k(float *x, int n) { /* 0 */ }
+"""
+
+
+def version(word: str) -> str:
+    return f"__global__ void k(float *x, int n) {{ /* {word} */ }}"
+
+
+def proposal(word: str) -> Proposal:
+    return Proposal("", (Step(word, ""),), version(word))
+
+
+@dataclass
+class Local:
+    """A local model that answers from lists; an exception among the answers is raised."""
+
+    first: Sequence[object] = ()
+    repaired: Sequence[object] = ()
+    applied: Sequence[object] = ()
+    calls: list[str] = field(default_factory=list)
+    name: str = "local:small"
+
+    def _say(self, call: str, answers: Sequence[object]) -> Iterator[Proposal]:
+        self.calls.append(call)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer if isinstance(answer, Proposal) else proposal(str(answer))
+
+    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal]:
+        return self._say(f"samples {count}", self.first)
+
+    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal]:
+        return self._say(f"repair {failed.candidate.why}", self.repaired)
+
+    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal]:
+        return self._say(f"apply {review.analysis}", self.applied)
+
+
+@dataclass
+class Reviewer:
+    """A reviewer that answers the same each time."""
+
+    error: AuthorFailed | None = None
+    doubts: tuple[Problem, ...] = ()
+    calls: list[str] = field(default_factory=list)
+    name: str = "claude:big"
+
+    def _say(self, call: str) -> None:
+        self.calls.append(call)
+        if self.error is not None:
+            raise self.error
+
+    def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
+        self._say(f"review {failed.candidate.why if failed else None}")
+        return Review("the review", (), (Step("do", "it"),))
+
+    def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
+        self._say(f"audit {suspicious.candidate.why}")
+        return Audit(not self.doubts, not self.doubts, self.doubts)
+
+    def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
+        self._say("write")
+        return proposal("good by Claude")
+
+
+@dataclass
+class Trial:
+    """A search in small: judges by a word in the text, and keeps what it was given."""
+
+    request: SuggestRequest
+    verdict: Callable[..., Verdict]
+    judged: list[Judged] = field(default_factory=list)
+    stopped: bool = False
+
+    def run(self, router: Router) -> list[str]:
+        request = replace(self.request, versions=self.versions, stop=lambda: self.stopped)
+        for candidate in router.propose(request):
+            self.judged.append(self.judge(candidate))
+        return [one.candidate.author for one in self.judged]
+
+    def judge(self, candidate: Candidate) -> Judged:
+        good = "good" in candidate.kernel.source
+        odd = (Finding("suspicious-speedup", "warning", "much faster"),) if "odd" in candidate.kernel.source else ()
+        return Judged(candidate, replace(self.verdict(), accepted=good, findings=odd))
+
+    def versions(self) -> list[Judged]:
+        return sorted(self.judged, key=lambda one: one.verdict.accepted is False)
+
+
+@pytest.fixture
+def trial(ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]) -> Trial:
+    return Trial(ask(SOURCE), verdict)
+
+
+def test_a_recipe_that_is_accepted_ends_it(trial: Trial) -> None:
+    local, reviewer = Local(["good"]), Reviewer()
+    recipes = Scripted([version("bad"), version("good")], name="recipes")
+    assert trial.run(Router(recipes, local, reviewer)) == ["plugin:recipes", "plugin:recipes"]
+    assert (local.calls, reviewer.calls) == ([], [])
+
+
+def test_the_local_model_is_asked_where_recipes_fail(trial: Trial) -> None:
+    local, reviewer = Local(["bad", "good", "never"]), Reviewer()
+    assert trial.run(Router(Scripted([version("b")]), local, reviewer)) == [
+        "plugin:scripted",
+        "local:small",
+        "local:small",
+    ]
+    assert (local.calls, reviewer.calls) == (["samples 4"], [])
+
+
+def test_its_best_failure_is_repaired_then_reviewed_and_the_review_applied(trial: Trial) -> None:
+    local, reviewer = Local(["bad 1"], ["bad 2"], ["good"]), Reviewer()
+    steps: list[str] = []
+    trial.run(Router(None, local, reviewer, may_write=True, on_step=steps.append))
+    assert local.calls == ["samples 4", "repair bad 1", "apply the review"]
+    assert reviewer.calls == ["review bad 1"]
+    assert steps == [
+        "local:small, round 1 of 1",
+        "local:small repairs its best version that failed",
+        "claude:big reviews",
+        "local:small carries out the review",
+    ]
+
+
+def test_claude_writes_only_where_it_may(trial: Trial) -> None:
+    reviewer = Reviewer()
+    assert trial.run(Router(None, Local(["bad"], ["bad"], ["bad"]), reviewer)) == ["local:small"] * 3
+    assert "write" not in reviewer.calls
+
+
+def test_claude_writes_last(trial: Trial) -> None:
+    reviewer = Reviewer()
+    authors = trial.run(Router(None, Local(["a"], ["b"], ["c"]), reviewer, may_write=True))
+    assert authors == ["local:small"] * 3 + ["claude:big"]
+    assert reviewer.calls == ["review a", "write"]
+
+
+def test_without_a_local_model_claude_writes_without_a_review(trial: Trial) -> None:
+    reviewer = Reviewer()
+    assert trial.run(Router(None, None, reviewer, may_write=True)) == ["claude:big"]
+    assert reviewer.calls == ["write"]
+
+
+def test_an_author_that_fails_is_skipped_with_one_line(trial: Trial) -> None:
+    local = Local([AuthorFailed("missing", "No model is set up.")])
+    router = Router(None, local, Reviewer(AuthorFailed("consent", "Not agreed to.")), may_write=True)
+    assert trial.run(router) == []
+    assert router.notes == ["No model is set up.", "Not agreed to.", "Not agreed to."]
+
+
+def test_nonsense_costs_a_note_and_the_next_sample_is_tried(trial: Trial) -> None:
+    nonsense = Proposal("", (), "I am a little model, short and stout.")
+    router = Router(None, Local([nonsense, "good"]))
+    assert trial.run(router) == ["local:small"]
+    (note,) = router.notes
+    assert "defines 0 kernels" in note
+
+
+def test_rounds_end_once_a_version_is_accepted(trial: Trial) -> None:
+    local = Local(["bad"], [])
+    trial.run(Router(None, local, rounds=3, samples=2))
+    assert local.calls == ["samples 2", "repair bad"] * 3
+
+
+def test_stopping_ends_it_at_the_next_candidate(trial: Trial) -> None:
+    local = Local(["a", "b", "c"])
+
+    def judge(candidate: Candidate) -> Judged:
+        trial.stopped = True
+        return Trial.judge(trial, candidate)
+
+    trial.judge = judge  # type: ignore[method-assign]
+    assert trial.run(Router(None, local, Reviewer(), may_write=True)) == ["local:small"]
+    assert local.calls == ["samples 4"]
+
+
+def test_a_best_version_of_unexplained_speed_is_audited(trial: Trial) -> None:
+    reviewer = Reviewer(doubts=(Problem("cheating", "line 1", "It skips half."),))
+    router = Router(Scripted([version("good odd")]), None, reviewer)
+    trial.run(router)
+    assert reviewer.calls == ["audit it was told to"]
+    assert router.notes == ["claude:big doubts the best version (cheating, line 1): It skips half."]
+
+
+def test_a_best_version_whose_speed_is_explained_is_not(trial: Trial) -> None:
+    reviewer = Reviewer()
+    trial.run(Router(Scripted([version("good")]), None, reviewer))
+    assert reviewer.calls == []
