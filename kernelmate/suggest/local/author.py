@@ -1,0 +1,156 @@
+"""The local model as an author: several different attempts at one kernel, a repair, and carrying out a review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kernelmate.records import Cost, Judged
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.local.chat import OnText, Question, ask
+from kernelmate.suggest.local.serving import Endpoint
+from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
+from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
+
+CHARACTERS_PER_TOKEN = 2.5
+"""Fewer than code has in any vocabulary seen, so that what is counted to fit does fit."""
+ANSWER_SHARE = 0.4
+"""Of the context, kept for the answer."""
+MOST_ANSWER_TOKENS = 6_000
+
+REPAIR_TASK = (
+    "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
+)
+APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
+
+
+@dataclass(slots=True)
+class LocalModel:
+    """A model that answers somewhere, as an author.
+
+    Attributes:
+        endpoint: gives where it answers, starting it where that is needed. label: the model's name for candidates.
+        temperature: of all attempts but the first, which is greedy. seed: of the first; the others follow.
+        on_text: told of text as it arrives. stop: True once the user wants no more.
+        last_cost: tokens of the last answer.
+    """
+
+    endpoint: Callable[[], Endpoint]
+    label: str
+    temperature: float = 0.7
+    seed: int = 1
+    on_text: OnText | None = None
+    stop: Callable[[], bool] = lambda: False
+    timeout_s: float = 300.0
+    last_cost: Cost = field(default_factory=Cost)
+    _asked: int = 0
+
+    @property
+    def name(self) -> str:
+        """The author's name in candidates and in the history."""
+        return f"local:{self.label}"
+
+    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal]:
+        """Different attempts: one greedy, the others drawn.
+
+        Raises:
+            AuthorFailed: the model cannot be asked, or none of its answers could be read.
+        """
+        tried = versions_part(request.versions(), request)
+        return self._attempts(request, [tried], QUESTIONS, count)
+
+    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal]:
+        """One attempt at mending a version.
+
+        Raises:
+            AuthorFailed: as `samples`.
+        """
+        return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
+
+    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal]:
+        """Two attempts at carrying out a review.
+
+        Raises:
+            AuthorFailed: as `samples`.
+        """
+        return self._attempts(request, [review_part(review), versions_part(request.versions(), request)], APPLY_TASK, 2)
+
+    def _attempts(self, request: SuggestRequest, parts: list[str], task: str, count: int) -> Iterator[Proposal]:
+        endpoint = self.endpoint()
+        user, room = fitted(kernel_part(request), parts, task, endpoint.context)
+        read, unread = 0, ""
+        for number in range(count):
+            if self.stop() or request.stop():
+                return
+            question = Question(
+                RULES,
+                user,
+                schema=schema_of(Proposal),
+                temperature=0.0 if number == 0 else self.temperature,
+                seed=self.seed + self._asked,
+                most_tokens=room,
+            )
+            self._asked += 1
+            try:
+                proposal = self._proposal(endpoint, question, request)
+            except Malformed as error:
+                unread = str(error)
+                continue
+            read += 1
+            yield proposal
+        if not read and unread:
+            raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
+
+    def _proposal(self, endpoint: Endpoint, question: Question, request: SuggestRequest) -> Proposal:
+        """One answer, read.
+
+        Raises:
+            Malformed: it cannot be. AuthorFailed: there is none.
+        """
+
+        def stopped() -> bool:
+            return self.stop() or request.stop()
+
+        try:
+            answer = ask(endpoint, question, on_text=self.on_text, stop=stopped, timeout_s=self.timeout_s)
+        except AuthorFailed as error:
+            if error.kind == "malformed":
+                raise Malformed(str(error)) from None
+            raise
+        self.last_cost = Cost(answer.input_tokens, answer.output_tokens, 0.0)
+        if not answer.finished:
+            raise Malformed("The answer was cut off: it was longer than what was allowed for.")
+        return read_reply(answer.text, Proposal)
+
+
+def fitted(kernel: str, parts: list[str], task: str, context: int | None) -> tuple[str, int]:
+    """The user's part of a prompt within a context, and the tokens that are left for the answer.
+
+    Parts are cut from the end of the least important one, which is the last; the kernel is never cut.
+
+    Args:
+        kernel: what is known of the kernel.
+        parts: the others, the most important first.
+        task: what is asked.
+        context: in tokens; None where it is not known.
+
+    Raises:
+        AuthorFailed: the kernel alone does not fit.
+    """
+    if context is None:
+        return "\n\n".join([kernel, *parts, task]), MOST_ANSWER_TOKENS
+    answer = min(int(context * ANSWER_SHARE), MOST_ANSWER_TOKENS)
+    room = int((context - answer) * CHARACTERS_PER_TOKEN) - len(RULES) - len(kernel) - len(task) - 64
+    if room < 0:
+        needed = int((len(RULES) + len(kernel) + len(task)) / CHARACTERS_PER_TOKEN / (1 - ANSWER_SHARE))
+        raise AuthorFailed(
+            "truncated",
+            f"The kernel is too long for the model: about {needed} tokens of context are needed, it has {context}.",
+        )
+    kept = []
+    for part in parts:
+        if len(part) > room:
+            part = part[: max(room - 20, 0)] + "\n[cut]" if room > 200 else ""
+        room -= len(part)
+        kept.append(part)
+    return "\n\n".join([kernel, *filter(None, kept), task]), answer

@@ -1,0 +1,253 @@
+"""One question to a server that speaks OpenAI's chat protocol: streamed, and broken off the moment it is not wanted."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local.serving import Endpoint
+from kernelmate.suggest.local.state import touch
+
+LOOK_S = 0.05
+"""Seconds between two looks at whether the answer is still wanted."""
+MOST_ANSWER = 1 << 20
+"""Bytes of one answer that are read."""
+
+OnText = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; tokens as the server counts them, None where it does not."""
+
+    text: str
+    finished: bool
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and how; `schema` holds the answer to a form where the server can do that."""
+
+    system: str
+    user: str
+    schema: dict[str, Any] | None = None
+    temperature: float = 0.0
+    seed: int = 0
+    most_tokens: int = 4096
+
+
+def ask(
+    endpoint: Endpoint,
+    question: Question,
+    *,
+    on_text: OnText | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    timeout_s: float = 300.0,
+) -> Answer:
+    """Ask once.
+
+    Args:
+        endpoint: where.
+        question: what.
+        on_text: told of text as it arrives.
+        stop: looked at some twenty times a second; True ends the connection, which ends the server's work.
+        timeout_s: seconds in which nothing comes, the evaluation of the prompt included.
+
+    Raises:
+        AuthorFailed: there is no answer.
+    """
+    body = json.dumps(_body(endpoint, question)).encode()
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    if endpoint.key:
+        headers["Authorization"] = f"Bearer {endpoint.key}"
+    connection = _connection(endpoint.url)
+    path = urlsplit(endpoint.url).path.rstrip("/") + "/chat/completions"
+    watch = _Watch(connection, stop, timeout_s, endpoint)
+    try:
+        with watch:
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            watch.heard()
+            if response.status != 200:
+                raise _refused(response.status, response.read(65536))
+            return _read(response, watch, on_text)
+    except (OSError, http.client.HTTPException, AuthorFailed) as error:
+        # Once the watch has ended the connection, whatever comes of that says nothing of its own.
+        if watch.verdict is not None:
+            raise watch.verdict from None
+        if isinstance(error, AuthorFailed):
+            raise
+        raise AuthorFailed(
+            "connection", f"The model at {_place(endpoint)} broke off ({type(error).__name__})."
+        ) from None
+    finally:
+        connection.close()
+
+
+def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": endpoint.model,
+        "messages": [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}],
+        "max_tokens": question.most_tokens,
+        "temperature": question.temperature,
+        "seed": question.seed,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if question.schema is not None:
+        form = {"name": "answer", "schema": question.schema, "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    return body
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise AuthorFailed("request", f"{url!r} is no address of a server; it starts with http:// or https://.")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=10)
+    try:
+        connection.connect()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise AuthorFailed("connection", f"No model answers at {parts.hostname}:{connection.port}: {reason}.") from None
+    return connection
+
+
+class _Watch:
+    """Ends a connection from beside: once the user wants no more, or when nothing has come for too long.
+
+    A blocked read cannot look around itself, and a read with a time limit spoils the stream for the next one.
+
+    Attributes:
+        verdict: why the connection was ended; None while it was not.
+    """
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, stop: Callable[[], bool], timeout_s: float, endpoint: Endpoint
+    ) -> None:
+        self.verdict: AuthorFailed | None = None
+        self._socket: socket.socket = connection.sock
+        self._socket.settimeout(None)
+        self._stop, self._timeout_s, self._endpoint = stop, timeout_s, endpoint
+        self._since = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="kernelmate-model-watch", daemon=True)
+
+    def __enter__(self) -> _Watch:
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def heard(self) -> None:
+        """Something came.
+
+        Raises:
+            AuthorFailed: it is not wanted any more.
+        """
+        self._since = time.monotonic()
+        if self._stop():
+            self.verdict = AuthorFailed("cancelled", "The model was interrupted.")
+            raise self.verdict
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            if self._endpoint.state is not None:
+                touch(self._endpoint.state)
+            if self._stop():
+                self._end(AuthorFailed("cancelled", "The model was interrupted."))
+            elif time.monotonic() - self._since > self._timeout_s:
+                self._end(AuthorFailed("timeout", f"The model said nothing for {self._timeout_s:.0f} s."))
+
+    def _end(self, verdict: AuthorFailed) -> None:
+        self.verdict = verdict
+        self._over.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None) -> Answer:
+    pieces: list[str] = []
+    usage: dict[str, Any] = {}
+    finish: str | None = None
+    for event in _events(response, watch):
+        if "error" in event:
+            raise _refused(500, json.dumps(event).encode())
+        usage = event.get("usage") or usage
+        for choice in event.get("choices") or ():
+            finish = choice.get("finish_reason") or finish
+            text = (choice.get("delta") or {}).get("content")
+            if text:
+                pieces.append(text)
+                if on_text is not None:
+                    on_text(text)
+    if finish is None:
+        raise AuthorFailed("connection", "The model broke off in the middle of its answer.")
+    return Answer("".join(pieces), finish == "stop", usage.get("prompt_tokens"), usage.get("completion_tokens"))
+
+
+def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a stream of server-sent events.
+
+    Raises:
+        AuthorFailed: stopped, silent for too long, or without end.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest, read = "", 0
+    while chunk := response.read1(65536):
+        watch.heard()
+        read += len(chunk)
+        if read > MOST_ANSWER * 16:
+            raise AuthorFailed("truncated", "The model's answer does not end.")
+        *lines, rest = (rest + decoder.decode(chunk)).replace("\r\n", "\n").split("\n")
+        for line in lines:
+            if line.startswith("data:") and line[5:].strip() != "[DONE]":
+                try:
+                    event = json.loads(line[5:])
+                except ValueError:
+                    continue
+                if isinstance(event, dict):
+                    yield event
+
+
+def _refused(status: int, body: bytes) -> AuthorFailed:
+    """A server's refusal as one line; what it says is cut short, and its kind read from the status and the words."""
+    try:
+        error = json.loads(body).get("error")
+        said = error.get("message") if isinstance(error, dict) else str(error)
+    except (ValueError, AttributeError):
+        said = None
+    words = f": {' '.join(str(said).split())[:200]}" if said else ""
+    lower = words.lower()
+    if status in {401, 403}:
+        return AuthorFailed("key", "The model's server did not accept the key.")
+    if "context" in lower or "n_ctx" in lower or "exceed" in lower:
+        return AuthorFailed("truncated", f"The kernel and what is known of it are too long for the model{words}")
+    if "does not match the expected" in lower:
+        return AuthorFailed("malformed", "The model's answer was not in the form that was asked for.")
+    if status == 429:
+        return AuthorFailed("limit", "The model's server has a limit that is reached; try again in a minute.")
+    kind = "server" if status >= 500 else "request"
+    return AuthorFailed(kind, f"The model's server refused (status {status}){words}")
+
+
+def _place(endpoint: Endpoint) -> str:
+    parts = urlsplit(endpoint.url)
+    return f"{parts.hostname}:{parts.port or parts.scheme}"

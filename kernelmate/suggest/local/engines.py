@@ -1,0 +1,103 @@
+"""llama.cpp in this process, by whichever of its Python packages is installed. Only the model server loads this."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+_KEPT: list[object] = []
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How a model is served.
+
+    Attributes:
+        model: the GGUF file. alias: its name in answers. key: what clients must show.
+        context: tokens of one conversation. parallel: conversations at once.
+        gpu_layers: layers held on a GPU; 0 keeps it on the CPU, where it disturbs no kernel that is timed.
+        threads: of the CPU; None for as many as there are cores.
+    """
+
+    model: str
+    alias: str
+    key: str
+    context: int
+    parallel: int = 2
+    gpu_layers: int = 0
+    threads: int | None = None
+
+
+def engine_name() -> str | None:
+    """The package that would be used; None where there is none."""
+    return next((name for name in ("xllamacpp", "llama_cpp") if find_spec(name) is not None), None)
+
+
+def start_engine(settings: EngineSettings, name: str | None = None) -> str:
+    """Load the model and serve it on loopback; gives the address once requests are taken.
+
+    Args:
+        settings: of the model.
+        name: the package; None for the first that is installed.
+
+    Raises:
+        Exception: the model cannot be loaded; whatever llama.cpp raises.
+    """
+    engines: dict[str, Callable[[EngineSettings], str]] = {"xllamacpp": _xllamacpp, "llama_cpp": _llama_cpp}
+    return engines[name or engine_name() or "xllamacpp"](settings)
+
+
+def _xllamacpp(settings: EngineSettings) -> str:
+    import xllamacpp
+
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = settings.model
+    wanted.model_alias = {settings.alias}
+    wanted.hostnames = ["127.0.0.1"]
+    wanted.port = 0
+    wanted.api_keys = [settings.key]
+    wanted.n_parallel = settings.parallel
+    wanted.n_ctx = settings.context * settings.parallel
+    wanted.n_gpu_layers = settings.gpu_layers
+    wanted.ui = False
+    if settings.threads is not None:
+        wanted.cpuparams.n_threads = settings.threads
+    server = xllamacpp.Server(wanted)
+    # It serves as long as the object lives.
+    _KEPT.append(server)
+    return str(server.listening_address)
+
+
+def _llama_cpp(settings: EngineSettings) -> str:
+    import socket
+
+    import uvicorn
+    from llama_cpp.server.app import create_app
+    from llama_cpp.server.settings import ModelSettings, ServerSettings
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    app = create_app(
+        server_settings=ServerSettings(host="127.0.0.1", port=port, api_key=settings.key, interrupt_requests=False),
+        model_settings=[
+            ModelSettings(
+                model=settings.model,
+                model_alias=settings.alias,
+                n_ctx=settings.context,
+                n_gpu_layers=settings.gpu_layers,
+                n_threads=settings.threads or _cores(),
+                verbose=False,
+            )
+        ],
+    )
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
+    return f"http://127.0.0.1:{port}"
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

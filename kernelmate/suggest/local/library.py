@@ -1,0 +1,255 @@
+"""The models of this user: which GGUF files there are, what is known of each, and which one is in use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernelmate.errors import EnvironmentFailed, UsageError
+
+CHUNK = 1 << 20
+OnBytes = Callable[[int, int], None]
+"""Told how many of how many bytes are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One GGUF file.
+
+    Attributes:
+        name: what the user calls it. path: where it is. sha256: of the file when it was added.
+        size: in bytes. modified_ns: when the file was last written, as the system tells.
+        architecture: `llama`, `qwen2`, ... context: tokens that it was made for.
+        parameters: how many. quantization: of its weights. licence: as the file or its repository says.
+        source: the repository that it was downloaded from, or None.
+    """
+
+    name: str
+    path: str
+    sha256: str
+    size: int
+    modified_ns: int
+    architecture: str | None = None
+    context: int | None = None
+    parameters: int | None = None
+    quantization: str | None = None
+    licence: str | None = None
+    source: str | None = None
+
+
+def default_folder() -> Path:
+    """`models` in the user's data folder."""
+    import platformdirs
+
+    return platformdirs.user_data_path("kernelmate") / "models"
+
+
+class Library:
+    """The list of models in one folder; a list that cannot be read is empty.
+
+    Args:
+        folder: where the list and what is downloaded are; None for the user's own.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+
+    @property
+    def list_file(self) -> Path:
+        """Where the list is."""
+        return self.folder / "models.json"
+
+    def models(self) -> list[Model]:
+        """All of them, by name."""
+        entries = self._read().get("models", [])
+        found = []
+        for entry in entries if isinstance(entries, list) else []:
+            with contextlib.suppress(TypeError):
+                found.append(Model(**entry))
+        return sorted(found, key=lambda model: model.name)
+
+    def current(self) -> Model | None:
+        """The one in use."""
+        name = self._read().get("use")
+        return next((model for model in self.models() if model.name == name), None)
+
+    def find(self, name: str) -> Model:
+        """The model of a name.
+
+        Raises:
+            UsageError: there is none.
+        """
+        for model in self.models():
+            if model.name == name:
+                return model
+        known = ", ".join(model.name for model in self.models()) or "none yet"
+        raise UsageError(
+            f"There is no model {name!r}.", hint=f"Models are: {known}. Add one with `kernelmate model add FILE.gguf`."
+        )
+
+    def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, on_bytes: OnBytes | None = None) -> Model:  # fmt: skip
+        """Take a file into the list where it is, and into use if it is the first.
+
+        Raises:
+            UsageError: it is no GGUF file. EnvironmentFailed: the list cannot be written.
+        """
+        facts = read_facts(path)
+        status = path.stat()
+        model = Model(
+            name=name or path.stem,
+            path=str(path.resolve()),
+            sha256=sha256_of(path, on_bytes),
+            size=status.st_size,
+            modified_ns=status.st_mtime_ns,
+            source=source,
+            **facts,
+        )
+        model = replace(model, licence=licence or model.licence)
+        others = [other for other in self.models() if other.name != model.name]
+        use = self._read().get("use")
+        self._write([*others, model], use if any(other.name == use for other in others) else model.name)
+        return model
+
+    def use(self, name: str) -> Model:
+        """Put a model into use.
+
+        Raises:
+            UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
+        """
+        model = self.find(name)
+        self._write(self.models(), model.name)
+        return model
+
+    def remove(self, name: str) -> bool:
+        """Take a model off the list; its file goes too where it was downloaded into the library's folder.
+
+        Returns:
+            Whether the file was deleted.
+
+        Raises:
+            UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
+        """
+        model = self.find(name)
+        rest = [other for other in self.models() if other.name != name]
+        use = self._read().get("use")
+        self._write(rest, None if use == name else use)
+        ours = self.folder.resolve() in Path(model.path).resolve().parents
+        if ours:
+            with contextlib.suppress(OSError):
+                Path(model.path).unlink()
+        return ours
+
+    def check(self, model: Model) -> None:
+        """The file is still the one that was added; it is read again only where its size or date says otherwise.
+
+        Raises:
+            UsageError: it is gone, or another one.
+        """
+        try:
+            status = Path(model.path).stat()
+        except OSError:
+            raise UsageError(
+                f"The file of the model {model.name} is gone.",
+                file=model.path,
+                hint=f"Put it back, or `kernelmate model remove {model.name}`.",
+            ) from None
+        if (status.st_size, status.st_mtime_ns) == (model.size, model.modified_ns):
+            return
+        if sha256_of(Path(model.path)) != model.sha256:
+            raise UsageError(
+                f"The file of the model {model.name} is not the one that was added.",
+                file=model.path,
+                hint=f"If that is meant, add it again: `kernelmate model add {model.path} --name {model.name}`.",
+            )
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self.list_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def _write(self, models: list[Model], use: str | None) -> None:
+        document = {"use": use, "models": [asdict(model) for model in sorted(models, key=lambda model: model.name)]}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".models-")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1)
+            os.replace(name, self.list_file)
+        except OSError as error:
+            raise EnvironmentFailed(
+                f"The list of models cannot be written: {error.strerror or error}.", file=str(self.list_file)
+            ) from error
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a GGUF file says of itself: architecture, context, parameters, quantization, licence.
+
+    Raises:
+        UsageError: it cannot be read, or is no GGUF file.
+        EnvironmentFailed: the gguf package is missing.
+    """
+    try:
+        from gguf import GGUFReader, LlamaFileType
+    except ImportError:
+        raise EnvironmentFailed("Models need the gguf package.", hint="pip install 'kernelmate[local]'") from None
+    hint = "Give a .gguf file, or the name of a repository that holds one."
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise UsageError("This is no GGUF file.", file=str(path), hint=hint)
+        reader = GGUFReader(path)
+        fields = {name: _value(field) for name, field in reader.fields.items()}
+        parameters = sum(int(tensor.n_elements) for tensor in reader.tensors)
+    except OSError as error:
+        raise UsageError(f"The file cannot be read: {error.strerror or error}.", file=str(path), hint=hint) from None
+    except (ValueError, KeyError, IndexError, OverflowError, MemoryError, TypeError) as error:
+        raise UsageError(f"The GGUF file is damaged: {str(error)[:200]}.", file=str(path), hint=hint) from None
+    architecture = str(fields.get("general.architecture") or "") or None
+    kind = fields.get("general.file_type")
+    known = {int(one) for one in LlamaFileType}
+    licence = fields.get("general.license")
+    context = fields.get(f"{architecture}.context_length")
+    return {
+        "architecture": architecture,
+        "context": int(context) if isinstance(context, int) else None,
+        "parameters": parameters,
+        "quantization": LlamaFileType(kind).name.removeprefix("MOSTLY_") if kind in known else None,
+        "licence": str(licence) if licence else None,
+    }
+
+
+def _value(field: Any) -> object:
+    """A field's value where it is one number or text; lists, which hold the vocabulary, are left out."""
+    if len(field.data) != 1:
+        return None
+    value = field.contents()
+    return value if isinstance(value, (int, float, str, bool)) else None
+
+
+def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
+    """The hash of a file, in hexadecimal.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    digest, done = hashlib.sha256(), 0
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                if on_bytes is not None:
+                    on_bytes(done, total)
+    except OSError as error:
+        raise UsageError(f"The file cannot be read: {error.strerror or error}.", file=str(path)) from None
+    return digest.hexdigest()

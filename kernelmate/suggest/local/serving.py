@@ -1,0 +1,243 @@
+"""Finding the model server, starting it when there is none, and stopping it: one per user, shared by all processes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local.engines import EngineSettings, engine_name
+from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.state import State, default_file, read_state, touch
+
+START_S = 180.0
+"""Longest wait for a model to be loaded: gigabytes from a slow disk."""
+MOST_CONTEXT = 16_384
+BYTES_PER_WEIGHT_BYTE = 1.3
+"""Memory that a model takes over its file's size, for a context of ordinary length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a model answers.
+
+    Attributes:
+        url: up to `/v1`. key: to be shown, or None. model: its name there. context: its tokens, None where unknown.
+        state: the file to touch while it is used; None for a server that is not ours.
+    """
+
+    url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+    context: int | None = None
+    state: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How models are served here; `threads` None for all cores, `context` None for what the model was made for."""
+
+    context: int | None = None
+    gpu_layers: int = 0
+    threads: int | None = None
+    idle_s: float = 600.0
+    engine: str | None = None
+
+
+class ModelServer:
+    """The user's model server.
+
+    Args:
+        settings: how models are served.
+        file: by which it is found; None for the user's own.
+        library: whose models are served.
+    """
+
+    def __init__(self, settings: ServerSettings | None = None, file: Path | None = None, library: Library | None = None) -> None:  # fmt: skip
+        self.settings = settings or ServerSettings()
+        self.file = file or default_file()
+        self.library = library or Library()
+
+    def ensure(self, model: Model, stop: Callable[[], bool] = lambda: False) -> Endpoint:
+        """A server that serves this model: the one that runs, else a new one.
+
+        Args:
+            model: what is to be served; a server of another one is ended first.
+            stop: True once the user wants no more.
+
+        Raises:
+            AuthorFailed: it cannot be served here.
+        """
+        self.library.check(model)
+        engine = self.settings.engine or engine_name()
+        if engine is None:
+            raise AuthorFailed("missing", "No llama.cpp is installed: pip install 'kernelmate[local]'")
+        wanted = self._engine_settings(model)
+        identity = _identity(wanted, model, engine)
+        with _lock(self.file):
+            state = read_state(self.file)
+            if state is not None and state.identity == identity and _alive(state):
+                touch(self.file)
+                return self._endpoint(state)
+            if state is not None:
+                self._end(state)
+            return self._endpoint(self._start(wanted, identity, engine, stop))
+
+    def running(self) -> State | None:
+        """The server that runs now."""
+        state = read_state(self.file)
+        return state if state is not None and _alive(state) else None
+
+    def stop(self) -> bool:
+        """End the server; False where none ran."""
+        with _lock(self.file):
+            state = read_state(self.file)
+            if state is None:
+                return False
+            alive = _alive(state)
+            self._end(state)
+            return alive
+
+    def _endpoint(self, state: State) -> Endpoint:
+        return Endpoint(f"{state.url}/v1", state.alias, state.key, state.context, self.file)
+
+    def _engine_settings(self, model: Model) -> EngineSettings:
+        context = self.settings.context or min(model.context or MOST_CONTEXT, MOST_CONTEXT)
+        needed, free = int(model.size * BYTES_PER_WEIGHT_BYTE), _free_memory()
+        if free is not None and needed > free and self.settings.gpu_layers == 0:
+            raise AuthorFailed(
+                "missing",
+                f"The model {model.name} takes about {needed / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} are "
+                "free. Use a smaller one, or one of coarser quantization.",
+            )
+        return EngineSettings(
+            model=model.path,
+            alias=model.name,
+            key=secrets.token_urlsafe(32),
+            context=context,
+            gpu_layers=self.settings.gpu_layers,
+            threads=self.settings.threads,
+        )
+
+    def _start(self, wanted: EngineSettings, identity: str, engine: str, stop: Callable[[], bool]) -> State:
+        command = [sys.executable, "-P", "-m", "kernelmate.suggest.local.server"]
+        message = asdict(wanted) | {
+            "state": str(self.file),
+            "idle_s": self.settings.idle_s,
+            "identity": identity,
+            "engine": engine,
+        }
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+            )
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(message).encode() + b"\n")
+                process.stdin.close()
+            return self._loaded(process, wanted.alias, log, stop)
+
+    def _loaded(self, process: subprocess.Popen[bytes], name: str, log: IO[bytes], stop: Callable[[], bool]) -> State:
+        """Wait until the process has said where it listens."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and not stop():
+            state = read_state(self.file)
+            if state is not None and state.pid == process.pid:
+                return state
+            if process.poll() is not None:
+                raise AuthorFailed("server", _why(log, name, process.returncode))
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        if stop():
+            raise AuthorFailed("cancelled", "Starting the model was interrupted.")
+        raise AuthorFailed("timeout", f"The model {name} was not loaded within {START_S:.0f} s.")
+
+    def _end(self, state: State) -> None:
+        self.file.unlink(missing_ok=True)
+        if not _alive(state):
+            return
+        with contextlib.suppress(OSError):
+            os.kill(state.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and _is_process(state.pid):
+            time.sleep(0.02)
+            with contextlib.suppress(ChildProcessError, OSError):
+                os.waitpid(state.pid, os.WNOHANG)
+        with contextlib.suppress(OSError):
+            os.kill(state.pid, signal.SIGKILL)
+
+
+def _identity(wanted: EngineSettings, model: Model, engine: str) -> str:
+    """What two servers share that answer alike."""
+    parts = (model.sha256, wanted.alias, wanted.context, wanted.gpu_layers, wanted.threads, engine)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _alive(state: State) -> bool:
+    """The server answers to its key; a process that took over its number does not."""
+    request = urllib.request.Request(f"{state.url}/v1/models", headers={"Authorization": f"Bearer {state.key}"})  # noqa: S310
+    if not state.url.startswith("http://127.0.0.1:"):
+        return False
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _why(log: IO[bytes], name: str, code: int | None) -> str:
+    """The last line of llama.cpp that says what is wrong."""
+    log.seek(0)
+    lines = log.read()[-20_000:].decode("utf-8", "replace").splitlines()
+    telling = [line.strip() for line in lines if "error" in line.lower() or "fail" in line.lower()]
+    said = (telling or [line.strip() for line in lines if line.strip()] or [f"exit status {code}"])[-1]
+    return f"The model {name} cannot be loaded: {said[:300]}"
+
+
+def _free_memory() -> int | None:
+    """Bytes of memory that can be had without swapping; None where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+@contextlib.contextmanager
+def _lock(file: Path) -> Iterator[None]:
+    """Only one process at a time starts or ends servers; the lock ends with the process."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise AuthorFailed("missing", f"{file.parent} cannot be written: {error.strerror or error}.") from None
+    with os.fdopen(handle, "r+b") as held:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,68 @@
+"""The file by which processes of one user find the model server, and tell it that it is still wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A running server.
+
+    Attributes:
+        pid: its process. url: where it listens. key: what it wants to see.
+        identity: what it serves and how; another one needs another server.
+        alias: the model's name in requests. context: tokens of one conversation.
+    """
+
+    pid: int
+    url: str
+    key: str = field(repr=False)
+    identity: str
+    alias: str
+    context: int
+
+
+def default_file() -> Path:
+    """`model-server.json` in the user's runtime folder, which is emptied when the machine starts."""
+    import platformdirs
+
+    return platformdirs.user_runtime_path("kernelmate", ensure_exists=False) / "model-server.json"
+
+
+def read_state(file: Path) -> State | None:
+    """The server that the file tells of; None where it tells of none, or is not the user's alone."""
+    try:
+        if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
+            return None
+        return State(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_state(file: Path, state: State) -> None:
+    """Put it into the file, whole, for the user alone to read."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".model-server-")
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        json.dump(asdict(state), out)
+    os.replace(name, file)
+
+
+def touch(file: Path) -> None:
+    """Tell the server that it is wanted."""
+    with contextlib.suppress(OSError):
+        os.utime(file)
+
+
+def touched(file: Path) -> float:
+    """When it was last told so, in seconds since 1970."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

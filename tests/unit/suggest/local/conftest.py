@@ -1,0 +1,62 @@
+"""A tiny model, a library that holds it, and servers that are ended after each test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+pytest.importorskip("gguf")
+
+from tiny_gguf import write_tiny_gguf
+
+from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.serving import ModelServer, ServerSettings
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "models")
+
+
+@pytest.fixture
+def model(library: Library, tiny: Path) -> Model:
+    return library.add(tiny)
+
+
+@pytest.fixture(params=["xllamacpp", "llama_cpp"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each package that can serve; those that are not installed are skipped, and said so."""
+    name = str(request.param)
+    if find_spec(name) is None or (name == "llama_cpp" and find_spec("uvicorn") is None):
+        pytest.skip(f"{name} is not installed")
+    return name
+
+
+@pytest.fixture
+def serve(library: Library, tmp_path: Path) -> Iterator[Callable[..., ModelServer]]:
+    """A model server with a state file of its own."""
+    servers: list[ModelServer] = []
+
+    def make(name: str = "server.json", **settings: Any) -> ModelServer:
+        settings.setdefault("engine", "xllamacpp")
+        server = ModelServer(
+            ServerSettings(**{"context": 1024, "threads": 1, **settings}), tmp_path / "run" / name, library
+        )
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        server.stop()

@@ -1,0 +1,230 @@
+"""Real llama.cpp with a tiny model: found, started, shared, restarted, stopped; streamed and broken off."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import UsageError
+from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local.chat import Question, ask
+from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.serving import Endpoint, ModelServer
+from kernelmate.suggest.replies import Review, read_reply, schema_of
+
+Serve = Callable[..., ModelServer]
+SHORT = Question("Be brief.", "Hello.", most_tokens=24, temperature=0.8, seed=3)
+
+
+def test_a_server_is_started_on_loopback_and_answers_in_pieces(serve: Serve, model: Model, engine: str) -> None:
+    endpoint = serve(engine=engine).ensure(model)
+    assert endpoint.url.startswith("http://127.0.0.1:")
+    heard: list[str] = []
+    answer = ask(endpoint, SHORT, on_text=heard.append)
+    assert "".join(heard) == answer.text
+    assert len(heard) > 1
+    assert not answer.finished or (answer.output_tokens or 0) <= 24
+
+
+def test_equal_seeds_answer_alike_and_others_differ(serve: Serve, model: Model, engine: str) -> None:
+    endpoint = serve(engine=engine).ensure(model)
+    first, again, other = (ask(endpoint, replace(SHORT, seed=seed)).text for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_an_answer_is_held_to_its_schema(serve: Serve, model: Model) -> None:
+    endpoint = serve().ensure(model)
+    small = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    answer = ask(endpoint, replace(SHORT, schema=small, most_tokens=100))
+    assert json.loads(answer.text)["n"] in (1, 2)
+
+
+def test_nonsense_in_the_form_of_a_review_is_read_or_told_to_be_none(serve: Serve, model: Model) -> None:
+    endpoint = serve().ensure(model)
+    question = replace(SHORT, schema=schema_of(Review), most_tokens=900, temperature=1.5)
+    became = []
+    for seed in range(3):
+        try:
+            answer = ask(endpoint, replace(question, seed=seed))
+        except AuthorFailed as error:
+            became.append(error.kind)
+        else:
+            became.append(type(read_reply(answer.text, Review)).__name__ if answer.finished else "unfinished")
+    assert set(became) <= {"malformed", "unfinished", "Review"}
+
+
+def test_without_the_key_nothing_is_answered(serve: Serve, model: Model, engine: str) -> None:
+    endpoint = serve(engine=engine).ensure(model)
+    with pytest.raises(AuthorFailed) as caught:
+        ask(replace(endpoint, key="wrong"), SHORT)
+    assert caught.value.kind == "key"
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{endpoint.url}/models")
+
+
+def test_the_key_is_in_no_argument_and_no_environment_and_the_file_is_private(serve: Serve, model: Model) -> None:
+    server = serve()
+    endpoint = server.ensure(model)
+    state = server.running()
+    assert state is not None
+    assert endpoint.key
+    for name in ("cmdline", "environ"):
+        assert endpoint.key.encode() not in Path(f"/proc/{state.pid}/{name}").read_bytes()
+    assert stat.S_IMODE(server.file.stat().st_mode) == 0o600
+    assert endpoint.key not in repr(endpoint) + repr(state)
+
+
+def test_two_processes_share_one_server(serve: Serve, model: Model) -> None:
+    first, second = serve(), serve()
+    one, two = first.ensure(model), second.ensure(model)
+    assert one == two
+    assert first.running() == second.running()
+
+
+def test_two_that_start_at_once_start_one(serve: Serve, model: Model) -> None:
+    found: list[Endpoint] = []
+    threads = [threading.Thread(target=lambda: found.append(serve().ensure(model))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(set(found)) == 1
+
+
+def test_two_clients_are_answered_at_once(serve: Serve, model: Model) -> None:
+    endpoint = serve().ensure(model)
+    texts: list[str] = []
+    threads = [threading.Thread(target=lambda: texts.append(ask(endpoint, SHORT).text)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == 2
+
+
+def test_a_crashed_server_is_started_again(serve: Serve, model: Model) -> None:
+    server = serve()
+    before = server.ensure(model)
+    state = server.running()
+    assert state is not None
+    os.kill(state.pid, signal.SIGKILL)
+    os.waitpid(state.pid, 0)
+    assert server.running() is None
+    after = server.ensure(model)
+    assert after != before
+    assert ask(after, SHORT).text
+
+
+def test_another_model_takes_its_place(serve: Serve, model: Model, library: Library) -> None:
+    server = serve()
+    server.ensure(model)
+    old = server.running()
+    other = library.add(Path(model.path), "other")
+    assert server.ensure(other).model == "other"
+    new = server.running()
+    assert old is not None
+    assert new is not None
+    assert old.pid != new.pid
+    assert not Path(f"/proc/{old.pid}/cmdline").exists() or Path(f"/proc/{old.pid}/cmdline").read_bytes() == b""
+
+
+def test_it_ends_when_nobody_asks_for_a_while(serve: Serve, model: Model) -> None:
+    server = serve(idle_s=0.5)
+    server.ensure(model)
+    state = server.running()
+    assert state is not None
+    os.waitpid(state.pid, 0)
+    assert server.running() is None
+    assert not server.file.exists()
+
+
+def test_stopping_ends_it(serve: Serve, model: Model) -> None:
+    server = serve()
+    server.ensure(model)
+    assert server.stop() is True
+    assert server.stop() is False
+    assert server.running() is None
+
+
+def test_interrupting_ends_the_servers_work(serve: Serve, model: Model, engine: str) -> None:
+    endpoint = serve(engine=engine).ensure(model)
+    heard: list[str] = []
+    with pytest.raises(AuthorFailed) as caught:
+        ask(endpoint, replace(SHORT, most_tokens=900), on_text=heard.append, stop=lambda: len(heard) >= 3)
+    assert caught.value.kind == "cancelled"
+    assert ask(endpoint, SHORT).text, "the server is free for the next one"
+
+
+def test_interrupting_while_the_prompt_is_read_does_not_wait_for_it(serve: Serve, model: Model) -> None:
+    endpoint = serve(context=4096).ensure(model)
+    began = time.monotonic()
+    with pytest.raises(AuthorFailed) as caught:
+        ask(endpoint, replace(SHORT, user="word " * 700), stop=lambda: time.monotonic() - began > 0.05)
+    assert caught.value.kind == "cancelled"
+
+
+def test_a_prompt_beyond_the_context_is_said(serve: Serve, model: Model, engine: str) -> None:
+    endpoint = serve(engine=engine, context=512).ensure(model)
+    with pytest.raises(AuthorFailed) as caught:
+        ask(endpoint, replace(SHORT, user="many words " * 2000))
+    assert caught.value.kind == "truncated"
+
+
+def test_a_form_that_no_grammar_can_be_made_of_is_said_and_the_server_lives(serve: Serve, model: Model) -> None:
+    endpoint = serve().ensure(model)
+    bad = {"type": "string", "pattern": "^((($"}
+    with pytest.raises(AuthorFailed) as caught:
+        ask(endpoint, replace(SHORT, schema=bad))
+    assert caught.value.kind in {"request", "server"}
+    assert ask(endpoint, SHORT).text
+
+
+def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: Library, tiny: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.gguf"
+    odd.write_bytes(tiny.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
+    with pytest.raises(AuthorFailed) as caught:
+        serve().ensure(library.add(odd))
+    assert caught.value.kind == "server"
+    assert "cannot be loaded" in str(caught.value)
+
+
+def test_a_removed_file_is_said(serve: Serve, model: Model, library: Library, tmp_path: Path) -> None:
+    gone = tmp_path / "gone.gguf"
+    gone.write_bytes(Path(model.path).read_bytes())
+    entry = library.add(gone)
+    gone.unlink()
+    with pytest.raises(UsageError, match="is gone"):
+        serve().ensure(entry)
+
+
+def test_without_llama_it_says_what_to_install(serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelmate.suggest.local.serving.engine_name", lambda: None)
+    with pytest.raises(AuthorFailed, match=r"pip install 'kernelmate\[local\]'"):
+        serve(engine=None).ensure(model)
+
+
+def test_a_model_beyond_the_memory_is_not_loaded(serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelmate.suggest.local.serving._free_memory", lambda: 1000)
+    with pytest.raises(AuthorFailed, match="GiB of memory"):
+        serve().ensure(model)
+
+
+def test_a_server_that_is_not_there_is_said() -> None:
+    with pytest.raises(AuthorFailed) as caught:
+        ask(Endpoint("http://127.0.0.1:9/v1", "m"), SHORT)
+    assert caught.value.kind == "connection"
+    with pytest.raises(AuthorFailed, match="no address"):
+        ask(Endpoint("ftp://x", "m"), SHORT)
