@@ -167,4 +167,5 @@ def test_a_fault_at_a_large_size_costs_one_worker_and_the_next_verdict_is_right(
         (right,) = session.bench(find_kernels(text_unit(RIGHT, "k.cu"))[0])
         assert right.correct is True
         assert right.accepted is True
-        assert right.timing is None
+        assert right.timing is not None
+        assert right.timing.kind == "measured"
