@@ -14,7 +14,13 @@ from kernelmate.cli.stopping import ENVIRONMENT
     epilog="""\b
 Examples:
   kernelmate doctor
-  kernelmate doctor --json"""
+  kernelmate doctor --json
+  kernelmate doctor --device ssh:gpubox"""
+)
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Look at this GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.",
 )
 @output_options(quiet=False)
 def doctor(**options: Any) -> int:
@@ -26,7 +32,7 @@ def doctor(**options: Any) -> int:
     from kernelmate.cli.machine import look
     from kernelmate.config import load_settings
 
-    checks = look(load_settings())
+    checks = look(load_settings(device=options["device"]))
     if output.as_json:
         from kernelmate.report.json import doctor_json
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,12 +33,19 @@ print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}")
 """
 CUPY_PROBE = """
 import json
+import sys
 from kernelmate.backends.cuda.availability import missing_for_gpu
-missing = missing_for_gpu()
+from kernelmate.backends.cuda.driver import read_driver
+device = int(sys.argv[1])
+missing = missing_for_gpu(device)
 if missing is None:
     import cupy
     seen = cupy.cuda.runtime.getDeviceCount()
-    print(json.dumps([f"CuPy {cupy.__version__}, {seen} GPU(s) visible to it; kernels run there (--backend auto, cuda)"]))
+    gpu = read_driver().gpus[device]
+    said = f"CuPy {cupy.__version__}, {seen} GPU(s) visible to it; kernels run on {gpu.name} (--backend auto, cuda)"
+    if gpu.mps:
+        said += ". It is shared by the Multi-Process Service: the fault of one kernel ends other programs' work too"
+    print(json.dumps([said]))
 else:
     print(json.dumps(missing))
 """
@@ -52,7 +60,8 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("headers", headers),
         ("disassembler", disassembler),
         ("gpu", gpu),
-        ("cupy", cupy),
+        ("cupy", lambda: cupy(settings)),
+        *([("device", lambda: elsewhere(settings))] if settings.place.host is not None else []),
         ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
         ("charts", charts),
@@ -148,9 +157,10 @@ def gpu() -> Check:
     return Check("gpu", "ok", f"{plural(len(gpus), 'GPU')}: {shown} (name, memory, driver, compute capability)")
 
 
-def cupy() -> Check:
-    """CuPy, and whether the cuda backend can run kernels with it."""
-    worked, said = _python_probe(CUPY_PROBE)
+def cupy(settings: Settings) -> Check:
+    """CuPy, and whether the cuda backend can run kernels with it on this machine."""
+    index = 0 if settings.place.host is not None else settings.place.index
+    worked, said = _python_probe(CUPY_PROBE, str(index))
     if not worked:
         return Check("cupy", "broken", f"it cannot use the GPU: {said}", "Reinstall CuPy, and check the driver.")
     detail, *advice = json.loads(said)
@@ -170,6 +180,27 @@ def roofs(settings: Settings) -> Check:
     return Check(
         "roofs", "missing", "rooflines are drawn with data sheets", "To measure them, where there is a GPU: kernelmate calibrate"
     )  # fmt: skip
+
+
+def elsewhere(settings: Settings) -> Check:
+    """The machine behind ssh that the settings name: whether a worker of this version starts there, and with which GPU."""
+    from kernelmate.errors import KernelmateError
+    from kernelmate.session.places import make_worker
+
+    worker = make_worker(settings, "emulator" if settings.backend == "emulator" else "cuda")
+    began = time.monotonic()
+    try:
+        machine = worker.machine()
+    except KernelmateError as error:
+        return Check("device", "missing", f"{settings.place}: {error.message}", error.hint or "")
+    finally:
+        worker.close()
+    if machine.problem is not None:
+        return Check("device", "missing", f"{settings.place}: {machine.problem[0]}", machine.problem[1])
+    has = machine.gpu or "the emulator"
+    return Check(
+        "device", "ok", f"{settings.place}: a worker there is ready in {time.monotonic() - began:.1f} s, with {has}"
+    )
 
 
 def cache(settings: Settings) -> Check:
@@ -237,9 +268,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _python_probe(code: str) -> tuple[bool, str]:
+def _python_probe(code: str, *arguments: str) -> tuple[bool, str]:
     """Run code in an interpreter of its own: loading a driver's library can crash or hang a process."""
-    return _run([sys.executable, "-c", code])
+    return _run([sys.executable, "-c", code, *arguments])
 
 
 def _run(command: list[str]) -> tuple[bool, str]:

@@ -173,11 +173,13 @@ class CudaBackend:
         self._remarks[f"the driver disagrees on {disagreement}"] = None
 
     def take_remarks(self) -> tuple[str, ...]:
-        """What was remarked since the last time, each once."""
-        taken = tuple(self._remarks)
+        """What was remarked since the last time, each once, and what is always to be said."""
+        taken = (*((MPS_REMARK,) if self.gpu.mps else ()), *self._remarks)
         self._remarks.clear()
         return taken
 
+
+MPS_REMARK = "the GPU is shared by NVIDIA's Multi-Process Service, under which the fault of one kernel ends other programs' work too"
 
 _NOT_LOADABLE = frozenset({200, 209, 218, 222, 300, 301})
 """`cuda.h`: an invalid image, none for this GPU, and code that the driver is too old for."""

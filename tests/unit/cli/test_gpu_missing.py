@@ -18,7 +18,7 @@ int cuDriverGetVersion(int *v) { *v = VERSION; return 0; }
 int cuInit(unsigned flags) { return INIT; }
 int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
 int cuDeviceGetName(char *name, int size, int device) { strncpy(name, "NVIDIA L4", size); return 0; }
-int cuDeviceGetAttribute(int *v, int attribute, int device) { *v = attribute == 75 ? 8 : 9; return 0; }
+int cuDeviceGetAttribute(int *v, int attribute, int device) { *v = attribute == 75 ? 8 : attribute == 133 ? MPS : 9; return 0; }
 """
 KERNEL = """// /// kernelmate
 // sizes = [{ n = 100 }]
@@ -49,11 +49,12 @@ def program(tmp_path: Path) -> Program:
         wheels: tuple[str, ...],
         count: int = 1,
         status: int = 0,
+        mps: int = 0,
         module: tuple[str, ...] = ("-m", "kernelmate"),
     ):
         source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
         source.write_text(DRIVER)
-        defines = [f"-DVERSION={version}", f"-DCOUNT={count}", f"-DINIT={status}"]
+        defines = [f"-DVERSION={version}", f"-DCOUNT={count}", f"-DINIT={status}", f"-DMPS={mps}"]
         subprocess.run([compiler, "-shared", "-fPIC", *defines, "-o", str(library), str(source)], check=True)
         packages = tmp_path / "packages"
         for wheel in wheels:
@@ -124,3 +125,18 @@ def test_auto_takes_the_emulator_then(program: Program) -> None:
     )
     done = program("-c", asked, version=12040, wheels=("cupy-cuda13x",), module=())
     assert done.stdout.strip() == "emulator", done.stderr
+
+
+@pytest.mark.parametrize("backend", ["cuda", "auto"])
+def test_a_gpu_that_is_not_there_is_told_with_those_that_are(program: Program, backend: str) -> None:
+    wheels = () if _has_cupy() else ("cupy-cuda13x",)
+    done = program("bench", "twice.cu", "--backend", backend, "--device", "3", version=13000, wheels=wheels)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "there is no GPU 3; CUDA sees 0 (NVIDIA L4)" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("mps", [0, 1])
+def test_the_multi_process_service_is_seen(program: Program, mps: int) -> None:
+    asked = "from kernelmate.backends.cuda.driver import read_driver; print(read_driver().gpus[0].mps)"
+    done = program("-c", asked, version=13000, wheels=(), mps=mps, module=())
+    assert done.stdout.strip() == str(bool(mps)), done.stderr

@@ -281,6 +281,16 @@ def test_a_gpu_is_asked_for_there_and_its_absence_told(settings: Make, file: Pat
             session.bench(load_kernels(file)[0])
 
 
+def test_doctor_looks_there(settings: Make, server: Server) -> None:
+    from kernelmate.cli.machine import elsewhere
+
+    there = elsewhere(settings())
+    assert (there.status, "a worker there is ready in" in there.detail) == ("ok", True)
+    missing = elsewhere(settings(remote_worker="no-such-kernelmate-worker"))
+    assert missing.status == "missing"
+    assert "cannot be run there" in missing.detail
+
+
 def test_ssh_lends_nothing_of_this_machine_and_never_asks() -> None:
     from kernelmate.worker.remote import Remote
 
