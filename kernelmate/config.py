@@ -26,7 +26,7 @@ from kernelmate.records import CompileOptions, Device, parse_device
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
 
-_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file", "calibration_file"})
+_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file", "calibration_file", "models_dir"})
 """Settings that are paths: in a file they are relative to that file's folder."""
 
 
@@ -82,6 +82,19 @@ class Settings(BaseSettings):
         reference: takes the place of what contracts name as reference.
         history: keep every judged version in the history.
         history_file: the history's file; None for `history.db` in the user's data folder.
+        model: the local model's name; None for the one in use (`kernelmate model use`).
+        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1.
+        model_key_variable: the environment variable that holds that server's key.
+        models_dir: where models are kept; None for the user's data folder.
+        model_context: tokens of one conversation; None for what the model was made for, up to 16,384.
+        model_gpu_layers: layers on a GPU; 0 keeps the model on the CPU, where it disturbs no kernel that is timed.
+        model_threads: of the CPU; None for all cores.
+        model_idle_s: seconds after which a model that nobody asks is unloaded.
+        samples: attempts of the local model in one round.
+        claude: ask Claude where neither recipes nor the local model did it; what is sent is shown first.
+        claude_model: which one, as its API names it.
+        claude_budget_usd: US dollars that one search may spend at most.
+        claude_may_write: Claude may write a kernel itself once its review did not help.
         calibration_file: measured roofs; None for `calibration.json` in the user's data folder.
     """
 
@@ -116,6 +129,19 @@ class Settings(BaseSettings):
     reference: str | None = None
     history: bool = True
     history_file: Path | None = None
+    model: str | None = None
+    model_url: str | None = Field(default=None, pattern=r"^https?://")
+    model_key_variable: str = "KERNELMATE_MODEL_KEY"
+    models_dir: Path | None = None
+    model_context: int | None = Field(default=None, ge=512)
+    model_gpu_layers: int = Field(default=0, ge=0)
+    model_threads: int | None = Field(default=None, ge=1)
+    model_idle_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    samples: int = Field(default=4, ge=1, le=64)
+    claude: bool = False
+    claude_model: str = Field(default="claude-opus-5-5", min_length=1)
+    claude_budget_usd: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    claude_may_write: bool = False
     calibration_file: Path | None = None
 
     @property

@@ -22,8 +22,11 @@ from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
-    from kernelmate.records import Given, Judged, Kernel, Optimization
+    from kernelmate.cli.progress import Progress
+    from kernelmate.records import Given, Judged, Kernel, MetricName, Optimization
+    from kernelmate.session.authors import Outgoing
 
+METRIC_NAMES = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy")
 PAGE_SUFFIXES = {".html", ".htm"}
 
 
@@ -33,6 +36,7 @@ Examples:
   kernelmate optimize softmax.cu "reduce memory usage"
   kernelmate optimize softmax.cu "reduce memory usage" --accept --html softmax.html
   kernelmate optimize transpose.cu "make it faster" --accept-predicted
+  kernelmate optimize softmax.cu "make it faster" --author local --samples 8
   kernelmate optimize ops.cu::rope "fewer registers" --max-candidates 8 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
@@ -46,6 +50,22 @@ Examples:
 @click.option(
     "--budget", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Begin no candidate after this time."
 )
+@click.option(
+    "--author",
+    default="auto",
+    show_default=True,
+    metavar="auto|recipes|local|claude|NAME",
+    help="Who proposes; NAME is a suggester of another package. auto asks recipes first, then the local model in use, then, where the setting claude allows it, Claude.",
+)
+@click.option("--samples", type=click.IntRange(1, 64), metavar="N", help="Attempts of the local model in a round.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default=True,
+    help="How often the local model is asked, each time with what was learnt.",
+)
+@click.option("--objective", type=click.Choice(METRIC_NAMES), help="What the prompt means, where it was misread.")
 @judging_options
 @compile_options
 @output_options()
@@ -57,6 +77,10 @@ def optimize(
     page: str | None,
     max_candidates: int,
     budget: float | None,
+    author: str,
+    samples: int | None,
+    rounds: int,
+    objective: MetricName | None,
     sizes: tuple[Mapping[str, int], ...],
     reference: str | None,
     **options: Any,
@@ -71,12 +95,22 @@ def optimize(
     _check_page(page)
     from kernelmate.cli.progress import Progress
     from kernelmate.session import Session
+    from kernelmate.session.authors import Wishes, authors
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        wishes = Wishes(author, samples, rounds, lambda outgoing: _agrees(outgoing, progress), progress.step)
         found = session.optimize(
-            kernel, prompt, sizes, max_candidates, progress.judged, budget_s=budget, reference=reference
+            kernel,
+            prompt,
+            sizes,
+            max_candidates,
+            progress.judged,
+            budget_s=budget,
+            suggesters=authors(settings, kernel, wishes),
+            reference=reference,
+            objective=objective,
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)
@@ -86,6 +120,25 @@ def optimize(
     if accept or accept_predicted:
         _accept(found, kernel, accept_predicted, output)
     return 1 if found.best is None else 0
+
+
+def _agrees(outgoing: Outgoing, progress: Progress) -> bool:
+    """Show what would be sent to Claude, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    import sys
+
+    from kernelmate.report.words import printable
+
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        note("Claude was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal")
+        return False
+    with progress.paused():
+        price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
+        click.echo(printable(outgoing.text), err=True)
+        question = (
+            f"Send the text above to {outgoing.model} at {outgoing.host}, for {price}? "
+            f"It holds for later texts of this kind from {outgoing.workspace} too"
+        )
+        return click.confirm(question, default=False, err=True)
 
 
 def _show(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -64,6 +66,25 @@ class Progress:
     def stage(self, stage: str, done: int, total: int) -> None:
         """How far a stage is; given to the session as its `on_progress`."""
         self._stage = (STAGES.get(stage, stage), done, total)
+
+    def step(self, text: str) -> None:
+        """What is begun now, in words; the stages of judging take its place."""
+        self._stage = (text, 0, 0)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is drawn meanwhile, so that a question can be asked."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+        try:
+            yield
+        finally:
+            if self._enabled and not self._over:
+                self._start()
 
     def judged(self, item: Judged) -> None:
         """One more candidate has its verdict; given to the session as its `on_judged`."""

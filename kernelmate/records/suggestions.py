@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelmate.records.contract import Contract
+from kernelmate.records.history import Cost
 from kernelmate.records.kernels import Kernel
 from kernelmate.records.verdict import MetricName, Verdict
 
@@ -37,12 +38,14 @@ class Candidate:
         author: `recipe:pad-shared-tile`, `local:NAME`, `claude:MODEL`.
         why: one sentence. kernel: the changed kernel within its whole changed unit.
         contract: the contract in force for it (the baseline's with grid, block, shared, require perhaps changed).
+        cost: what its author's model was paid for it; None for authors without one.
     """
 
     author: str
     why: str
     kernel: Kernel
     contract: Contract
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ def _candidate(judged: Judged) -> Document:
         "why": candidate.why,
         "source": candidate.kernel.unit.text,
         "contract": plain(candidate.contract),
+        "cost": plain(candidate.cost),
         "verdict": verdict_json(judged.verdict),
     }
 
@@ -199,6 +200,12 @@ def _totals(listing: Listing) -> Document:
 def calibration_json(calibration: Calibration) -> Document:
     """What `calibrate` prints."""
     return {"schema": SCHEMA, "calibration": plain(calibration)}
+
+
+def models_json(models: Sequence[object], current: object | None) -> Document:
+    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.Model`."""
+    use = None if current is None else getattr(current, "name", None)
+    return {"schema": SCHEMA, "use": use, "models": [plain(model) for model in models]}
 
 
 def doctor_json(checks: Sequence[object]) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from rich.console import Group
 from rich.table import Table
@@ -66,3 +66,72 @@ def doctor_view(checks: Sequence[Check]) -> Group:
     broken = [check.name for check in checks if check.status == "broken"]
     last = toned(f"not usable: {', '.join(broken)}", "bad") if broken else toned("ready", "good")
     return Group(grid, "", last)
+
+
+class ModelFacts(Protocol):
+    """What is shown of a model."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        ...
+
+    @property
+    def architecture(self) -> str | None:
+        """`llama`, `qwen2`, ..."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that it was made for."""
+        ...
+
+    @property
+    def parameters(self) -> int | None:
+        """How many weights."""
+        ...
+
+    @property
+    def quantization(self) -> str | None:
+        """Of the weights."""
+        ...
+
+    @property
+    def licence(self) -> str | None:
+        """As its file or repository says."""
+        ...
+
+
+def model_words(model: ModelFacts) -> str:
+    """`7.6 B parameters, Q4_K_M, 4.4 GiB, qwen2, context 32,768, licence apache-2.0`."""
+    parts = [] if model.parameters is None else [f"{_parameters(model.parameters)} parameters"]
+    parts += [part for part in (model.quantization, byte_words(model.size), model.architecture) if part]
+    parts += [] if model.context is None else [f"context {number(model.context)}"]
+    return printable(", ".join([*parts, f"licence {model.licence or 'not stated'}"]), keep="")
+
+
+def _parameters(count: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
+
+
+def models_view(models: Sequence[ModelFacts], current: ModelFacts | None) -> Table:
+    """The models, a line each; a star marks the one in use."""
+    made = table("", "name", "what", "file")
+    for model in models:
+        used = current is not None and model.name == current.name
+        mark = Text("*" if used else "", style="bold green")
+        made.add_row(mark, Text(printable(model.name), style="bold"), model_words(model), printable(model.path))
+    return made

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmate.config import Settings
 from kernelmate.errors import HistoryUnavailable
 from kernelmate.history import History
-from kernelmate.records import Candidate, CommandName, Contract, JudgementEntry, Kernel, Objective, Verdict
+from kernelmate.records import Candidate, CommandName, Contract, Cost, JudgementEntry, Kernel, Objective, Verdict
 from kernelmate.report.json import plain, verdict_json
 
 USER = "user"
@@ -68,6 +68,7 @@ class Recorder:
             why=candidate.why,
             launch=_launch(candidate.contract),
             parent=parent,
+            cost=candidate.cost or Cost(),
         )
         self._write(candidate.kernel, entry)
 

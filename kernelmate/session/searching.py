@@ -73,6 +73,7 @@ class Search:
             if self.over():
                 break
             self._ask(suggester, request)
+            self.notes += getattr(suggester, "notes", ())
         self._note_the_end()
         self._time_best_again()
         ranked = self.versions()

@@ -22,6 +22,7 @@ from kernelmate.records import (
     Given,
     Judged,
     Kernel,
+    MetricName,
     Optimization,
     Target,
     Verdict,
@@ -231,6 +232,7 @@ class Session:
         budget_s: float | None = None,
         suggesters: Sequence[Suggester] | None = None,
         reference: str | None = None,
+        objective: MetricName | None = None,
     ) -> Optimization:
         """Search for a version that does what the prompt asks for; every one that is proposed is judged.
 
@@ -244,23 +246,24 @@ class Session:
             budget_s: seconds after which no further candidate is begun.
             suggesters: who proposes; None for all built-in recipes.
             reference: in place of the contract's and the settings'.
+            objective: what the prompt means; None reads it from the words.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
-        read_objective(prompt)  # a prompt that cannot be read is told before anything is compiled
+        read_objective(prompt, name=objective)  # a prompt that cannot be read is told before anything is compiled
         court = self._court(kernel, sizes, reference)
         baselines = court.baselines()
-        objective = read_objective(prompt, baselines[0].verdict)
+        aim = read_objective(prompt, baselines[0].verdict, name=objective)
         parent = self._recorder.own("optimize", kernel, court.contract, [trial.verdict for trial in baselines])
 
         def judged(found: Judged) -> None:
-            self._recorder.candidate(found.candidate, found.verdict, objective, parent)
+            self._recorder.candidate(found.candidate, found.verdict, aim, parent)
             if on_judged is not None:
                 on_judged(found)
 
-        search = Search(court, baselines, objective, max_candidates, budget_s, judged, stop or _never)
+        search = Search(court, baselines, aim, max_candidates, budget_s, judged, stop or _never)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:

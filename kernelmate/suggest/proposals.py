@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate
+from kernelmate.records import Candidate, Cost
 from kernelmate.source import change_launch, parse_contract
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.replies import Proposal
@@ -14,13 +14,14 @@ from kernelmate.suggest.untrusted import Forbidden, spliced
 MOST_WHY = 2000
 
 
-def proposed(request: SuggestRequest, proposal: Proposal, author: str) -> Candidate:
+def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cost | None = None) -> Candidate:
     """The candidate that a proposal is.
 
     Args:
         request: of the search.
         proposal: as read from the model's answer.
         author: for the candidate, and for messages.
+        cost: what its model was paid.
 
     Raises:
         AuthorFailed: its text may not be compiled, or its launch cannot be written.
@@ -38,4 +39,4 @@ def proposed(request: SuggestRequest, proposal: Proposal, author: str) -> Candid
         raise AuthorFailed("malformed", f"{author} wrote what may not be compiled: {error}") from None
     except KernelmateError as error:
         raise AuthorFailed("malformed", f"{author} wrote what cannot be put into the file: {error.message}") from None
-    return Candidate(author, " ".join(why.split())[:MOST_WHY], kernel, contract)
+    return Candidate(author, " ".join(why.split())[:MOST_WHY], kernel, contract, cost)

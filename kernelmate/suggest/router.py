@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelmate.records import Candidate, Judged
+from kernelmate.records import Candidate, Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, Suggester, SuggestRequest
 from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Audit, Proposal, Review
@@ -24,6 +24,11 @@ class LocalAuthor(Protocol):
     @property
     def name(self) -> str:
         """The author's name in candidates."""
+        ...
+
+    @property
+    def last_cost(self) -> Cost:
+        """Of its last answer."""
         ...
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal]:
@@ -45,6 +50,11 @@ class Reviewer(Protocol):
     @property
     def name(self) -> str:
         """The author's name in candidates."""
+        ...
+
+    @property
+    def last_cost(self) -> Cost:
+        """Of its last answer."""
         ...
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
@@ -109,13 +119,13 @@ class Router:
             return
         for number in range(self.rounds):
             self._step(f"{self.local.name}, round {number + 1} of {self.rounds}")
-            yield from self._tried(request, self.local.samples(request, self.samples), self.local.name)
+            yield from self._tried(request, self.local.samples(request, self.samples), self.local)
             if request.stop() or self._done(request):
                 return
             failed = self._best_failed(request, self.local.name)
             if failed is not None:
                 self._step(f"{self.local.name} repairs its best version that failed")
-                yield from self._tried(request, self.local.repair(request, failed), self.local.name)
+                yield from self._tried(request, self.local.repair(request, failed), self.local)
                 if request.stop() or self._done(request):
                     return
 
@@ -125,22 +135,24 @@ class Router:
         self._step(f"{self.reviewer.name} reviews")
         review = self.reviewer.review(request, self._best_failed(request, self.local.name))
         self._step(f"{self.local.name} carries out the review")
-        yield from self._tried(request, self.local.apply(request, review), self.local.name)
+        yield from self._tried(request, self.local.apply(request, review), self.local)
 
     def _write(self, request: SuggestRequest) -> Iterator[Candidate]:
         if self.reviewer is None or not self.may_write:
             return
         self._step(f"{self.reviewer.name} writes")
         proposal = self.reviewer.write(request)
-        yield from self._tried(request, iter([proposal]), self.reviewer.name)
+        yield from self._tried(request, iter([proposal]), self.reviewer)
 
-    def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal], author: str) -> Iterator[Candidate]:
+    def _tried(
+        self, request: SuggestRequest, proposals: Iterator[Proposal], author: LocalAuthor | Reviewer
+    ) -> Iterator[Candidate]:
         """Proposals as candidates; one that cannot be put into the file costs a note and nothing else."""
         for proposal in proposals:
             if request.stop():
                 return
             try:
-                candidate = proposed(request, proposal, author)
+                candidate = proposed(request, proposal, author.name, author.last_cost)
             except AuthorFailed as error:
                 self.notes.append(str(error))
                 continue

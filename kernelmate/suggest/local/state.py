@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def default_file() -> Path:
     """`model-server.json` in the user's runtime folder, which is emptied when the machine starts."""
     import platformdirs
 
-    return platformdirs.user_runtime_path("kernelmate", ensure_exists=False) / "model-server.json"
+    with warnings.catch_warnings():
+        # Where the named folder cannot be trusted another one is taken, which is all that matters here.
+        warnings.simplefilter("ignore")
+        return platformdirs.user_runtime_path("kernelmate", ensure_exists=False) / "model-server.json"
 
 
 def read_state(file: Path) -> State | None:

@@ -119,7 +119,16 @@ def test_optimize_shows_the_diff_and_writes_nothing_unasked(
 def test_optimize_passes_its_limits_on(script: Any, run: Run) -> None:
     run("optimize", "twice.cu", "less", "--max-candidates", "3", "--budget", "1.5", "--reference", "x")
     _, (_, prompt, sizes, most), named = script.asked[0]
-    assert (prompt, sizes, most, named) == ("less", (), 3, {"budget_s": 1.5, "reference": "x"})
+    assert (prompt, sizes, most) == ("less", (), 3)
+    assert (named["budget_s"], named["reference"], named["objective"]) == (1.5, "x", None)
+
+
+def test_optimize_passes_on_who_is_asked_and_what_is_meant(script: Any, run: Run) -> None:
+    run("optimize", "twice.cu", "less", "--author", "recipes", "--objective", "registers", "--samples", "7")
+    _, _, named = script.asked[0]
+    (router,) = named["suggesters"]
+    assert (router.samples, router.local, router.reviewer) == (7, None, None)
+    assert named["objective"] == "registers"
 
 
 def test_accept_writes_the_candidate_and_names_the_backup(

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kernelmate.records import Candidate, Finding, Judged, Verdict
+from kernelmate.records import Candidate, Cost, Finding, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.replies import Audit, Problem, Proposal, Review, Step
 from kernelmate.suggest.router import Router
 from kernelmate.suggest.scripted import Scripted
+
+LOCAL_COST, CLAUDE_COST = Cost(5, 6, 0.0), Cost(7, 8, 0.5)
 
 SOURCE = """\
 // /// kernelmate
@@ -43,6 +45,7 @@ class Local:
     applied: Sequence[object] = ()
     calls: list[str] = field(default_factory=list)
     name: str = "local:small"
+    last_cost: Cost = LOCAL_COST
 
     def _say(self, call: str, answers: Sequence[object]) -> Iterator[Proposal]:
         self.calls.append(call)
@@ -69,6 +72,7 @@ class Reviewer:
     doubts: tuple[Problem, ...] = ()
     calls: list[str] = field(default_factory=list)
     name: str = "claude:big"
+    last_cost: Cost = CLAUDE_COST
 
     def _say(self, call: str) -> None:
         self.calls.append(call)
@@ -212,3 +216,8 @@ def test_a_best_version_whose_speed_is_explained_is_not(trial: Trial) -> None:
     reviewer = Reviewer()
     trial.run(Router(Scripted([version("good")]), None, reviewer))
     assert reviewer.calls == []
+
+
+def test_candidates_say_what_they_have_cost(trial: Trial) -> None:
+    trial.run(Router(None, Local(["a"], ["b"], ["c"]), Reviewer(), may_write=True))
+    assert [one.candidate.cost for one in trial.judged] == [LOCAL_COST] * 3 + [CLAUDE_COST]

@@ -1,0 +1,275 @@
+"""`kernelmate model`: which local models there are, which one is used, and whether it works here."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import Output, output_of, output_options
+from kernelmate.cli.stopping import note
+from kernelmate.errors import EnvironmentFailed, UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.suggest.local.library import Library, Model, OnBytes
+
+TEST_TOKENS = 64
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  kernelmate model add ./qwen2.5-coder-7b-q4_k_m.gguf
+  kernelmate model add Qwen/Qwen2.5-Coder-7B-Instruct-GGUF:qwen2.5-coder-7b-instruct-q4_k_m.gguf
+  kernelmate model list
+  kernelmate model use qwen2.5-coder-7b-q4_k_m
+  kernelmate model test
+  kernelmate optimize softmax.cu "make it faster" --author local
+
+\b
+A model is served by llama.cpp on this machine, on loopback and with a key, when it is first asked, and
+unloaded when nobody asks for ten minutes (model_idle_s). It stays on the CPU unless model_gpu_layers says
+otherwise. Another server that speaks OpenAI's protocol is named by the setting model_url.""",
+)
+def model() -> None:
+    """Add, list, choose and try local models."""
+
+
+@model.command(short_help="Add a GGUF file, or one of a repository.")
+@click.argument("source", metavar="FILE.gguf|OWNER/NAME[:FILE]")
+@click.option("--name", metavar="NAME", help="What to call it; the file's name when not given.")
+@click.option("--yes", is_flag=True, help="Download without asking.")
+def add(source: str, name: str | None, yes: bool) -> int:
+    """Add a model: a file where it lies, or one of a repository, whose size and licence are shown first."""
+    library = _library()
+    path = Path(source)
+    if path.is_file() or "/" not in source or (source.lower().endswith(".gguf") and ":" not in source):
+        if not path.is_file():
+            raise UsageError(f"There is no file {source}.", hint="Give a .gguf file, or OWNER/NAME of a repository.")
+        with _bytes("reading") as told:
+            added = library.add(path, name, on_bytes=told)
+    else:
+        added = _downloaded(library, source, name, yes)
+    note(f"{added.name} added: {_words(added)}")
+    note(f"sha256 {added.sha256}")
+    current = library.current()
+    if current is not None and current.name != added.name:
+        note(f"{current.name} stays in use; `kernelmate model use {added.name}` takes this one")
+    return 0
+
+
+def _downloaded(library: Library, source: str, name: str | None, yes: bool) -> Model:
+    from kernelmate.report.words import byte_words
+    from kernelmate.suggest.local.download import download, look_up
+
+    offer = look_up(source)
+    note(f"{offer.repository}, {offer.file}: {byte_words(offer.size)}, licence {offer.licence or 'not stated'}")
+    note(f"sha256 {offer.sha256 or 'not stated by the hub'}, revision {offer.revision}")
+    if not yes:
+        click.confirm("Download it?", abort=True, err=True)
+    with _bytes("checking") as told:
+        return download(library, offer, name, told)
+
+
+@model.command("list", short_help="List the models.")
+@output_options(quiet=False)
+def list_models(**options: Any) -> int:
+    """List the models; the one in use is marked."""
+    output = output_of(options)
+    library = _library()
+    models, current = library.models(), library.current()
+    if output.as_json:
+        from kernelmate.report.json import models_json
+
+        output.document(models_json(models, current))
+    elif models:
+        from kernelmate.report.machine import models_view
+
+        output.stdout().print(models_view(models, current))
+    else:
+        output.stdout().print("No model yet; add one with `kernelmate model add FILE.gguf`.", soft_wrap=True)
+    return 0
+
+
+@model.command(short_help="Choose the model that is asked.")
+@click.argument("name")
+def use(name: str) -> int:
+    """Put a model into use."""
+    chosen = _library().use(name)
+    note(f"{chosen.name} is in use: {_words(chosen)}")
+    return 0
+
+
+@model.command(short_help="Take a model off the list.")
+@click.argument("name")
+def remove(name: str) -> int:
+    """Take a model off the list; a file that was downloaded here is deleted, any other is left."""
+    library = _library()
+    path = library.find(name).path
+    deleted = library.remove(name)
+    note(f"{name} removed; {path} " + ("was deleted" if deleted else "is left where it is"))
+    return 0
+
+
+@model.command(short_help="Say where models, server and key file are.")
+@output_options(quiet=False)
+def where(**options: Any) -> int:
+    """Say where models are kept, and whether a server runs."""
+    from kernelmate.session.authors import model_server
+
+    output = output_of(options)
+    server = model_server(_settings())
+    running = server.running()
+    rows = {
+        "models": str(server.library.folder),
+        "server": "none runs" if running is None else f"{running.url}, process {running.pid}, model {running.alias}",
+        "server_file": str(server.file),
+    }
+    if output.as_json:
+        from kernelmate.report.json import SCHEMA
+
+        output.document({"schema": SCHEMA, "where": rows})
+    else:
+        from kernelmate.report.console import pairs
+
+        output.stdout().print(pairs([(name.replace("_", " "), value) for name, value in rows.items()]))
+    return 0
+
+
+@model.command(short_help="Load the model now and keep it loaded.")
+@click.argument("name", required=False)
+def serve(name: str | None) -> int:
+    """Load a model ahead, so that the first prompt does not wait for it; ends with Ctrl-C, or `model stop`."""
+    from kernelmate.session.authors import model_server
+    from kernelmate.suggest.base import AuthorFailed
+    from kernelmate.suggest.local.state import touch
+
+    server = model_server(_settings())
+    chosen = _chosen(server.library, name)
+    try:
+        endpoint = server.ensure(chosen)
+    except AuthorFailed as error:
+        raise EnvironmentFailed(str(error)) from None
+    note(f"{chosen.name} answers at {endpoint.url}; its key is in {server.file}. Ctrl-C ends it.")
+    try:
+        while server.running() is not None:
+            touch(server.file)
+            time.sleep(1.0)
+    finally:
+        server.stop()
+    note("the server has ended")
+    return 0
+
+
+@model.command(short_help="Unload the model.")
+def stop() -> int:
+    """End the model server, if one runs."""
+    from kernelmate.session.authors import model_server
+
+    note("the server has ended" if model_server(_settings()).stop() else "no server ran")
+    return 0
+
+
+@model.command(short_help="Ask the model once and say how fast it answers.")
+@click.argument("name", required=False)
+@output_options(quiet=False)
+def test(name: str | None, **options: Any) -> int:
+    """Load a model, ask it something short, and say how long loading and answering took."""
+    from kernelmate.session.authors import model_server
+    from kernelmate.suggest.base import AuthorFailed
+    from kernelmate.suggest.local.chat import Question, ask
+
+    output = output_of(options)
+    server = model_server(_settings())
+    chosen = _chosen(server.library, name)
+    question = Question("You write CUDA.", "Write a kernel that doubles a vector.", most_tokens=TEST_TOKENS)
+    try:
+        began = time.monotonic()
+        endpoint = server.ensure(chosen)
+        loaded = time.monotonic()
+        first: list[float] = []
+        answer = ask(endpoint, question, on_text=lambda text: first.append(time.monotonic()))
+        ended = time.monotonic()
+    except AuthorFailed as error:
+        raise EnvironmentFailed(str(error), hint="`kernelmate doctor` says what is installed.") from None
+    rate = (answer.output_tokens or len(first)) / max(ended - (first[0] if first else loaded), 1e-9)
+    figures = {
+        "model": chosen.name,
+        "load_s": round(loaded - began, 3),
+        "first_token_s": round((first[0] if first else ended) - loaded, 3),
+        "tokens_per_s": round(rate, 1),
+        "answer": answer.text,
+    }
+    _show_test(figures, output)
+    return 0
+
+
+def _show_test(figures: dict[str, Any], output: Output) -> None:
+    if output.as_json:
+        from kernelmate.report.json import SCHEMA
+
+        output.document({"schema": SCHEMA, "test": figures})
+        return
+    from kernelmate.report.console import pairs
+
+    answer = " ".join(str(figures["answer"]).split())
+    output.stdout().print(
+        pairs(
+            [
+                ("model", figures["model"]),
+                ("loaded in", f"{figures['load_s']:.2f} s"),
+                ("first token", f"after {figures['first_token_s']:.2f} s"),
+                ("speed", f"{figures['tokens_per_s']:.1f} tokens per second"),
+                ("it said", answer[:300]),
+            ]
+        )
+    )
+
+
+def _settings() -> Any:
+    from kernelmate.config import load_settings
+
+    return load_settings()
+
+
+def _library() -> Library:
+    from kernelmate.suggest.local.library import Library
+
+    return Library(_settings().models_dir)
+
+
+def _chosen(library: Library, name: str | None) -> Model:
+    """The model of a name, else the one in use.
+
+    Raises:
+        UsageError: there is none.
+    """
+    chosen = library.find(name) if name is not None else library.current()
+    if chosen is None:
+        raise UsageError("No model is in use.", hint="Add one with `kernelmate model add FILE.gguf`.")
+    return chosen
+
+
+def _words(added: Model) -> str:
+    from kernelmate.report.machine import model_words
+
+    return model_words(added)
+
+
+@contextlib.contextmanager
+def _bytes(what: str) -> Iterator[OnBytes]:
+    """A bar on standard error for reading a file of gigabytes; none where it is no terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from kernelmate.report.console import make_console
+
+    console = make_console(sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,127 @@
+"""Who proposes, as the settings and the command line say: recipes, the local model, Claude, another package's suggester."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelmate.config import Settings
+from kernelmate.errors import UsageError
+from kernelmate.records import Kernel
+from kernelmate.suggest.base import AuthorFailed, Suggester
+from kernelmate.suggest.claude import Claude
+from kernelmate.suggest.consent import Ask, Consents, Outgoing, workspace_of
+from kernelmate.suggest.local.author import LocalModel
+from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.serving import Endpoint, ModelServer, ServerSettings
+from kernelmate.suggest.plugins import load_plugin, plugin_names
+from kernelmate.suggest.prices import Purse
+from kernelmate.suggest.router import Router
+
+BUILT_IN = ("auto", "recipes", "local", "claude")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What one search asks of its authors.
+
+    Attributes:
+        author: `auto`, `recipes`, `local`, `claude`, or the name of another package's suggester.
+        samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
+        ask: shows what would be sent to Claude. on_step: told of each step. on_text: told of text as it arrives.
+        stop: True once the user wants no more.
+    """
+
+    author: str = "auto"
+    samples: int | None = None
+    rounds: int = 1
+    ask: Ask = lambda outgoing: False
+    on_step: Callable[[str], None] | None = None
+    on_text: Callable[[str], None] | None = None
+    stop: Callable[[], bool] = lambda: False
+
+
+def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Suggester]:
+    """The suggesters of one search.
+
+    Raises:
+        UsageError: there is no such author, or no model for one that was asked for by name.
+    """
+    if wishes.author not in BUILT_IN:
+        if wishes.author not in plugin_names():
+            raise UsageError(
+                f"There is no author {wishes.author!r}.", hint=f"Authors are {', '.join([*BUILT_IN, *plugin_names()])}."
+            )
+        return (load_plugin(wishes.author),)
+    router = Router(
+        samples=wishes.samples or settings.samples,
+        rounds=wishes.rounds,
+        may_write=settings.claude_may_write or wishes.author == "claude",
+        on_step=wishes.on_step,
+    )
+    if wishes.author in {"auto", "recipes"}:
+        # Recipes load the syntax tree's grammar, which checking and judging do without.
+        from kernelmate.suggest.recipes import ALL, Recipes
+
+        router.recipes = Recipes(ALL)
+    if wishes.author in {"auto", "local"}:
+        router.local = local_model(settings, wishes, wanted=wishes.author == "local")
+    if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
+        router.reviewer = _claude(settings, kernel, wishes)
+    return (router,)
+
+
+def local_model(settings: Settings, wishes: Wishes, *, wanted: bool) -> LocalModel | None:
+    """The model in use; None where there is none and none was asked for by name.
+
+    Raises:
+        UsageError: none is set up and one was wanted, or the one that is named does not exist.
+    """
+    if settings.model_url is not None:
+        endpoint = Endpoint(settings.model_url.rstrip("/"), settings.model or "default", _key(settings))
+        return LocalModel(lambda: endpoint, settings.model or "default", on_text=wishes.on_text, stop=wishes.stop)
+    library = Library(settings.models_dir)
+    model = library.find(settings.model) if settings.model is not None else library.current()
+    if model is None:
+        if wanted:
+            raise UsageError(
+                "No local model is set up.",
+                hint="Add one: `kernelmate model add FILE.gguf`, or OWNER/NAME of a repository.",
+            )
+        return None
+    server = model_server(settings)
+    return LocalModel(lambda: server.ensure(model, wishes.stop), model.name, on_text=wishes.on_text, stop=wishes.stop)
+
+
+def model_server(settings: Settings) -> ModelServer:
+    """The user's model server, as the settings want it."""
+    wanted = ServerSettings(
+        context=settings.model_context,
+        gpu_layers=settings.model_gpu_layers,
+        threads=settings.model_threads,
+        idle_s=settings.model_idle_s,
+    )
+    return ModelServer(wanted, library=Library(settings.models_dir))
+
+
+def _key(settings: Settings) -> str | None:
+    """The key of another server, from the environment alone."""
+    import os
+
+    return os.environ.get(settings.model_key_variable)
+
+
+def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
+    return Claude(
+        purse=Purse(settings.claude_budget_usd),
+        consents=Consents(),
+        ask=wishes.ask,
+        workspace=workspace_of(Path(kernel.unit.path)),
+        model=settings.claude_model,
+        on_text=wishes.on_text,
+        stop=wishes.stop,
+    )
+
+
+__all__ = ["BUILT_IN", "AuthorFailed", "Outgoing", "Wishes", "authors", "local_model", "model_server"]
