@@ -103,12 +103,14 @@ class Repeats:
             reads and writes hold their first contents again. None where it could not be timed.
         afresh_us: likewise, where before each launch outputs were overwritten and the variables of the module got their
             first values back, so that nothing of an earlier launch is left to be used.
+        scrubbed_us: as `afresh_us`, where shared memory was overwritten as well; None for a kernel that has none.
         arrays: what the last launch left, over outputs that were overwritten just before.
     """
 
     launches: int
     over_own_us: float | None
     afresh_us: float | None
+    scrubbed_us: float | None
     arrays: Mapping[str, npt.NDArray[Any]]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from kernelmate.backends.base import Backend, EmulationTooLarge, Run, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
+from kernelmate.checks.code import code_findings
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import repeated_launches, timed_output
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
@@ -114,6 +115,7 @@ class _Judge:
             if any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
         self._explain()
+        self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
         findings = ranked(self.findings)
         correct = self._correct(findings)

@@ -25,6 +25,10 @@ HUNG_FROM = 500_000
 HUNG_FACTOR = 1000
 """Instructions of one thread beyond which a candidate hangs: so many times the baseline's, and at least so many."""
 
+REPEATED_ELEMENTS = 1 << 20
+REPEATED_SCHEDULES = range(1001, 1005)
+"""On a GPU, listed cases with at most so many array elements are launched again under each of these schedules."""
+
 CHEAP_ELEMENTS = 1 << 15
 """Listed cases with at most this many array elements are tried with every style, and off alignment."""
 
@@ -128,6 +132,11 @@ class Bench:
         return self._backend.poisoned
 
     @property
+    def on_hardware(self) -> bool:
+        """Launches run on a GPU, where the order of threads is nobody's choice."""
+        return self._backend.name == "cuda"
+
+    @property
     def module(self) -> Module:
         """The version, loaded."""
         return self._module
@@ -143,6 +152,12 @@ class Bench:
             ContractError: it cannot be launched there.
         """
         return launch_shape(self.version.contract, size)
+
+    def once_more(self, outcome: Outcome, size: Size, schedule: int) -> Outcome:
+        """A launch that was made, made again under another schedule; nothing is looked for but its outputs."""
+        run = self.launch(size, outcome.shot, outcome.given)
+        again = self._module.run(replace(run, schedule_seed=schedule, check=False))
+        return Outcome(replace(outcome.shot, schedule=schedule), outcome.given, again)
 
     def run(
         self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.checks.findings import ranked
+from kernelmate.checks.guards import suspicious_speedup
 from kernelmate.errors import ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import speedup
@@ -129,6 +131,7 @@ class Court:
         if baseline is not None:
             together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
             verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing))
+            verdict = _with_doubt(verdict, baseline.verdict, prepared.kernel)
         decision = decide(
             objective,
             None if baseline is None else baseline.verdict,
@@ -238,6 +241,16 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
         accepted=False if prepared.findings else None,
         reasons=(),
     )
+
+
+def _with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
+    """The verdict with a warning where its speed-up is beyond what changed."""
+    predicted = _speedup(baseline.predicted, verdict.predicted)
+    said = suspicious_speedup.find(verdict.speedup, predicted, baseline.counters, verdict.counters)
+    if said is None:
+        return verdict
+    finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
+    return replace(verdict, findings=ranked((*verdict.findings, finding)))
 
 
 def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:

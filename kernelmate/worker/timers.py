@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from kernelmate.backends.base import Backend, RunResult
+from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.timed import TimedFault
+from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
+from kernelmate.compiler.peaks import peaks_of, raised
 from kernelmate.measure.predict import predict
 from kernelmate.measure.timing import measure
-from kernelmate.measure.work import work_of
-from kernelmate.records import JudgeTask, LaunchShape, Timing, Version, Work
+from kernelmate.measure.work import operations, work_of
+from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
 
 if TYPE_CHECKING:
-    from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 
 HEADLINE_SHARE = 0.6
 """Part of the budget that the headline size gets where there are others."""
@@ -28,7 +32,9 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
     def measured(launch: TimedLaunch) -> Timed | None:
         if not launch.sound or task.timing_budget_s <= 0:
             return None
-        return _measure(cast("CudaBackend", backend), launch, budget_of(launch, task.timing_budget_s))
+        gpu = cast("CudaBackend", backend)
+        timed = _measure(gpu, launch, budget_of(launch, task.timing_budget_s))
+        return replace(timed, doubt=_doubt(gpu, task.target, launch, timed.timing))
 
     return predicted if backend.name == "emulator" else measured
 
@@ -60,9 +66,29 @@ def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float) -> Time
         versions.insert(0, launch.baseline)
     try:
         run = launch.run()
-        with backend.turns.alone() as alone, backend.rig(versions, run, launch.restored) as rig:
-            seen = measure(rig, budget_s, full=launch.headline, alone=alone)
+        with backend.turns.alone() as alone:
+            with backend.rig(versions, run, launch.restored) as rig:
+                seen = measure(rig, budget_s, full=launch.headline, alone=alone)
+            repeats = repeat(cast("CudaModule", launch.module), run, launch.restored)
     except TimedFault as fault:
         return Timed(None, finding=fault.finding)
     beside = seen.timings[0] if launch.baseline is not None else None
-    return Timed(seen.timings[-1], beside, seen.speedup, seen.outputs)
+    return Timed(seen.timings[-1], beside, seen.speedup, seen.outputs, repeats=repeats)
+
+
+def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:
+    """Why a time cannot be, by what the launch needs and what this GPU can do at most; None where it can."""
+    if timing is None:
+        return None
+    stated = backend.device.attributes
+    peaks = raised(
+        peaks_of(target),
+        target,
+        # Kilohertz, at two transfers a clock, times a bus of so many bits.
+        memory_gbps=2 * int(stated["MemoryClockRate"]) * int(stated["GlobalMemoryBusWidth"]) / 8e6,
+        sms=int(stated["MultiProcessorCount"]),
+        clock_mhz=int(stated["ClockRate"]) / 1e3,
+    )
+    result, compiled = launch.result, launch.version.compiled
+    need = need_of(launch.version.contract, result, operations(compiled, result) if result.block_counts else {})
+    return find(timing, need, peaks, max(int(stated["L2CacheSize"]), target.l2_bytes))

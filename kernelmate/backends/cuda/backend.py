@@ -27,6 +27,7 @@ from kernelmate.backends.base import (
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
+from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.faults import fault_of
@@ -281,7 +282,8 @@ class CudaModule:
                 if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
                     return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
                 arena = Arena(arrays, run.schedule_seed)
-                with captured(self._prints) as printed:
+                condition = prepared(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
+                with condition, captured(self._prints) as printed:
                     self._go(run, arena)
                     self.backend.stream.synchronize()
                 after, findings = arena.read()

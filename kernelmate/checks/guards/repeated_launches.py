@@ -13,13 +13,24 @@ LEAST_US = 3.0
 """A launch over its own results is suspicious below this share of one that starts afresh, and this many microseconds less:
 what caches and gaps between launches alone could make is far from both."""
 
+LEAST_SCRUBBED_US = 10.0
+"""The same where shared memory was overwritten: behind another kernel an SM may have to part its memory anew."""
+
 
 def find(repeats: Repeats) -> str | None:
     """A sentence where launches over their own results do not do the work."""
-    own, afresh = repeats.over_own_us, repeats.afresh_us
-    if own is None or afresh is None or own >= SHARE * afresh or afresh - own < LEAST_US:
+    own, afresh, scrubbed = repeats.over_own_us, repeats.afresh_us, repeats.scrubbed_us
+    if own is None:
         return None
+    if afresh is not None and own < SHARE * afresh and afresh - own >= LEAST_US:
+        return _sentence(own, afresh, "outputs and the kernel's own variables were reset")
+    if scrubbed is not None and own < SHARE * scrubbed and scrubbed - own >= LEAST_SCRUBBED_US:
+        return _sentence(own, scrubbed, "shared memory was overwritten")
+    return None
+
+
+def _sentence(own: float, afresh: float, what: str) -> str:
     return (
-        f"a launch takes {max(own, 0.0):.3g} us over the results of an equal one, and {afresh:.3g} us where outputs and the "
-        "kernel's own variables were reset before: it uses what earlier launches left"
+        f"a launch takes {max(own, 0.0):.3g} us right after an equal one, and {afresh:.3g} us where {what} before: "
+        "it uses what earlier launches left"
     )

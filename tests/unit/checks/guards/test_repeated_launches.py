@@ -6,14 +6,21 @@ from kernelmate.backends.timed import Repeats
 from kernelmate.checks.guards.repeated_launches import find
 
 
-def repeats(own: float | None, afresh: float | None) -> Repeats:
-    return Repeats(100, own, afresh, {})
+def repeats(own: float | None, afresh: float | None, scrubbed: float | None = None) -> Repeats:
+    return Repeats(100, own, afresh, scrubbed, {})
 
 
 def test_a_launch_that_skips_its_work_over_its_own_results_is_found() -> None:
     said = find(repeats(1.5, 480.0))
     assert said is not None
-    assert said.startswith("a launch takes 1.5 us over the results of an equal one, and 480 us")
+    assert said.startswith("a launch takes 1.5 us right after an equal one, and 480 us where outputs and")
+
+
+def test_a_launch_that_needs_what_was_left_in_shared_memory_is_found() -> None:
+    said = find(repeats(5.0, 5.1, 90.0))
+    assert said is not None
+    assert "where shared memory was overwritten" in said
+    assert find(repeats(5.0, 5.1, 12.0)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Makes one launch many times over, as timing does, and says whether that still does the work.
+
+Two graphs are timed. In both, arrays that are read and written get their first contents back before each launch. In the
+second one outputs are overwritten as well, and so are the variables of the module, with what they held when it was
+loaded. What the resets take is timed by itself and taken off.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.backends.base import Run
+from kernelmate.backends.cuda.conditions import scrub
+from kernelmate.backends.cuda.stage import ON_DEVICE, Launch, Stage
+from kernelmate.backends.cuda.variables import Variable, names_of, variables_of
+from kernelmate.backends.timed import Repeats, TimedFault
+from kernelmate.records import Finding
+
+if TYPE_CHECKING:
+    from kernelmate.backends.cuda.backend import CudaModule
+
+MOST_LAUNCHES = 16
+"""Launches in one graph."""
+
+GRAPH_US = 4000.0
+"""About as long one graph may take; a launch that takes longer than half of that is not put into graphs."""
+
+_NOTHING, _MEMORY, _SHARED = range(3)
+"""What is reset before each launch, besides arrays that are read and written; each one includes those before it."""
+
+REPLAYS = 3
+"""The fastest of so many counts: other work on the machine makes a replay slower and never faster."""
+
+
+def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
+    """Make a launch again and again on arrays of its own, elsewhere than where it was judged.
+
+    Args:
+        module: the version, loaded. Where it has variables it is loaded anew, to have their first values.
+        run: the launch.
+        restored: names of the arrays that are read and written.
+
+    Raises:
+        TimedFault: a launch failed, or the GPU's memory does not suffice.
+    """
+    import cupy
+
+    backend, compiled = module.backend, module.compiled
+    try:
+        with backend.device, backend.stream:
+            if names_of(compiled.ptx):
+                module = backend.load(compiled, module.target)
+            stage = Stage(run, restored, backend.stream)
+            launch = stage.launcher(module, run.shape)
+            function = module.ready(run.shape)
+            kept = [_Kept(one) for one in variables_of(function, compiled.ptx)]
+            shares = bool(run.shape.shared_bytes or function.shared_size_bytes)
+            return _Repeated(stage, launch, kept, backend.stream, int(backend.device.id)).all(shares=shares)
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        message = f"not launched many times over: the GPU's memory does not suffice ({error})"
+        raise TimedFault(Finding("out-of-memory", "note", message)) from None
+    except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise TimedFault(backend.fault(int(error.status), str(error), traps=module.traps)) from None
+
+
+class _Kept:
+    """A variable of the module, with what it holds now."""
+
+    def __init__(self, variable: Variable) -> None:
+        import cupy
+
+        self._variable, self._copy = variable, cupy.cuda.alloc(variable.size)
+        cupy.cuda.runtime.memcpy(self._copy.ptr, variable.address, variable.size, ON_DEVICE)
+
+    def restore(self, stream: int) -> None:
+        import cupy
+
+        variable = self._variable
+        cupy.cuda.runtime.memcpyAsync(variable.address, self._copy.ptr, variable.size, ON_DEVICE, stream)
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """One launch on its stage, and how often it was made."""
+
+    stage: Stage
+    launch: Launch
+    variables: list[_Kept]
+    stream: Any
+    device: int
+    launches: int = 0
+
+    def all(self, *, shares: bool) -> Repeats:
+        """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
+        once = max(self._between(lambda: self._go(1)), 1.0)
+        own = afresh = scrubbed = None
+        if once <= GRAPH_US / 2:
+            count = int(min(max(GRAPH_US / once, 2), MOST_LAUNCHES))
+            own, afresh = self._period(count, _NOTHING), self._period(count, _MEMORY)
+            scrubbed = self._period(count, _SHARED) if shares else None
+        self._reset(_NOTHING)
+        self.stage.poison(self.stream.ptr)
+        self._go(1)
+        return Repeats(self.launches, own, afresh, scrubbed, self.stage.outputs())
+
+    def _period(self, count: int, resets: int) -> float | None:
+        """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""
+        whole = self._replayed(count, resets, launching=True)
+        if whole is None or (resets == _NOTHING and not self.stage.in_place):
+            return whole
+        alone = self._replayed(count, resets, launching=False)
+        return None if alone is None else whole - alone
+
+    def _replayed(self, count: int, resets: int, *, launching: bool) -> float | None:
+        import cupy
+
+        errors = (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError)
+        self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
+        try:
+            for _ in range(count):
+                self._reset(resets)
+                self._go(launching)
+        except errors:
+            # What was begun must be ended, or the stream stays of no use.
+            with suppress(*errors):
+                self.stream.end_capture()
+            return None
+        graph = self.stream.end_capture()
+        graph.launch(self.stream)
+        self.launches += count * REPLAYS * launching
+        return min(self._between(lambda: graph.launch(self.stream)) for _ in range(REPLAYS)) / count
+
+    def _reset(self, resets: int) -> None:
+        self.stage.restore(self.stream.ptr)
+        if resets >= _MEMORY:
+            self.stage.poison(self.stream.ptr)
+            for variable in self.variables:
+                variable.restore(self.stream.ptr)
+        if resets >= _SHARED:
+            scrub(self.device, 0)
+
+    def _go(self, times: int) -> None:
+        for _ in range(times):
+            self.launch(self.stream.ptr)
+        self.launches += times
+
+    def _between(self, work: Any) -> float:
+        """Microseconds between an event before and one after."""
+        import cupy
+
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record(self.stream)
+        work()
+        end.record(self.stream)
+        end.synchronize()
+        return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3

@@ -1,0 +1,46 @@
+"""What a version's code alone shows, before and whatever it runs on: guards that read PTX and SASS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelmate.checks.findings import placed
+from kernelmate.checks.guards import approximations, launch_registers, narrow_matrix
+from kernelmate.compiler.disassembly import sass
+from kernelmate.errors import CompilerUnavailable
+from kernelmate.records import Compiled, Contract, Finding, Version
+
+
+def code_findings(version: Version, baseline: Version | None, contract: Contract) -> Iterator[Finding]:
+    """Findings in the user's file.
+
+    Args:
+        version: what is judged.
+        baseline: what it is compared with, if anything: what that does as well is not held against the version.
+        contract: in force; says which precision is promised.
+    """
+    ptx, theirs = version.compiled.ptx, None if baseline is None else baseline.compiled.ptx
+    noted = {
+        "precision-loss": approximations.find(ptx, theirs),
+        "nondeterministic": launch_registers.find(ptx, theirs),
+    }
+    for code, sentence in noted.items():
+        if sentence is not None:
+            yield Finding(code, "note", sentence, file=version.unit.path)
+    if narrow_matrix.PTX_MATRIX.search(ptx):
+        yield from _matrix_findings(version, baseline, contract)
+
+
+def _matrix_findings(version: Version, baseline: Version | None, contract: Contract) -> Iterator[Finding]:
+    try:
+        mine, theirs = sass(version.compiled), None if baseline is None else _sass(baseline.compiled)
+    except CompilerUnavailable as error:
+        message = f"which precision its matrix instructions have was not looked at: {error.message} {error.hint or ''}"
+        yield Finding("precision-loss", "note", message.strip(), file=version.unit.path)
+        return
+    for finding in narrow_matrix.find(contract, mine, theirs):
+        yield placed(finding, version.unit)
+
+
+def _sass(compiled: Compiled) -> str | None:
+    return sass(compiled) if narrow_matrix.PTX_MATRIX.search(compiled.ptx) else None
