@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import ArrayArgument, Backend, Module, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import (
+    ArrayArgument,
+    Backend,
+    Module,
+    Run,
+    RunResult,
+    ScalarArgument,
+    UnsupportedInstruction,
+)
+from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import NORMAL, Style, draw, styles_of
 from kernelmate.checks.kinds import Array, Arrays, is_inexact
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
@@ -119,9 +128,16 @@ def plan(contract: Contract, elements: int, number: int, *, listed: bool) -> tup
 
 
 class Bench:
-    """One version loaded on a backend, and its launches at one size."""
+    """One version loaded on a backend, and its launches at one size.
+
+    Raises:
+        UnsupportedInstruction: the backend cannot run it, or it would launch work that nothing here could follow.
+    """
 
     def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
+        launching = own_launches.find(version.compiled.ptx)
+        if launching is not None:
+            raise UnsupportedInstruction(Finding("unsupported-instruction", "error", launching))
         self.version = version
         self._backend, self._task = backend, task
         self._module: Module = backend.load(version.compiled, task.target)
