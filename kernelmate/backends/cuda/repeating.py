@@ -53,11 +53,12 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
             if names_of(compiled.ptx):
                 module = backend.load(compiled, module.target)
             stage = Stage(run, restored, backend.stream)
-            launch = stage.launcher(module, run.shape)
             function = module.ready(run.shape)
+            launch = stage.launcher(function, run.shape)
             kept = [_Kept(one) for one in variables_of(function, compiled.ptx)]
             shares = bool(run.shape.shared_bytes or function.shared_size_bytes)
-            return _Repeated(stage, launch, kept, backend.stream, int(backend.device.id)).all(shares=shares)
+            repeated = _Repeated(stage, launch, kept, backend.stream, int(backend.device.id), bool(restored))
+            return repeated.all(shares=shares)
     except cupy.cuda.memory.OutOfMemoryError as error:
         message = f"not launched many times over: the GPU's memory does not suffice ({error})"
         raise TimedFault(Finding("out-of-memory", "note", message)) from None
@@ -90,6 +91,7 @@ class _Repeated:
     variables: list[_Kept]
     stream: Any
     device: int
+    in_place: bool
     launches: int = 0
 
     def all(self, *, shares: bool) -> Repeats:
@@ -108,7 +110,7 @@ class _Repeated:
     def _period(self, count: int, resets: int) -> float | None:
         """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""
         whole = self._replayed(count, resets, launching=True)
-        if whole is None or (resets == _NOTHING and not self.stage.in_place):
+        if whole is None or (resets == _NOTHING and not self.in_place):
             return whole
         alone = self._replayed(count, resets, launching=False)
         return None if alone is None else whole - alone
