@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from kernelmate.records import Target
 
-L2_PORT_BYTES = 64
-"""Bytes that one SM gets from L2 in a clock: the width of its port to the crossbar, which Nsight Compute states as the
-sustained peak of `l1tex__m_xbar2l1tex_read_bytes`. What L2's own slices give is less (A100: 5120 bytes a clock for 108
-SMs, "NVIDIA A100 Tensor Core GPU Architecture", L2 cache)."""
+L2_SM_BYTES = 64
+"""Bytes a clock, for each SM, that L2 cannot exceed: above what the slices of all L2 take together.
+
+Nsight Compute states 7,680 bytes a clock for an H100's 132 SMs (`lts__t_bytes.sum.peak_sustained`, read on one), "NVIDIA
+A100 Tensor Core GPU Architecture" 5,120 for an A100's 108."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def peaks_of(target: Target) -> Peaks:
     flops = {"fp16": target.fp16_tflops, "fp32": target.fp32_tflops, "fp64": target.fp64_tflops}
     return Peaks(
         dram_bytes=target.memory_gbps * 1e3,
-        l2_bytes=float(L2_PORT_BYTES * target.sms * target.clock_mhz),
+        l2_bytes=float(L2_SM_BYTES * target.sms * target.clock_mhz),
         flops={name: tflops * 1e6 for name, tflops in flops.items()},
     )
 

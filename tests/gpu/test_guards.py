@@ -214,8 +214,10 @@ def test_the_sanitizer_names_the_line_that_the_emulator_names(name: str, code: s
     print(name, findings, lines)
     with Session(load_settings(seed=SEED, backend="emulator", target="sm_90")) as emulator:
         (verdict,) = emulator.bench(load_kernels(path)[0])
-    expected = {(f.code, f.line) for f in verdict.findings if f.code == code}
-    assert expected & {(f.code, f.line) for f in findings}
+    (ours,) = (finding for finding in verdict.findings if finding.code == code)
+    theirs = {finding.line for finding in findings if finding.code == code}
+    assert theirs
+    assert ours.line is None or ours.line in theirs
 
 
 def test_the_sanitizer_says_nothing_against_a_right_kernel() -> None:

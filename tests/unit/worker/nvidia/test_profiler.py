@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from kernelmate.records import Counters, Judgement, LaunchShape, SizeMetrics
@@ -87,3 +90,27 @@ def test_where_the_profiler_is_refused_the_emulators_counters_stand_in(monkeypat
     assert after.hardware is None
     assert after.reasons == ("no hardware counters: this user may not; the counters shown are the emulator's",)
     assert after.metrics == judgement.metrics
+
+
+def test_what_was_recorded_on_a_gpu_is_read() -> None:
+    recorded = json.loads((Path(__file__).parent / "recorded" / "ncu.json").read_text())
+    found = read(Answer(recorded["text"], "", recorded["code"]), "ncu 2025.3.1.0")
+    assert found.counters == Counters(
+        source="hardware",
+        global_load_requests=16384,
+        global_load_sectors=65536,
+        global_store_requests=12288,
+        global_store_sectors=49152,
+        global_atomic_requests=0,
+        global_bytes_asked=2_097_152 + 1_572_864,
+        shared_load_wavefronts=0,
+        shared_store_wavefronts=0,
+        bank_conflicts=0,
+        local_sectors=0,
+        divergent_branches=0,
+        thread_instructions=9_961_472,
+    )
+    assert found.duration_us == pytest.approx(4.192)
+    assert (found.dram_read_bytes, found.dram_written_bytes) == (2_103_296, 0)
+    assert found.l1_hit_rate == pytest.approx(0.4286)
+    assert found.achieved_occupancy == pytest.approx(0.4317)

@@ -109,3 +109,12 @@ def test_a_warning_of_a_tool_rejects_nothing() -> None:
     after = with_findings(Judgement(True, (), (), ()), findings, ())
     assert after.correct is True
     assert [f.severity for f in after.findings] == ["warning"]
+
+
+def test_a_whole_answer_as_the_launching_process_gives_it_is_one_finding() -> None:
+    recorded = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["through_launch"]
+    given = recorded["memcheck:write_past_end"]
+    ((finding,), lines) = conclude({"memcheck": Answer(given["text"], given["errors"], given["code"])}, UNIT, 1)
+    assert (finding.code, finding.line, finding.buffer, finding.offset) == ("out-of-bounds-write", 15, "y", 4000)
+    assert "the first of 24 reported" in finding.message
+    assert lines == ()
