@@ -39,6 +39,7 @@ class Candidate:
         why: one sentence. kernel: the changed kernel within its whole changed unit.
         contract: the contract in force for it (the baseline's with grid, block, shared, require perhaps changed).
         cost: what its author's model was paid for it; None for authors without one.
+        caution: why it is never accepted by itself, however it is judged; None where nothing speaks against it.
     """
 
     author: str
@@ -46,6 +47,7 @@ class Candidate:
     kernel: Kernel
     contract: Contract
     cost: Cost | None = None
+    caution: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

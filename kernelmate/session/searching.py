@@ -126,7 +126,7 @@ class Search:
             # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
             self._failure = error
             raise
-        return _worst(trials)
+        return _with_caution(candidate, _worst(trials))
 
     def _time_best_again(self) -> None:
         """Replace the figure of the best by that of a fresh process.
@@ -205,6 +205,13 @@ def _turned_away(baseline: Verdict, finding: Finding) -> Verdict:
         reasons=(f"{finding.code}: {finding.message}",),
         **{field.name: field.default for field in fields(Verdict) if field.default is not MISSING},
     )
+
+
+def _with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
+    """The verdict of a candidate that its author wants to be read first: it is promising at most, and says why."""
+    if candidate.caution is None or verdict.accepted is False:
+        return verdict
+    return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
 
 
 def _worst(trials: Sequence[Trial]) -> Verdict:

@@ -244,7 +244,7 @@ class Session:
             on_judged: told of each candidate as soon as it is judged.
             stop: asked between candidates; True ends the search with what there is.
             budget_s: seconds after which no further candidate is begun.
-            suggesters: who proposes; None for all built-in recipes.
+            suggesters: who proposes; None for all built-in recipes and sequences of them.
             reference: in place of the contract's and the settings'.
             objective: what the prompt means; None reads it from the words.
 
@@ -353,9 +353,9 @@ class Session:
 
 def _recipes() -> Sequence[Suggester]:
     # Recipes load the syntax tree's grammar, which checking and judging do without.
-    from kernelmate.suggest.recipes import ALL, Recipes
+    from kernelmate.suggest.composition import Composition
 
-    return (Recipes(ALL),)
+    return (Composition(),)
 
 
 def _guess(kernel: Kernel) -> Contract | None:

@@ -58,12 +58,12 @@ class Tree:
         self.function = function
         self.body = body
         self._source = source
-        self._bytes = source.encode()
-        self._plain = len(self._bytes) == len(source)
+        self.bytes = source.encode()
+        self._plain = len(self.bytes) == len(source)
 
     def text(self, node: Node) -> str:
         """The node's text."""
-        return self._bytes[node.start_byte : node.end_byte].decode()
+        return self.bytes[node.start_byte : node.end_byte].decode()
 
     def span(self, node: Node) -> tuple[int, int]:
         """The node's offsets in the unit's text."""
@@ -74,7 +74,7 @@ class Tree:
         return (*self.span(node), text)
 
     def _offset(self, byte: int) -> int:
-        return self.kernel.start + (byte if self._plain else len(self._bytes[:byte].decode()))
+        return self.kernel.start + (byte if self._plain else len(self.bytes[:byte].decode()))
 
     def walk(self, *types: str, under: Node | None = None) -> Iterator[Node]:
         """Nodes of the given types (all named nodes when none is given), in order of position."""
@@ -109,7 +109,7 @@ class Tree:
     def uses(self, name: str) -> list[Node]:
         """Identifiers of this name in the body, the declaration of it left out."""
         variable = self.variables.get(name)
-        declared = None if variable is None else self._name_node(variable.node)
+        declared = None if variable is None else self.name_node(variable.node)
         return [node for node in self._identifiers.get(name, []) if declared is None or node.id != declared.id]
 
     @cached_property
@@ -119,7 +119,8 @@ class Tree:
             found.setdefault(self.text(node), []).append(node)
         return found
 
-    def _name_node(self, declarator: Node) -> Node | None:
+    def name_node(self, declarator: Node) -> Node | None:
+        """The identifier that a declarator declares."""
         node: Node | None = declarator
         while node is not None and node.type != "identifier":
             node = node.child_by_field_name("declarator") or next(

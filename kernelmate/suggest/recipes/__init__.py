@@ -6,24 +6,75 @@ from collections.abc import Iterator
 
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.recipes import float_literals, launch, merge_shared, pad_shared, restrict, warp_reduce
+from kernelmate.suggest.recipes import (
+    accumulate_in_register,
+    block_atomics,
+    coalesce,
+    divide,
+    dynamic_shared,
+    fast_intrinsics,
+    float_literals,
+    grid_stride,
+    half_storage,
+    hoist_loads,
+    interleave_chunks,
+    launch,
+    launch_bounds,
+    merge_shared,
+    online_softmax,
+    pad_shared,
+    private_histogram,
+    remove_barrier,
+    restrict,
+    sequential_reduction,
+    single_pass_moments,
+    spread_over_grid,
+    tile_matmul,
+    tile_transpose,
+    unroll,
+    vectorize,
+    warp_per_row,
+    warp_reduce,
+)
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 
 ALL: tuple[Recipe, ...] = (
-    float_literals.RECIPE,
+    spread_over_grid.RECIPE,
+    block_atomics.RECIPE,
+    private_histogram.RECIPE,
+    warp_per_row.RECIPE,
+    coalesce.RECIPE,
+    tile_matmul.RECIPE,
+    tile_transpose.RECIPE,
+    interleave_chunks.RECIPE,
     pad_shared.RECIPE,
+    accumulate_in_register.RECIPE,
+    float_literals.RECIPE,
+    sequential_reduction.RECIPE,
     warp_reduce.RECIPE,
     merge_shared.RECIPE,
+    dynamic_shared.RECIPE,
+    unroll.RECIPE,
+    vectorize.RECIPE,
+    online_softmax.RECIPE,
+    single_pass_moments.RECIPE,
+    hoist_loads.RECIPE,
+    grid_stride.RECIPE,
+    divide.RECIPE,
+    fast_intrinsics.RECIPE,
     restrict.RECIPE,
+    half_storage.RECIPE,
+    launch_bounds.RECIPE,
     launch.RECIPE,
+    remove_barrier.RECIPE,
 )
-"""Every built-in recipe, in the order in which they are offered: what changes least and helps most first."""
+"""Every built-in recipe, in the order in which they are offered: what is likeliest to help most first."""
 
 __all__ = ["ALL", "Recipe", "Recipes", "Rewrite"]
 
 
 class Recipes:
-    """Offers every recipe that can improve what was asked for, in their order, each candidate once."""
+    """Offers every recipe that can improve what was asked for, in their order, each alone and each candidate once."""
 
     name = "recipes"
 

@@ -42,11 +42,11 @@ class Tie:
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """Each other block with everything that depends on it changed along."""
     tree = read_tree(request.kernel)
-    sides = _sides(request.contract)
+    sides = block_sides(request.contract)
     if tree is None or sides is None or _names_size(request.contract.instances, sides):
         return
     ties = tuple(_tie(tree, request.kernel, sides, axis) for axis in range(len(sides)))
-    contract = _follow_block(request.contract, sides)
+    contract = follow_block(request.contract, sides)
     if contract is None:
         return
     for shape in _shapes(request, sides, ties):
@@ -58,7 +58,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("block-size", ("time", "occupancy", "shared_bytes", "global_bytes"), ("registers",), rewrites)
 
 
-def _sides(contract: Contract) -> tuple[int, ...] | None:
+def block_sides(contract: Contract) -> tuple[int, ...] | None:
     """The block's sides where they are plain integers."""
     if not all(re.fullmatch(r"\s*\d+\s*", side) for side in contract.block):
         return None
@@ -113,7 +113,7 @@ def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
 # ------------------------------------------------------------------------------------------- the contract
 
 
-def _follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
+def follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
     """The same contract with grid and shared written as functions of the block; None where that is unsure."""
     grid = tuple(_follow_grid(text, axis, sides) for axis, text in enumerate(contract.grid))
     shared = _follow_shared(contract, sides)

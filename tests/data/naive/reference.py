@@ -11,7 +11,7 @@ def softmax_rows(logits):
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
-def gemm(alpha, A, B, beta, C):  # noqa: N803 -- BLAS's own names
+def gemm(alpha, A, B, beta, C):
     """The matrix product, scaled and added."""
     return alpha * (A @ B) + beta * C
 
@@ -50,7 +50,7 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
-def pairwise_l2(ptsA, ptsB):  # noqa: N803 -- the kernel's own names
+def pairwise_l2(ptsA, ptsB):
     """Squared Euclidean distance of every pair."""
     return ((ptsA[:, None, :] - ptsB[None, :, :]) ** 2).sum(axis=2)
 
@@ -60,7 +60,7 @@ def count_above(samples, threshold, hits):
     return hits + np.count_nonzero(samples > threshold)
 
 
-def row_variance(X):  # noqa: N803 -- the kernel's own name
+def row_variance(X):
     """Mean and variance of each row."""
     return X.mean(axis=1), X.var(axis=1)
 

@@ -148,6 +148,7 @@ def test_no_candidate_comes_twice(ask, counters) -> None:
     assert all(one not in keys[:index] for index, one in enumerate(keys))
     assert {candidate.author for candidate in found} == {
         "recipe:block-size",
+        "recipe:divide",
         "recipe:float-literals",
         "recipe:pad-shared-tile",
         "recipe:warp-reduction",

@@ -1,0 +1,162 @@
+"""Sequences of recipes: what one makes possible, the next builds on.
+
+A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
+after each step; a recipe that made things worse is not tried again further down. What has been judged decides, so nothing is
+random: equal kernels, objectives and seeds give equal candidates in equal order. Every candidate is offered as soon as it is
+judged, and asking to stop is honoured between any two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.metrics import better, metric_value
+from kernelmate.suggest.recipes import ALL, launch
+from kernelmate.suggest.recipes.base import Recipe
+
+BEAM = 2
+"""Versions that are built on at each depth."""
+DEPTH = 4
+"""Recipes in a sequence, at most, the launch not counted."""
+VARIANTS = 2
+"""Candidates taken of one recipe at one version."""
+LAUNCHES = 3
+"""Other launches tried for a version that is the best so far."""
+HARMLESS = 1.05
+"""A step that makes the metric worse by no more may still open the way for the next."""
+HELPS = 0.99
+"""A recipe that left more than this share of the metric where it was tried is not tried again further down."""
+WORTH = 0.98
+"""A depth must bring the metric below this share of the best for the search to go deeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A version that sequences go on from: what it is, how it was judged, and which recipes led to it.
+
+    `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
+    only what it makes possible is worth trying.
+    """
+
+    kernel: Kernel
+    contract: Contract
+    verdict: Verdict
+    recipes: tuple[str, ...] = ()
+    whys: tuple[str, ...] = ()
+    cost: float = 1.0
+    idle: bool = False
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the search has learnt: contents met, and how each recipe did where it was tried first."""
+
+    contents: set[tuple[str, str]] = field(default_factory=set)
+    gains: dict[str, float] = field(default_factory=dict)
+
+
+class Composition:
+    """The built-in recipes and sequences of them, as one suggester."""
+
+    name = "recipes"
+
+    def __init__(self, recipes: tuple[Recipe, ...] = ALL, *, beam: int = BEAM, depth: int = DEPTH) -> None:
+        self._recipes = tuple(recipe for recipe in recipes if recipe.name != launch.RECIPE.name)
+        self._launch = next((recipe for recipe in recipes if recipe.name == launch.RECIPE.name), None)
+        self._beam, self._depth = beam, depth
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Candidates, each judged before it is handed out; ends once the request says stop."""
+        start = Step(request.kernel, request.contract, request.verdict)
+        known = _Known({_content(request.kernel, request.contract)})
+        frontier, best = [start], start
+        for depth in range(self._depth):
+            reached: list[Step] = []
+            for step in frontier:
+                for recipe in self._order(request, step, known):
+                    yield from self._try(request, step, recipe, known, reached, VARIANTS)
+                    if request.stop():
+                        return
+            reached.sort(key=lambda step: (step.cost, len(step.recipes)))
+            frontier = [step for step in reached if step.cost <= HARMLESS * best.cost][: self._beam]
+            tuned: list[Step] = []
+            leader = frontier[0] if frontier else start
+            if self._launch is not None and (frontier or depth == 0):
+                yield from self._try(request, leader, self._launch, known, tuned, LAUNCHES)
+                if request.stop():
+                    return
+            tuned = [step for step in sorted(tuned, key=lambda step: step.cost) if step.cost <= WORTH * leader.cost]
+            frontier = [*tuned[:1], *(step for step in frontier if not tuned or step is not leader)]
+            if not frontier or frontier[0].cost > WORTH * best.cost:
+                return
+            best = frontier[0]
+
+    def _order(self, request: SuggestRequest, step: Step, known: _Known) -> list[Recipe]:
+        """Recipes to try on a version: those that may help and are not in it, what helped most elsewhere first."""
+        metric = request.objective.metric
+        most = 0.0 if step.idle else HELPS
+        open_ = [
+            recipe
+            for recipe in self._recipes
+            if metric in recipe.metrics
+            and recipe.name not in step.recipes
+            and known.gains.get(recipe.name, 0.0) <= most
+        ]
+        return sorted(open_, key=lambda recipe: known.gains.get(recipe.name, 1.0)) if step.recipes else open_
+
+    def _try(
+        self, request: SuggestRequest, step: Step, recipe: Recipe, known: _Known, reached: list[Step], most: int
+    ) -> Iterator[Candidate]:
+        """Judge what a recipe makes of a version, hand it out, and note where it can be gone on from."""
+        here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
+        taken = 0
+        for alone in recipe.candidates(here):
+            key = _content(alone.kernel, alone.contract)
+            if key in known.contents:
+                continue
+            if taken == most or request.stop():
+                return
+            known.contents.add(key)
+            taken += 1
+            candidate = _joined(step, recipe, alone)
+            judged = request.judge(candidate)
+            yield candidate
+            cost = _cost(request, judged)
+            if cost is not None:
+                known.gains[recipe.name] = min(known.gains.get(recipe.name, cost / step.cost), cost / step.cost)
+                whys = (*step.whys, alone.why)
+                names = (*step.recipes, recipe.name)
+                idle = cost > HELPS * step.cost
+                reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
+            else:
+                known.gains.setdefault(recipe.name, 1.0)
+
+
+def _joined(step: Step, recipe: Recipe, alone: Candidate) -> Candidate:
+    """A recipe's candidate with all the steps before it in its author and its reason."""
+    names = "+".join((*step.recipes, recipe.name))
+    return replace(alone, author=f"recipe:{names}", why=" Then: ".join((*step.whys, alone.why)))
+
+
+def _cost(request: SuggestRequest, judged: Judged) -> float | None:
+    """The objective's metric as a share of the baseline's, lower is better; None for what must not be built on."""
+    verdict = judged.verdict
+    wrong = not verdict.compiled or verdict.correct is False or any(f.severity == "error" for f in verdict.findings)
+    if wrong or judged.candidate.caution is not None:
+        return None
+    metric = request.objective.metric
+    before, after = metric_value(metric, request.verdict), metric_value(metric, verdict)
+    if before is None or after is None:
+        return None
+    if better(metric) == "higher":
+        before, after = after, before
+    if before == 0:
+        return 1.0 if after == 0 else float("inf")
+    return after / before
+
+
+def _content(kernel: Kernel, contract: Contract) -> tuple[str, str]:
+    return kernel.unit.text, repr((contract.grid, contract.block, contract.shared, contract.require))

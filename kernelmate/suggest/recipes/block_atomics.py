@@ -1,0 +1,142 @@
+"""Atomic additions by every thread to one number become one addition per block.
+
+Applies to `atomicAdd(total, value)` at an address that is the same for all threads of a block, its old value unused. Each
+thread keeps its part in a register, warps add by shuffles, the block by shared memory. It is for time. Floats are added in
+another order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits, launch_shape
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.restructure import without_early_returns
+from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
+from kernelmate.suggest.syntax_effects import call_name, fresh, indent_of, indent_step, names, root_name, statements
+
+TYPES = frozenset({"int", "unsigned int", "unsigned", "float", "double", "unsigned long long", "long long"})
+"""Types that shuffles take and atomicAdd adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """One number that all threads add to: the pointer's text, its type, and the calls."""
+
+    pointer: str
+    type: str
+    calls: tuple[Node, ...]
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Two candidates: one addition per block, and one per warp without shared memory."""
+    shapes = [launch_shape(request.contract, size) for size in request.contract.sizes]
+    if any(shape.threads % 32 or shape.block[1:] != (1, 1) for shape in shapes):
+        return
+    kernel = without_early_returns(request.kernel)
+    tree = None if kernel is None else read_tree(kernel)
+    if kernel is None or tree is None:
+        return
+    total = _total(tree)
+    if total is None:
+        return
+    yield Rewrite(_joined(kernel, tree, total, whole_block=True), request.contract, _why(total, "block"))
+    yield Rewrite(_joined(kernel, tree, total, whole_block=False), request.contract, _why(total, "warp"))
+
+
+RECIPE = Recipe("block-atomics", ("time",), ("shared_bytes", "accuracy"), rewrites)
+
+
+def _total(tree: Tree) -> Total | None:
+    """The one place that is added to; None where there are more, or where single threads add already."""
+    found = [call for call in tree.walk("call_expression") if call_name(tree, call) == "atomicAdd"]
+    if not found:
+        return None
+    pointers = set()
+    for call in found:
+        arguments = call.child_by_field_name("arguments")
+        if arguments is None or len(arguments.named_children) != 2 or call.parent is None or call.parent.type != "expression_statement":  # fmt: skip
+            return None
+        place = arguments.named_children[0]
+        if not _same_for_block(tree, place) or _by_single_threads(tree, call):
+            return None
+        pointers.add(tree.text(place))
+    if len(pointers) != 1:
+        return None
+    place = found[0].child_by_field_name("arguments").named_children[0]  # type: ignore[union-attr]
+    array = _array(tree, place)
+    variable = None if array is None else tree.variable(array)
+    if variable is None or variable.type not in TYPES or len(tree.uses(variable.name)) != len(found):
+        return None
+    return Total(pointers.pop(), variable.type, tuple(found))
+
+
+def _array(tree: Tree, place: Node) -> str | None:
+    if place.type == "pointer_expression" and place.named_children:
+        return root_name(tree, place.named_children[0])
+    return root_name(tree, place)
+
+
+def _same_for_block(tree: Tree, place: Node) -> bool:
+    """Only parameters, numbers and blockIdx are in the address."""
+    parameters = {parameter.name for parameter in tree.kernel.signature.parameters}
+    return names(tree, place) <= parameters | {"blockIdx"}
+
+
+def _by_single_threads(tree: Tree, call: Node) -> bool:
+    """A condition on the thread's number lets few threads through: the sum is joined before."""
+    node = call.parent
+    while node is not None and node.type != "function_definition":
+        if node.type == "if_statement":
+            clause = node.child_by_field_name("condition")
+            text = "" if clause is None else tree.text(clause)
+            if re.search(r"==\s*0|!\s*\w+\s*\)|%\s*(?:32|warpSize)|&\s*31", text):
+                return True
+        node = node.parent
+    return False
+
+
+def _joined(kernel: Kernel, tree: Tree, total: Total, *, whole_block: bool) -> Kernel:
+    text = kernel.unit.text
+    own, offset = fresh(tree, "own"), fresh(tree, "offset")
+    indent, step = indent_of(tree, statements(tree.body)[0]), indent_step(tree)
+    edits: list[Edit] = []
+    for call in total.calls:
+        value = call.child_by_field_name("arguments").named_children[1]  # type: ignore[union-attr]
+        edits.append(tree.replace(call, f"{own} += {tree.text(value)}"))
+    opening, closing = tree.span(tree.body)[0] + 1, tree.span(tree.body)[1] - 1
+    edits.append((opening, opening, f"\n{indent}{total.type} {own} = 0;"))
+    shuffle = (
+        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {own} += __shfl_down_sync(0xffffffffu, {own}, {offset});"
+    )
+    lines = [shuffle]
+    if whole_block:
+        warps = fresh(tree, "warp_sums")
+        lines += [
+            f"__shared__ {total.type} {warps}[32];",
+            f"if (threadIdx.x % 32 == 0) {warps}[threadIdx.x / 32] = {own};",
+            "__syncthreads();",
+            "if (threadIdx.x < 32) {",
+            f"{step}{own} = threadIdx.x < blockDim.x / 32 ? {warps}[threadIdx.x] : 0;",
+            f"{step}{shuffle}",
+            f"{step}if (threadIdx.x == 0) atomicAdd({total.pointer}, {own});",
+            "}",
+        ]
+    else:
+        lines.append(f"if (threadIdx.x % 32 == 0) atomicAdd({total.pointer}, {own});")
+    tail = "".join(f"{indent}{line}\n" for line in lines)
+    line = text.rfind("\n", 0, closing) + 1
+    lone = not text[line:closing].strip()
+    edits.append((line, line, tail) if lone else (closing, closing, f"\n{tail}"))
+    return apply_edits(kernel, edits)
+
+
+def _why(total: Total, group: str) -> str:
+    return (
+        f"Every thread adds to {total.pointer} by an atomic of its own, one after the other; summed in registers and by "
+        f"shuffles first, it is one atomic per {group}."
+    )

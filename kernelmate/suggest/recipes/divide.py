@@ -1,0 +1,143 @@
+"""Divisions become multiplications and shifts where that is as good.
+
+Applies to a float division by a value that a loop does not change (one reciprocal before the loop), to one by a literal that is
+no power of two, and to `/` and `%` of a thread's own number by a power of two, which is signed and so needs corrections that an
+unsigned number does without. It is for time. A product with a reciprocal may differ from the quotient in the last bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import frexp
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, integer_value, read_tree, strip_parentheses
+from kernelmate.suggest.syntax_effects import constant_after_start, fresh, indent_of, names, operator, plain
+from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, is_global_index
+
+_FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?[fF]")
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate with every such division changed."""
+    tree = read_tree(request.kernel)
+    if tree is None:
+        return
+    edits: list[Edit] = []
+    changed: list[str] = []
+    before: dict[tuple[int, str], str] = {}
+    for node in tree.walk("binary_expression"):
+        if operator(tree, node) not in {"/", "%"} or _inside_changed(tree, node, edits):
+            continue
+        edit = _by_literal(tree, node) or _of_thread(tree, node) or _by_invariant(tree, node, before)
+        if edit is not None:
+            edits.append(edit)
+            changed.append(" ".join(tree.text(node).split()))
+    for (start, name), inverse in before.items():
+        indent = _indent(tree, start)
+        edits.append((start, start, f"const float {inverse} = 1.0f / {name};\n{indent}"))
+    if edits:
+        why = f"A division takes many times as long as a multiplication or shift: {', '.join(dict.fromkeys(changed))}."
+        yield Rewrite(apply_edits(request.kernel, _joined(edits)), request.contract, why)
+
+
+RECIPE = Recipe("divide", ("time", "registers"), ("accuracy",), rewrites)
+
+
+def _sides(node: Node) -> tuple[Node, Node] | None:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    return None if left is None or right is None else (left, right)
+
+
+def _inside_changed(tree: Tree, node: Node, edits: list[Edit]) -> bool:
+    start, end = tree.span(node)
+    return any(start < high and low < end for low, high, _ in edits)
+
+
+def _by_literal(tree: Tree, node: Node) -> Edit | None:
+    """`x / 3.0f`, by the reciprocal that the compiler works out."""
+    sides = _sides(node)
+    if sides is None or operator(tree, node) != "/":
+        return None
+    right = tree.text(sides[1])
+    if sides[1].type != "number_literal" or not _FLOAT.fullmatch(right):
+        return None
+    value = float(right.rstrip("fF"))
+    if value == 0 or abs(frexp(value)[0]) == 0.5 or not 1e-30 < abs(value) < 1e30:
+        return None
+    return *tree.span(node), f"{tree.text(sides[0])} * (1.0f / {right})"
+
+
+def _of_thread(tree: Tree, node: Node) -> Edit | None:
+    """`i / 32` and `i % 32` where i is this thread's number: never negative, so unsigned arithmetic does."""
+    sides = _sides(node)
+    if sides is None or sides[0].type != "identifier":
+        return None
+    variable = tree.variable(tree.text(sides[0]))
+    count = integer_value(tree.text(sides[1]), integer_constants(tree.kernel.unit.text))
+    if (
+        variable is None
+        or variable.value is None
+        or variable.type != "int"
+        or count is None
+        or count < 2
+        or count & (count - 1)
+    ):
+        return None
+    own = plain(tree, variable.value) == "threadIdx.x" or is_global_index(tree, variable.value)
+    if not own or not constant_after_start(tree, variable.name):
+        return None
+    sign = operator(tree, node)
+    text = (
+        f"((unsigned){variable.name} >> {count.bit_length() - 1})"
+        if sign == "/"
+        else f"((unsigned){variable.name} & {count - 1})"
+    )
+    return *tree.span(node), f"(int){text}"
+
+
+def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) -> Edit | None:
+    """`x / total` in a loop that does not change total."""
+    sides = _sides(node)
+    if sides is None or operator(tree, node) != "/":
+        return None
+    divisor = strip_parentheses(sides[1])
+    variable = tree.variable(tree.text(divisor)) if divisor.type == "identifier" else None
+    if variable is None or variable.type != "float" or variable.pointers or variable.dims or _wide(tree, sides[0]):
+        return None
+    best = None
+    for loop in enclosing_loops(node):
+        if not invariant(tree, divisor, loop):
+            break
+        if loop.parent is not None and loop.parent.type == "compound_statement":
+            best = loop
+    if best is None:
+        return None
+    key = (tree.span(best)[0], variable.name)
+    inverse = before.setdefault(key, fresh(tree, f"{variable.name}_inverse"))
+    return *tree.span(node), f"{tree.text(sides[0])} * {inverse}"
+
+
+def _wide(tree: Tree, node: Node) -> bool:
+    """The dividend may be a double: a literal without f, or a variable of another type."""
+    if any(
+        not re.search(r"[fFuUlL]$", tree.text(n)) and "." in tree.text(n)
+        for n in tree.walk("number_literal", under=node)
+    ):
+        return True
+    return any((v := tree.variable(name)) is not None and v.type == "double" for name in names(tree, node))
+
+
+def _indent(tree: Tree, position: int) -> str:
+    node = next(n for n in tree.walk("for_statement", "while_statement", "do_statement") if tree.span(n)[0] == position)
+    return indent_of(tree, node)
+
+
+def _joined(edits: list[Edit]) -> list[Edit]:
+    merged: dict[tuple[int, int], str] = {}
+    for start, end, text in edits:
+        merged[start, end] = merged.get((start, end), "") + text
+    return [(start, end, text) for (start, end), text in merged.items()]

@@ -1,0 +1,78 @@
+"""Functions of full accuracy become the hardware's approximations, where the tolerance has room for them.
+
+Applies to calls such as expf and sinf, and to float quotients of them. Errors are a few units in the last place for small
+arguments and grow with large ones (CUDA C++ Programming Guide, Intrinsic Functions): what they do to the result is for the
+judge to find out. It is for time and registers, and changes numerics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, strip_parentheses
+from kernelmate.suggest.syntax_effects import call_name, names, operator
+
+FAST = {
+    "expf": "__expf", "logf": "__logf", "log2f": "__log2f", "log10f": "__log10f", "sinf": "__sinf", "cosf": "__cosf",
+    "tanf": "__tanf", "powf": "__powf", "exp10f": "__exp10f",
+}  # fmt: skip
+OVERLOADED = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf"}
+"""Functions that are float functions where their argument is one."""
+STRICTEST = 2e-7
+"""A declared relative tolerance below this has no room for an approximation."""
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: every such call, and quotients of floats that one of them is part of."""
+    tree = read_tree(request.kernel)
+    tolerance = request.contract.tolerance
+    if tree is None or (tolerance is not None and max(tolerance.rtol, tolerance.atol) < STRICTEST):
+        return
+    edits: list[Edit] = []
+    changed: list[str] = []
+    for call in tree.walk("call_expression"):
+        function = call.child_by_field_name("function")
+        name = call_name(tree, call).removeprefix("std::")
+        fast = FAST.get(name) or (OVERLOADED.get(name) if _float_arguments(tree, call) else None)
+        if fast is None or function is None:
+            continue
+        edits.append(tree.replace(function, fast))
+        changed.append(f"{name} by {fast}")
+    edits += _reciprocal_roots(tree, changed)
+    if edits:
+        why = f"The hardware's approximations take a fraction of the time: {', '.join(dict.fromkeys(changed))}. The numbers change a little; the tolerance says whether too much."  # fmt: skip
+        yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+
+
+RECIPE = Recipe("fast-intrinsics", ("time", "registers"), ("accuracy",), rewrites)
+
+
+def _float_arguments(tree: Tree, call: Node) -> bool:
+    """Every variable in the arguments is a float, nothing is cast, and no literal is a double."""
+    arguments = call.child_by_field_name("arguments")
+    if arguments is None or next(tree.walk("cast_expression", under=arguments), None) is not None:
+        return False
+    for name in names(tree, arguments):
+        variable = tree.variable(name)
+        if variable is None or variable.type not in {"float", "int"}:
+            return False
+    literals = (tree.text(node) for node in tree.walk("number_literal", under=arguments))
+    floats = any((v := tree.variable(name)) is not None and v.type == "float" for name in names(tree, arguments))
+    return floats and all("." not in text or text[-1] in "fF" for text in literals)
+
+
+def _reciprocal_roots(tree: Tree, changed: list[str]) -> Iterator[Edit]:
+    """`1.0f / sqrtf(x)` as `rsqrtf(x)`."""
+    for node in tree.walk("binary_expression"):
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if operator(tree, node) != "/" or left is None or right is None or tree.text(left) not in {"1.0f", "1.f"}:
+            continue
+        call = strip_parentheses(right)
+        function = call.child_by_field_name("function") if call.type == "call_expression" else None
+        if function is None or tree.text(function) != "sqrtf":
+            continue
+        changed.append("1 / sqrtf by rsqrtf")
+        yield tree.span(left)[0], tree.span(function)[1], "rsqrtf" if call.id == right.id else "(rsqrtf"

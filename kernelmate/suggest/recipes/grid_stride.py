@@ -1,0 +1,122 @@
+"""A thread per element becomes a grid-stride loop over fewer blocks.
+
+Applies to kernels of one dimension whose threads do independent work below a bound. Blocks start once and stay, so what
+each does once (clearing shared counters, a last atomic) is done less often. It is for time, and what privatised sums and
+histograms gain most from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelmate.records import Contract
+from kernelmate.source import apply_edits, launch_shape
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.independent import ATOMICS
+from kernelmate.suggest.recipes.restructure import without_early_returns
+from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
+from kernelmate.suggest.syntax_effects import (  # fmt: skip
+    constant_after_start,
+    declared_names,
+    fresh,
+    only_pure_calls,
+    operator,
+    statements,
+    writes,
+)
+from kernelmate.suggest.syntax_loops import guarded, is_global_index
+
+BLOCKS_PER_SM = (4, 1, 16)
+"""How many blocks for each SM of the target are tried as the grid's size, where that is fewer than now."""
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Candidates with several sizes of the grid."""
+    if len(request.contract.grid) > 1 and any(side.strip() != "1" for side in request.contract.grid[1:]):
+        return
+    kernel = without_early_returns(request.kernel)
+    tree = None if kernel is None else read_tree(kernel)
+    if kernel is None or tree is None:
+        return
+    edits = _edits(tree, _width(request.contract))
+    if not edits:
+        return
+    blocks = launch_shape(request.contract, request.contract.sizes[0]).blocks
+    looped = apply_edits(kernel, edits)
+    for per_sm in BLOCKS_PER_SM:
+        most = request.target.sms * per_sm
+        if most < blocks:
+            changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
+            why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
+            yield Rewrite(changed, contract, why)
+
+
+RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
+
+
+def _width(contract: Contract) -> int | None:
+    """The block's length where it is one number."""
+    return int(contract.block[0]) if contract.block[0].strip().isdigit() else None
+
+
+def _edits(tree: Tree, width: int | None) -> list[Edit]:
+    """`if (i < n) {...}` as a loop over i; none where the kernel is not of the shape."""
+    within = statements(tree.body)
+    guard = guarded(tree, within)
+    if guard is None or guard.returns or len(guard.conjuncts) != 1:
+        return []
+    match = re.fullmatch(r"(\w+)\s*<\s*([\w.]+)|([\w.]+)\s*>\s*(\w+)", guard.inside)
+    if match is None:
+        return []
+    name, bound = (match[1], match[2]) if match[1] else (match[4], match[3])
+    index = tree.variable(name)
+    if index is None or index.value is None or not is_global_index(tree, index.value, "x", width):
+        return []
+    if not constant_after_start(tree, name) or not _independent(tree, guard.node):
+        return []
+    if any(name in tree.text(one) for one in within if one.id not in {guard.node.id, index.declaration.id}):
+        return []
+    body = guard.node.child_by_field_name("consequence")
+    if body is None or len(index.declaration.children_by_field_name("declarator")) != 1:
+        return []
+    head_end = tree.span(body)[0]
+    stride = fresh(tree, "stride")
+    head = f"for (; {name} < {bound}; {name} += {stride}) "
+    edits: list[Edit] = [(tree.span(guard.node)[0], head_end, head)]
+    kind = index.declaration.child_by_field_name("type")
+    end = tree.span(index.declaration)[1]
+    text = tree.kernel.unit.text
+    line = text.rfind("\n", 0, tree.span(index.declaration)[0]) + 1
+    indent = re.match(r"[ \t]*", text[line:])
+    edits.append((end, end, f"\n{indent[0] if indent else ''}const {tree.text(kind) if kind else 'int'} {stride} = gridDim.x * blockDim.x;"))  # fmt: skip
+    qualifier = next(
+        (c for c in index.declaration.children if c.type == "type_qualifier" and tree.text(c) == "const"), None
+    )
+    if qualifier is not None:
+        start = tree.span(qualifier)[0]
+        after = qualifier.next_sibling
+        edits.append((start, tree.span(after)[0] if after is not None else start, ""))
+    return edits
+
+
+def _independent(tree: Tree, guard: Node) -> bool:
+    """What a thread does is done through elements and its own variables, without barriers or exchanges."""
+    if not only_pure_calls(tree, guard, ATOMICS):
+        return False
+    own = declared_names(tree, guard)
+    return all(
+        place.type != "identifier" or tree.text(place) in own | _summed(tree, guard) for place in writes(tree, guard)
+    )
+
+
+def _summed(tree: Tree, guard: Node) -> set[str]:
+    """Variables from outside the guard that are only added to: a sum goes on from turn to turn."""
+    changed: dict[str, bool] = {}
+    for place in writes(tree, guard):
+        parent = place.parent
+        if place.type == "identifier" and parent is not None:
+            added = parent.type == "assignment_expression" and operator(tree, parent) == "+="
+            changed[tree.text(place)] = changed.get(tree.text(place), True) and added
+    return {name for name, added in changed.items() if added}

@@ -1,0 +1,120 @@
+"""A barrier that separates nothing is offered for removal.
+
+Applies to `__syncthreads()` where what stands between it and the barriers before and after it, going round loops, meets no array
+that one side writes. The judge looks for races in many schedules and sizes; finding none proves nothing, so that such a candidate
+is offered to be read and never accepted by itself. It is for time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import Edit, Node, Tree, is_barrier, read_tree
+from kernelmate.suggest.syntax_effects import (  # fmt: skip
+    BARRIERS,
+    calls,
+    element_accesses,
+    is_written,
+    only_pure_calls,
+    root_name,
+    statements,
+)
+
+CAUTION = "a barrier was removed: no race seen is no proof that there is none, so read it before you take it"
+"""Why such a candidate is never accepted by itself."""
+
+
+@dataclass(slots=True)
+class Between:
+    """What is done between two barriers: arrays that are read and written there."""
+
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def conflicts(self, other: Between) -> bool:
+        """One side writes what the other reads or writes."""
+        return bool(self.written & (other.read | other.written) or other.written & self.read)
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Each barrier that separates nothing, removed alone."""
+    tree = read_tree(request.kernel)
+    if tree is None or not only_pure_calls(tree, tree.body, frozenset(BARRIERS)) or _hidden(tree):
+        return
+    steps: list[Node | Between] = [Between()]
+    if not _walk(tree, tree.body, steps):
+        return
+    steps.append(Between())
+    for barrier in dict.fromkeys(step for step in steps if not isinstance(step, Between)):
+        if not _separates(steps, barrier):
+            kernel = apply_edits(request.kernel, [_without(tree, barrier)])
+            line = tree.kernel.unit.text.count("\n", 0, tree.span(barrier)[0]) + 1
+            why = f"The barrier in line {line} separates no store from a load or store of the same array, as far as can be read; {CAUTION}."  # fmt: skip
+            yield Rewrite(kernel, request.contract, why, CAUTION)
+
+
+RECIPE = Recipe("remove-barrier", ("time",), (), rewrites)
+
+
+def _hidden(tree: Tree) -> bool:
+    """Shared memory is reached by pointers, or threads leave early: what meets at a barrier is not plain to see."""
+    if next(tree.walk("return_statement", "goto_statement", "break_statement", "continue_statement"), None) is not None:
+        return True
+    return any(v is not None and v.pointers and v.node.parent is not None and v.declaration.type == "declaration" for v in tree.variables.values())  # fmt: skip
+
+
+def _walk(tree: Tree, block: Node, steps: list[Node | Between]) -> bool:
+    """Barriers and what lies between them, in the order of execution, loops gone through twice."""
+    for statement in statements(block):
+        if is_barrier(tree, statement):
+            steps += [statement, Between()]
+            continue
+        if not calls(tree, statement) & BARRIERS:
+            _add(tree, statement, steps)
+            continue
+        body = statement.child_by_field_name("body")
+        if statement.type not in {"for_statement", "while_statement", "compound_statement"}:
+            return False
+        if statement.type == "compound_statement":
+            if not _walk(tree, statement, steps):
+                return False
+            continue
+        if body is None or not (_walk(tree, body, steps) and _walk(tree, body, steps)):
+            return False
+    return True
+
+
+def _add(tree: Tree, statement: Node, steps: list[Node | Between]) -> None:
+    between = steps[-1]
+    assert isinstance(between, Between)
+    for element in element_accesses(tree, statement):
+        name = root_name(tree, element) or "?"
+        (between.written if is_written(tree, element) else between.read).add(name)
+        parent = element.parent
+        if is_written(tree, element) and parent is not None and parent.type != "assignment_expression":
+            between.read.add(name)
+
+
+def _separates(steps: list[Node | Between], barrier: Node) -> bool:
+    """Wherever the barrier comes up, something before it conflicts with something after it."""
+    for place, step in enumerate(steps):
+        if isinstance(step, Between) or step.id != barrier.id:
+            continue
+        before, after = steps[place - 1], steps[place + 1]
+        if isinstance(before, Between) and isinstance(after, Between) and before.conflicts(after):
+            return True
+    return False
+
+
+def _without(tree: Tree, barrier: Node) -> Edit:
+    text = tree.kernel.unit.text
+    start, end = tree.span(barrier)
+    line = text.rfind("\n", 0, start) + 1
+    rest = text[end : text.find("\n", end)]
+    if not text[line:start].strip() and (not rest.strip() or rest.strip().startswith("//")):
+        return line, text.find("\n", end) + 1, ""
+    return start, end, ""

@@ -1,0 +1,279 @@
+"""A product-like loop over two matrices reads them through tiles in shared memory.
+
+Applies where each thread of a two-dimensional block owns one row and one column and joins, in one loop, elements that depend
+on its row and the loop variable with elements that depend on its column and the loop variable: matrix products, distances of
+all pairs. Every element is then read from global memory once per block and tile instead of once per thread. It is for time
+and global traffic, and costs shared memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source import apply_edits, launch_shape
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.launch import block_sides, follow_block
+from kernelmate.suggest.recipes.restructure import further_in, last_return
+from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
+from kernelmate.suggest.syntax_effects import (
+    element_accesses,
+    fresh,
+    indent_of,
+    indent_step,
+    index_of,
+    is_written,
+    names,
+    only_pure_calls,
+    reindented,
+    replaced,
+    root_name,
+    statements,
+    substitute,
+    writes,
+)
+from kernelmate.suggest.syntax_loops import Guarded, Loop, global_index, guarded, read_loop
+
+SIDES = (32, 16)
+"""Sides of the tiles tried, in threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One matrix that the loop reads.
+
+    Attributes:
+        element: the access. array: the pointer. type: of an element. axis: `x` or `y`, the side of the block that owns it.
+        owner: the variable that numbers rows or columns. along: the loop variable walks neighbouring elements.
+    """
+
+    element: Node
+    array: str
+    type: str
+    axis: str
+    owner: str
+    along: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The loop, its guard, and its two operands."""
+
+    guard: Guarded
+    loop: Loop
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    operands: tuple[Operand, ...]
+    plain_sum: bool
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate for each side of the tiles."""
+    tree = read_tree(request.kernel)
+    sides = block_sides(request.contract)
+    if tree is None or sides is None or len(sides) != 2 or min(sides) < 2:
+        return
+    lanes = lanes_of(tree, request.contract)
+    product = None if lanes is None else _product(tree, lanes)
+    followed = follow_block(request.contract, sides)
+    if product is None or followed is None or _tied(tree, sides):
+        return
+    for side in SIDES:
+        if any(ELEMENT_BYTES.get(one.type, 8) * side * (side + 1) > 24 * 1024 for one in product.operands):
+            continue
+        yield _rewrite(request, tree, product, followed, side)
+
+
+RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "registers"), rewrites)
+
+
+def _tied(tree: Tree, sides: Sequence[int]) -> bool:
+    """The kernel names the block's length otherwise than by blockDim."""
+    numbers = {tree.text(node).rstrip("uU") for node in tree.walk("number_literal")}
+    return bool(numbers & {str(side) for side in sides})
+
+
+def _product(tree: Tree, lanes: Lanes) -> Product | None:
+    if any(word in tree.kernel.source for word in ("__shared__", "__sync", "__shfl", "atomic")):
+        return None
+    guard = guarded(tree, statements(tree.body))
+    row, col = global_index(tree, "x"), global_index(tree, "y")
+    if guard is None or row is None or col is None or not only_pure_calls(tree, tree.body):
+        return None
+    found = [(place, loop) for place, node in enumerate(guard.rest) if (loop := read_loop(tree, node)) is not None]
+    if len(found) != 1:
+        return None
+    place, loop = found[0]
+    before, after = guard.rest[:place], guard.rest[place + 1 :]
+    harmless = all(node.type == "declaration" and not list(element_accesses(tree, node)) for node in before)
+    if not harmless or loop.node.type != "for_statement" or loop.step != "1" or loop.inclusive or not after:
+        return None
+    if any(place.type != "identifier" for place in writes(tree, loop.block)) or not _conjuncts_apart(guard, row, col):
+        return None
+    operands = _operands(tree, loop, lanes, {"x": row, "y": col})
+    if operands is None:
+        return None
+    return Product(guard, loop, tuple(before), tuple(after), operands, _plain_sum(tree, loop, operands))
+
+
+def _conjuncts_apart(guard: Guarded, row: str, col: str) -> bool:
+    """Each condition of the guard is about the row or the column, never both."""
+    for text in guard.conjuncts:
+        named = set(re.findall(r"[A-Za-z_]\w*", text))
+        if (row in named) == (col in named):
+            return False
+    return True
+
+
+def _operands(tree: Tree, loop: Loop, lanes: Lanes, owners: dict[str, str]) -> tuple[Operand, ...] | None:
+    """The two matrices; None where the loop reads anything else by an index of its own."""
+    found: dict[str, Operand] = {}
+    for element in element_accesses(tree, loop.block):
+        array, index = root_name(tree, element), index_of(element)
+        parameter = next((p for p in tree.kernel.signature.parameters if p.pointer and p.name == array), None)
+        if parameter is None or array is None or index is None or is_written(tree, element):
+            return None
+        named = names(tree, index)
+        own = [(axis, name) for axis, name in owners.items() if name in named]
+        if len(own) != 1 or loop.name not in named or named & _declared_in(tree, loop):
+            return None
+        one = lanes.value(index, (0, 0, 0), {loop.name: 1})
+        zero = lanes.value(index, (0, 0, 0), {loop.name: 0})
+        if one is None or zero is None:
+            return None
+        axis, owner = own[0]
+        known = found.get(tree.text(element))
+        if known is None:
+            found[tree.text(element)] = Operand(element, array, parameter.base, axis, owner, one - zero == 1)
+    operands = tuple(found.values())
+    return operands if len(operands) == 2 and {one.axis for one in operands} == {"x", "y"} else None
+
+
+def _declared_in(tree: Tree, loop: Loop) -> set[str]:
+    found = set()
+    for declaration in tree.walk("declaration", under=loop.block):
+        for declarator in declaration.children_by_field_name("declarator"):
+            name = tree.name_node(declarator)
+            if name is not None:
+                found.add(tree.text(name))
+    return found
+
+
+def _plain_sum(tree: Tree, loop: Loop, operands: tuple[Operand, ...]) -> bool:
+    """The loop adds products of the two, so that zeros beyond the matrix change nothing."""
+    a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
+    text = "".join(tree.text(loop.block).split()).strip("{}")
+    return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
+
+
+def _rewrite(request: SuggestRequest, tree: Tree, product: Product, followed: Contract, side: int) -> Rewrite:
+    kernel = apply_edits(request.kernel, list(_edits(tree, product, side)))
+    kernel, contract = _launched(request, kernel, followed, side)
+    blocks = launch_shape(contract, contract.sizes[0]).blocks
+    arrays = " and ".join(one.array for one in product.operands)
+    why = (
+        f"Each element of {arrays} is read from global memory by every thread of a row or column of the block; through tiles of "
+        f"{side} x {side} in shared memory it is read once per block ({blocks} blocks)."
+    )
+    return Rewrite(kernel, contract, why)
+
+
+def _launched(request: SuggestRequest, kernel: Kernel, followed: Contract, side: int) -> tuple[Kernel, Contract]:
+    if block_sides(request.contract) == (side, side):
+        return kernel, request.contract
+    return relaunch(request, kernel, grid=followed.grid, block=(str(side), str(side)))
+
+
+def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
+    """The guard becomes a flag, the loop goes by tiles, and what follows it is done under the flag."""
+    guard, loop = product.guard, product.loop
+    inside = fresh(tree, "inside")
+    indent, step = indent_of(tree, guard.node), indent_step(tree)
+    head = f"const bool {inside} = {guard.inside};"
+    own = indent_of(tree, loop.node)
+    if guard.returns:
+        yield tree.span(guard.node)[0], tree.span(last_return(guard))[1], head
+    else:
+        then = guard.node.child_by_field_name("consequence")
+        if then is None:
+            return
+        start = tree.span(then)[0] if then.type == "compound_statement" else tree.span(guard.node)[1]
+        yield tree.span(guard.node)[0], start, f"{head}\n{indent}"
+    yield tree.span(loop.node)[0], tree.span(loop.node)[1], _tiled_loop(tree, product, side, own, step)
+    first, last = tree.span(product.after[0])[0], tree.span(product.after[-1])[1]
+    if len(product.after) == 1:
+        yield first, first, f"if ({inside}) "
+    else:
+        yield first, first, f"if ({inside}) {{\n{own}{step}"
+        yield from further_in(tree, first, last)
+        yield last, last, f"\n{own}}}"
+
+
+def _tiled_loop(tree: Tree, product: Product, side: int, indent: str, step: str) -> str:
+    loop = product.loop
+    base, inner = fresh(tree, f"{loop.name}_base"), fresh(tree, f"{loop.name}_in")
+    bound = tree.text(loop.bound)
+    tiles = [fresh(tree, f"tile_{one.array}") for one in product.operands]
+    lines = [
+        f"__shared__ {one.type} {tile}[{side}][{side} + 1];" for one, tile in zip(product.operands, tiles, strict=True)
+    ]
+    lines.append(
+        f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"
+    )
+    for one, tile in zip(product.operands, tiles, strict=True):
+        lines += [step + line for line in _load(tree, product, one, tile, base, bound, step)]
+    lines.append(f"{step}__syncthreads();")
+    changes = [
+        (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]")
+        for one, tile in zip(product.operands, tiles, strict=True)
+        for found in element_accesses(tree, loop.block)
+        if tree.text(found) == tree.text(one.element)
+    ]
+    limit = "" if product.plain_sum else f" && {base} + {inner} < {bound}"
+    body = reindented(replaced(tree, loop.block, changes), indent, indent + step)
+    if loop.block.type != "compound_statement":
+        body = f"{{ {body} }}" if "\n" in body else body
+    if _names_outside(tree, product):
+        body = f"{{ const {loop.declared or 'int'} {loop.name} = {base} + {inner}; {body} }}"
+    lines.append(f"{step}#pragma unroll" if product.plain_sum else f"{step}#pragma unroll 8")
+    lines.append(f"{step}for (int {inner} = 0; {inner} < {side}{limit}; ++{inner}) {body}")
+    lines += [f"{step}__syncthreads();", "}"]
+    return f"\n{indent}".join(lines).replace(f"{indent}{step}#pragma", "#pragma")
+
+
+def _names_outside(tree: Tree, product: Product) -> bool:
+    """The loop variable is used otherwise than to index the two matrices."""
+    spans = [(e.start_byte, e.end_byte) for e in element_accesses(tree, product.loop.block)]
+    return any(
+        tree.text(node) == product.loop.name and not any(low <= node.start_byte < high for low, high in spans)
+        for node in tree.walk("identifier", under=product.loop.block)
+    )
+
+
+def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str, step: str) -> list[str]:
+    """Each thread brings one element: lanes walk whichever way neighbouring elements lie."""
+    owner = tree.variable(one.owner)
+    assert owner is not None
+    assert owner.value is not None
+    across, deep = ("threadIdx.y", "threadIdx.x") if one.along else ("threadIdx.x", "threadIdx.y")
+    number, turn = fresh(tree, f"{one.owner}_of"), fresh(tree, f"{product.loop.name}_of")
+    place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
+    kind = owner.type
+    conditions = [
+        re.sub(rf"\b{one.owner}\b", number, text)
+        for text in product.guard.conjuncts
+        if re.search(rf"\b{one.owner}\b", text)
+    ]
+    element = substitute(tree, one.element, {one.owner: number, product.loop.name: turn})
+    return [
+        "{",
+        f"{step}const {kind} {number} = {place};",
+        f"{step}const {product.loop.declared or 'int'} {turn} = {base} + {deep};",
+        f"{step}const bool there = {' && '.join([*conditions, f'{turn} < {bound}'])};",
+        f"{step}{tile}[{across}][{deep}] = there ? {element} : {one.type}(0);",
+        "}",
+    ]

@@ -1,0 +1,196 @@
+"""A transposing copy goes through a tile in shared memory, so that both its reads and its writes are side by side.
+
+Applies to `out[... x ... y] = in[... y ... x]`, one load and one store, where one of the two walks memory in strides whichever
+way the block is turned. It is for time and global traffic, and costs shared memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.strides import lanes_of
+from kernelmate.suggest.syntax import (  # fmt: skip
+    ELEMENT_BYTES,
+    Edit,
+    Node,
+    Tree,
+    read_tree,
+    statement_expression,
+    strip_parentheses,
+)
+from kernelmate.suggest.syntax_effects import (  # fmt: skip
+    element_accesses,
+    fresh,
+    indent_of,
+    indent_step,
+    index_of,
+    is_written,
+    operator,
+    root_name,
+    statements,
+    substitute,
+)
+from kernelmate.suggest.syntax_loops import Guarded, global_index, guarded
+
+SIDE = 32
+ROWS = 8
+"""A block of 32 x 8 threads moves a tile of 32 x 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition:
+    """`store = load;` under a guard; `fast` walks the load's neighbours, `slow` the store's."""
+
+    guard: Guarded
+    store: Node
+    load: Node
+    type: str
+    fast: str
+    slow: str
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
+    tree = read_tree(request.kernel)
+    sides = block_sides(request.contract)
+    if tree is None or sides is None or len(sides) != 2 or len(request.contract.grid) != 2:
+        return
+    found = _transposition(request, tree, sides)
+    if found is None:
+        return
+    extents = _extents(request, found[1])
+    if extents is None:
+        return
+    kernel = apply_edits(request.kernel, _edits(tree, found[0], found[1]))
+    grid = (f"cdiv({extents[0]}, {SIDE})", f"cdiv({extents[1]}, {SIDE})")
+    kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
+    size = SIDE * (SIDE + 1) * ELEMENT_BYTES[found[0].type]
+    why = f"Reads of {root_name(tree, found[0].load)} or writes of {root_name(tree, found[0].store)} are a row apart whichever way the block is turned; through a tile of {size} bytes in shared memory both are side by side."  # fmt: skip
+    yield Rewrite(kernel, contract, why)
+
+
+RECIPE = Recipe("tile-transpose", ("time", "global_bytes"), ("shared_bytes",), rewrites)
+
+
+def _transposition(
+    request: SuggestRequest, tree: Tree, sides: tuple[int, ...]
+) -> tuple[Transposition, tuple[str, str]] | None:
+    """The copy, and the names of the columns' and the rows' bounds."""
+    within = statements(tree.body)
+    guard = guarded(tree, within)
+    if guard is None or len(guard.rest) != 1 or "__shared__" in tree.kernel.source or len(guard.conjuncts) != 2:
+        return None
+    if any(node.type != "declaration" for node in within[: within.index(guard.node)]):
+        return None
+    names = {axis: global_index(tree, axis, side) for axis, side in zip("xy", sides, strict=True)}
+    expression = statement_expression(guard.rest[0])
+    elements = list(element_accesses(tree, guard.rest[0]))
+    if expression is None or expression.type != "assignment_expression" or operator(tree, expression) != "=" or len(elements) != 2:  # fmt: skip
+        return None
+    right = expression.child_by_field_name("right")
+    store, load = elements
+    if right is None or strip_parentheses(right).id != load.id or not is_written(tree, store) or is_written(tree, load):
+        return None
+    variable = tree.variable(root_name(tree, load) or "")
+    other = tree.variable(root_name(tree, store) or "")
+    if variable is None or other is None or variable.type != other.type or variable.type not in ELEMENT_BYTES:
+        return None
+    if ELEMENT_BYTES[variable.type] > 8 or names["x"] is None or names["y"] is None:
+        return None
+    axes = _axes(request, tree, load, store, {"x": names["x"], "y": names["y"]})
+    bounds = _bounds(guard, names["x"], names["y"])
+    if axes is None or bounds is None:
+        return None
+    fast, slow = axes
+    ordered = (bounds[fast], bounds[slow])
+    return Transposition(guard, store, load, variable.type, fast, slow), ordered
+
+
+def _axes(
+    request: SuggestRequest, tree: Tree, load: Node, store: Node, names: dict[str, str]
+) -> tuple[str, str] | None:
+    """The variables that walk neighbouring elements of the load and of the store."""
+    lanes = lanes_of(tree, request.contract)
+    if lanes is None:
+        return None
+    found = []
+    for element in (load, store):
+        index = index_of(element)
+        if index is None:
+            return None
+        strides = {}
+        for name in names.values():
+            zero = dict.fromkeys(names.values(), 0.0)
+            one, none = lanes.value(index, (0, 0, 0), {**zero, name: 1.0}), lanes.value(index, (0, 0, 0), zero)
+            strides[name] = None if one is None or none is None else one - none
+        near = [name for name, stride in strides.items() if stride == 1]
+        if len(near) != 1:
+            return None
+        found.append(near[0])
+    return (found[0], found[1]) if found[0] != found[1] else None
+
+
+def _bounds(guard: Guarded, x: str, y: str) -> dict[str, str] | None:
+    found = {}
+    for text in guard.conjuncts:
+        match = re.fullmatch(r"(\w+)\s*<\s*(\w+)", text) or re.fullmatch(r"(?P<b>\w+)\s*>\s*(?P<n>\w+)", text)
+        if match is None:
+            return None
+        name, bound = (match[1], match[2]) if "<" in text else (match["n"], match["b"])
+        found[name] = bound
+    return found if set(found) == {x, y} else None
+
+
+def _extents(request: SuggestRequest, bounds: tuple[str, str]) -> tuple[str, str] | None:
+    """The bounds as the contract calls them: sizes that the kernel takes."""
+    sizes = {argument.name for argument in request.contract.args if argument.shape is None and argument.value is None}
+    return bounds if set(bounds) <= sizes else None
+
+
+def _edits(tree: Tree, found: Transposition, bounds: tuple[str, str]) -> list[Edit]:
+    indent, step = indent_of(tree, found.guard.node), indent_step(tree)
+    tile, k = fresh(tree, "tile"), fresh(tree, "k")
+    fast, slow = found.fast, found.slow
+    names = {fast: fresh(tree, f"{fast}_of"), slow: fresh(tree, f"{slow}_of")}
+    kind = "int"
+
+    def half(across: str, deep: str, done: str) -> list[str]:
+        """Lanes walk `across`; each thread takes every eighth of `deep`."""
+        block = {fast: "blockIdx.x", slow: "blockIdx.y"}
+        return [
+            f"for (int {k} = threadIdx.y; {k} < {SIDE}; {k} += {ROWS}) {{",
+            f"{step}const {kind} {names[across]} = {block[across]} * {SIDE} + threadIdx.x;",
+            f"{step}const {kind} {names[deep]} = {block[deep]} * {SIDE} + {k};",
+            f"{step}if ({names[fast]} < {bounds[0]} && {names[slow]} < {bounds[1]}) {done}",
+            "}",
+        ]
+
+    load, store = substitute(tree, found.load, names), substitute(tree, found.store, names)
+    lines = [
+        f"__shared__ {found.type} {tile}[{SIDE}][{SIDE} + 1];",
+        *half(fast, slow, f"{tile}[{k}][threadIdx.x] = {load};"),
+        "__syncthreads();",
+        *half(slow, fast, f"{store} = {tile}[threadIdx.x][{k}];"),
+    ]
+    last = found.guard.rest[-1] if found.guard.returns else found.guard.node
+    edits: list[Edit] = [(tree.span(found.guard.node)[0], tree.span(last)[1], f"\n{indent}".join(lines))]
+    for name in (fast, slow):
+        variable = tree.variable(name)
+        if variable is not None and len(variable.declaration.children_by_field_name("declarator")) == 1:
+            edits.append(_without_line(tree, variable.declaration))
+    return edits
+
+
+def _without_line(tree: Tree, node: Node) -> Edit:
+    text = tree.kernel.unit.text
+    start, end = tree.span(node)
+    line = text.rfind("\n", 0, start) + 1
+    if not text[line:start].strip() and text[end : end + 1] == "\n":
+        return line, end + 1, ""
+    return start, end, ""

@@ -1,0 +1,274 @@
+"""Where the lanes of a warp read and write: indices evaluated for the threads of one block at the headline size.
+
+No algebra: an index is computed for real threads, with loops at their first turn, so that casts, divisions, remainders
+and named intermediate values count as they are. What cannot be computed (a value from memory, a call) is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Contract, LaunchShape
+from kernelmate.source import launch_shape, scalar_values
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Node, Tree, integer_constants
+from kernelmate.suggest.syntax_effects import call_name, element_accesses, index_of, is_written, operator, root_name
+from kernelmate.suggest.syntax_loops import enclosing_loops, loops
+
+_DEEPEST = 40
+LOOP_TURNS = 8
+"""How many turns a loop whose length is not looked at is taken to have, when accesses are weighed against each other."""
+
+Thread = tuple[int, int, int]
+
+
+def _truncated(a: float, b: float) -> float:
+    quotient = abs(int(a)) // abs(int(b))
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_BINARY: Mapping[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": _truncated,
+    "%": lambda a, b: a - b * _truncated(a, b),
+    "<<": lambda a, b: int(a) << int(b),
+    ">>": lambda a, b: int(a) >> int(b),
+    "&": lambda a, b: int(a) & int(b),
+    "|": lambda a, b: int(a) | int(b),
+    "^": lambda a, b: int(a) ^ int(b),
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "&&": lambda a, b: bool(a) and bool(b),
+    "||": lambda a, b: bool(a) or bool(b),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element access of global memory: which array, how wide its elements are, how often it is done, and whether stored."""
+
+    element: Node
+    array: str
+    width: int
+    weight: int
+    stored: bool
+
+
+class Lanes:
+    """Evaluates expressions of a kernel for given threads of the first block.
+
+    Args:
+        tree: the kernel. contract: says the sizes and the block.
+
+    Raises:
+        KernelmateError: the contract's launch cannot be worked out.
+    """
+
+    def __init__(self, tree: Tree, contract: Contract) -> None:
+        self.tree = tree
+        self.size = contract.sizes[0]
+        self.shape: LaunchShape = launch_shape(contract, self.size)
+        self._scalars: Mapping[str, float] = {
+            name: value for name, value in scalar_values(contract, self.size).items() if isinstance(value, int | float)
+        }
+        self._constants = {name: one.value for name, one in integer_constants(tree.kernel.unit.text).items()}
+        self._loops = {loop.name: loop for loop in reversed(loops(tree))}
+        self._contract = contract
+
+    def value(self, node: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
+        """An integer expression for one thread; `known` gives values of variables, such as a loop's."""
+        try:
+            found = self._value(node, thread, known or {}, 0)
+        except (ArithmeticError, ValueError, TypeError, RecursionError):
+            return None
+        return None if found is None else int(found)
+
+    def accesses(self) -> Iterator[Access]:
+        """Element accesses through pointers that the kernel is given, or through local pointers into them."""
+        widths = {p.name: p for p in self.tree.kernel.signature.parameters if p.pointer}
+        arguments = {argument.name: argument for argument in self._contract.args}
+        for element in element_accesses(self.tree):
+            name = root_name(self.tree, element)
+            if name is None:
+                continue
+            origin = self.origin(name)
+            if origin not in widths or index_of(element) is None:
+                continue
+            width = ELEMENT_BYTES.get(widths[origin].base) or _item_bytes(arguments[origin].dtype) or 4
+            turns = LOOP_TURNS ** min(len(enclosing_loops(element)), 3)
+            yield Access(element, origin, width, turns, is_written(self.tree, element))
+
+    def origin(self, name: str) -> str | None:
+        """The pointer parameter that a name is, or that a local pointer was made from."""
+        for _ in range(_DEEPEST):
+            if any(p.name == name and p.pointer for p in self.tree.kernel.signature.parameters):
+                return name
+            variable = self.tree.variable(name)
+            if variable is None or variable.pointers != 1 or variable.value is None:
+                return None
+            base = root_name(self.tree, variable.value)
+            if base is None:
+                return None
+            name = base
+        return None
+
+    def address(self, element: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
+        """The element's number in its array, from the array's beginning, for one thread."""
+        index = index_of(element)
+        base = element.child_by_field_name("argument")
+        if index is None or base is None:
+            return None
+        at, start = self.value(index, thread, known), self._pointer(base, thread, known or {}, 0)
+        return None if at is None or start is None else at + int(start)
+
+    def warp(self, block: Thread | None = None) -> list[Thread]:
+        """The threads of a block's first warp, x counted first."""
+        sides = block or self.shape.block
+        threads = ((x, y, z) for z, y, x in product(*(range(side) for side in reversed(sides))))
+        return [thread for thread, _ in zip(threads, range(32), strict=False)]
+
+    def sectors(self, access: Access, threads: list[Thread]) -> int | None:
+        """32-byte sectors that one access of these threads touches; None where that cannot be told."""
+        places = [self.address(access.element, thread) for thread in threads]
+        known = [place for place in places if place is not None]
+        if len(known) != len(places):
+            return None
+        return len({place * access.width // 32 for place in known})
+
+    # ------------------------------------------------------------------------------------ evaluation
+
+    def _pointer(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
+        """How far into its array a pointer expression points, in elements."""
+        node = _inner(node)
+        if node.type == "identifier":
+            name = self.tree.text(node)
+            if any(p.name == name for p in self.tree.kernel.signature.parameters):
+                return 0
+            variable = self.tree.variable(name)
+            if variable is None or variable.value is None or depth > _DEEPEST:
+                return None
+            return self._pointer(variable.value, thread, known, depth + 1)
+        if node.type == "pointer_expression" and operator(self.tree, node) == "&":
+            argument = _inner(node.named_children[0])
+            base, index = argument.child_by_field_name("argument"), index_of(argument)
+            if argument.type != "subscript_expression" or base is None or index is None:
+                return None
+            return _sum(self._pointer(base, thread, known, depth + 1), self._value(index, thread, known, depth + 1))
+        if node.type == "binary_expression" and operator(self.tree, node) == "+":
+            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+            if left is None or right is None:
+                return None
+            start = self._pointer(left, thread, known, depth + 1)
+            if start is not None:
+                return _sum(start, self._value(right, thread, known, depth + 1))
+        return None
+
+    def _value(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
+        if depth > _DEEPEST:
+            return None
+        node = _inner(node)
+        text = self.tree.text(node)
+        if node.type == "number_literal":
+            return float(int(text.rstrip("uUlL").replace("'", ""), 0))
+        if node.type == "field_expression":
+            return self._builtin(re.sub(r"\s", "", text), thread)
+        if node.type == "identifier":
+            return self._named(text, thread, known, depth)
+        if node.type == "cast_expression":
+            return self._field(node, "value", thread, known, depth)
+        if node.type == "unary_expression":
+            inner = self._field(node, "argument", thread, known, depth)
+            sign = operator(self.tree, node)
+            if inner is None or sign not in {"-", "+", "!"}:
+                return None
+            return -inner if sign == "-" else float(not inner) if sign == "!" else inner
+        if node.type == "conditional_expression":
+            chosen = self._field(node, "condition", thread, known, depth)
+            return (
+                None
+                if chosen is None
+                else self._field(node, "consequence" if chosen else "alternative", thread, known, depth)
+            )
+        if node.type == "binary_expression":
+            left, right = (self._field(node, side, thread, known, depth) for side in ("left", "right"))
+            apply = _BINARY.get(operator(self.tree, node))
+            return None if left is None or right is None or apply is None else float(apply(left, right))
+        if node.type == "call_expression":
+            return self._call(node, thread, known, depth)
+        return None
+
+    def _field(self, node: Node, field: str, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
+        child = node.child_by_field_name(field)
+        return None if child is None else self._value(child, thread, known, depth + 1)
+
+    def _builtin(self, text: str, thread: Thread) -> float | None:
+        match = re.fullmatch(r"(threadIdx|blockIdx|blockDim|gridDim)\.([xyz])", text)
+        if match is None:
+            return None
+        axis = "xyz".index(match[2])
+        return float(
+            {"threadIdx": thread, "blockIdx": (0, 0, 0), "blockDim": self.shape.block, "gridDim": self.shape.grid}[
+                match[1]
+            ][axis]
+        )
+
+    def _named(self, name: str, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
+        if name in known:
+            return known[name]
+        if name in self._loops:
+            return self._value(self._loops[name].start, thread, known, depth + 1)
+        if name in self._scalars:
+            return self._scalars[name]
+        variable = self.tree.variable(name)
+        if name in self._constants and name not in self.tree.variables:
+            return float(self._constants[name])
+        if variable is None or variable.value is None or variable.pointers or variable.dims:
+            return None
+        return self._value(variable.value, thread, known, depth + 1)
+
+    def _call(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
+        name = call_name(self.tree, node).removeprefix("std::")
+        arguments = node.child_by_field_name("arguments")
+        values = (
+            [] if arguments is None else [self._value(a, thread, known, depth + 1) for a in arguments.named_children]
+        )
+        numbers = [value for value in values if value is not None]
+        if len(numbers) != len(values) or not numbers:
+            return None
+        if name in {"min", "max"}:
+            return min(numbers) if name == "min" else max(numbers)
+        if len(numbers) == 1 and (name in {"int", "unsigned", "size_t"} or name.startswith("static_cast<")):
+            return numbers[0]
+        return None
+
+
+def lanes_of(tree: Tree, contract: Contract) -> Lanes | None:
+    """Evaluation for a kernel, or None where its launch cannot be worked out."""
+    try:
+        return Lanes(tree, contract)
+    except (KernelmateError, ArithmeticError):
+        return None
+
+
+def _inner(node: Node) -> Node:
+    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _item_bytes(dtype: str) -> int:
+    match = re.search(r"(\d+)(?:_.*)?$", dtype)
+    return int(match[1]) // 8 if match else 1

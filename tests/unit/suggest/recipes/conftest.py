@@ -1,0 +1,56 @@
+"""Recipes held to the judge: what they make is compiled, run on the emulator and compared with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.records import Candidate, Judged
+from kernelmate.session import Session
+from kernelmate.source import load_kernel
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes import Recipe
+
+
+@pytest.fixture(scope="session")
+def emulated() -> Iterator[Session]:
+    """One warm session on the emulator for all recipes."""
+    with Session(load_settings(seed=11, backend="emulator", timeout_s=300)) as session:
+        yield session
+
+
+class Alone:
+    """A suggester that is one recipe."""
+
+    name = "alone"
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        return self.recipe.candidates(request)
+
+
+@pytest.fixture
+def judged(emulated: Session, tmp_path: Path) -> Callable[..., list[Judged]]:
+    """`judged(source, recipe, prompt="make it faster")`: what the recipe makes of the kernel, in its order, each judged right.
+
+    Fails where a candidate does not compile, is wrong, or has a finding of severity error.
+    """
+
+    def judge(source: str, recipe: Recipe, prompt: str = "make it faster") -> list[Judged]:
+        path = tmp_path / "kernel.cu"
+        path.write_text(source)
+        found: list[Judged] = []
+        result = emulated.optimize(load_kernel(str(path)), prompt, suggesters=[Alone(recipe)], on_judged=found.append)
+        assert result.baseline.correct is True, result.baseline.reasons
+        for one in found:
+            assert one.verdict.compiled, one.verdict.diagnostics
+            assert one.verdict.correct is True, (one.candidate.kernel.source, one.verdict.reasons)
+            assert [finding for finding in one.verdict.findings if finding.severity == "error"] == []
+        return found
+
+    return judge

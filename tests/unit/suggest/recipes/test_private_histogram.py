@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.suggest.recipes.private_histogram import RECIPE
+
+SOURCE = """
+// /// kernelmate
+// sizes = [{{ n = 3000 }}, {{ n = 77 }}, {{ n = 1 }}]
+// grid = "cdiv(n, 256)"
+// block = 256
+// reference = "counts + np.bincount(x, minlength=16).astype(np.uint32)"
+// [args]
+// x = "in int32[n] ~ integers(0, 16)"
+// counts = "inout uint32[{bins}] ~ zeros"
+// n = "int32"
+// ///
+__global__ void hist(const int* x, unsigned int* counts, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  {body}  // one sample
+}}
+"""
+
+
+def test_blocks_count_for_themselves_and_add_once(judged) -> None:
+    (one,) = judged(SOURCE.format(body="atomicAdd(&counts[x[i]], 1u);", bins=16), RECIPE)
+    text = one.candidate.kernel.source
+    assert "__shared__ unsigned int block_counts[16];" in text
+    assert "if (i < n) {\n    atomicAdd(&block_counts[x[i]], 1u);  // one sample" in text
+    assert "return" not in text
+    assert "64 bytes of shared memory" in one.candidate.why
+
+
+@pytest.mark.parametrize(
+    ("body", "bins"),
+    [
+        ("atomicAdd(&counts[x[i]], counts[0]);", "16"),
+        ("unsigned int old = atomicAdd(&counts[x[i]], 1u);", "16"),
+        ("atomicAdd(&counts[i % 16], 1u);", "16"),
+        ("atomicAdd(&counts[x[i]], 1u);", "n"),
+        ("atomicAdd(&counts[x[i]], 1u);", "20000"),
+        ("atomicMax(&counts[x[i]], 1u);", "16"),
+        ("if (x[i] > 3) return;\n  atomicAdd(&counts[x[i]], 1u);\n  for (;;) { if (n) return; }", "16"),
+    ],
+)
+def test_counts_that_are_used_otherwise_or_too_many_stay(ask, body: str, bins: str) -> None:
+    assert list(RECIPE.candidates(ask(SOURCE.format(body=body, bins=bins)))) == []

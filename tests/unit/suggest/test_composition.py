@@ -1,0 +1,169 @@
+"""Sequences of recipes, searched: what is tried on what, in which order, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.records import Candidate, Judged, Verdict
+from kernelmate.session import Session
+from kernelmate.source import apply_edits, load_kernel
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.composition import Composition
+from kernelmate.suggest.recipes import Recipe, Rewrite
+from kernelmate.suggest.recipes.launch import RECIPE as LAUNCH
+
+SOURCE = """
+// /// kernelmate
+// sizes = [{ n = 100 }]
+// grid = "cdiv(n, block)"
+// block = 128
+// [args]
+// x = "inout float32[n]"
+// n = "int32"
+// ///
+__global__ void k(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = 1.0f;
+}
+"""
+
+
+def marking(name: str, needs: str = "", caution: str | None = None) -> Recipe:
+    """A recipe that writes its name into the kernel, once, where another's name stands already."""
+
+    def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+        kernel = request.kernel
+        if f"/*{name}*/" not in kernel.source and needs in kernel.source:
+            marked = apply_edits(kernel, [(kernel.end - 1, kernel.end - 1, f"/*{name}*/")])
+            yield Rewrite(marked, request.contract, f"Because of {name}.", caution)
+
+    return Recipe(name, ("time",), (), rewrites)
+
+
+@pytest.fixture
+def search(ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]) -> Callable[..., list[str]]:
+    """`search(recipes, times)`: authors in the order of judging; times are by the marks in the kernel, block appended."""
+
+    def run(
+        recipes: tuple[Recipe, ...], times: dict[str, float | str], stop_after: int = 1000, **options: int
+    ) -> list[str]:
+        request = ask(SOURCE, time_us=100.0)
+        authors: list[str] = []
+
+        def judge(candidate: Candidate) -> Judged:
+            authors.append(candidate.author.removeprefix("recipe:"))
+            marks = "".join(mark for mark in "abcdef" if f"/*{mark}*/" in candidate.kernel.source)
+            block = candidate.contract.block[0]
+            known = times.get(f"{marks}@{block}", times.get(marks, 100.0))
+            made = verdict(error="wrong-values", time_us=1.0) if known == "wrong" else verdict(time_us=known)
+            return Judged(candidate, replace(made, correct=known != "wrong"))
+
+        request = replace(request, judge=judge, stop=lambda: len(authors) >= stop_after)
+        handed = [one.author.removeprefix("recipe:") for one in Composition(recipes, **options).propose(request)]
+        assert handed == authors
+        return authors
+
+    return run
+
+
+def test_what_one_recipe_opens_another_goes_on_from(search: Callable[..., list[str]]) -> None:
+    recipes = marking("a"), marking("b", needs="/*a*/"), marking("c", needs="/*b*/")
+    assert search(recipes, {"a": 99.0, "ab": 50.0, "abc": 20.0}) == ["a"]
+    assert search(recipes, {"a": 90.0, "ab": 50.0, "abc": 20.0}) == ["a", "a+b", "a+b+c"]
+
+
+def test_the_best_are_built_on_first_and_the_beam_bounds_how_many(search: Callable[..., list[str]]) -> None:
+    recipes = marking("a"), marking("b"), marking("c")
+    times: dict[str, float | str] = {"a": 90.0, "b": 40.0, "c": 70.0, "bc": 30.0, "ab": 39.0, "abc": 20.0}
+    assert search(recipes, times, beam=1) == ["a", "b", "c", "b+c", "b+a", "b+c+a"]
+
+
+def test_a_recipe_that_did_nothing_is_not_tried_again_and_a_wrong_version_is_not_built_on(
+    search: Callable[..., list[str]],
+) -> None:
+    recipes = marking("a"), marking("b"), marking("c")
+    assert search(recipes, {"a": "wrong", "b": 100.0, "c": 50.0}) == ["a", "b", "c"]
+
+
+def test_a_version_with_a_caution_is_offered_and_not_built_on(search: Callable[..., list[str]]) -> None:
+    recipes = marking("a", caution="read it"), marking("b", needs="/*a*/")
+    assert search(recipes, {"a": 10.0, "ab": 5.0}) == ["a"]
+
+
+def test_the_launch_is_tuned_again_after_each_step(search: Callable[..., list[str]]) -> None:
+    recipes = marking("a"), marking("b", needs="/*a*/"), LAUNCH
+    authors = search(recipes, {"a": 50.0, "a@256": 40.0, "ab": 30.0, "ab@256": 20.0, "ab@512": 10.0})
+    assert authors[0] == "a"
+    assert authors[1:4] == ["a+block-size"] * 3
+    assert "a+block-size+b" in authors
+    assert authors[-1].endswith("+b+block-size")
+
+
+def test_depth_bounds_the_sequence_and_stop_is_honoured_between_any_two(search: Callable[..., list[str]]) -> None:
+    recipes = tuple(marking(name) for name in "abcd")
+    times: dict[str, float | str] = {"a": 80.0, "ab": 60.0, "abc": 40.0, "abcd": 20.0, "b": 95.0, "c": 95.0, "d": 95.0}
+    assert max(author.count("+") for author in search(recipes, times, depth=2)) == 1
+    assert max(author.count("+") for author in search(recipes, times)) == 3
+    full = search(recipes, times)
+    for count in range(1, 7):
+        assert search(recipes, times, stop_after=count) == full[:count]
+
+
+def test_the_reason_tells_every_step(ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]) -> None:
+    request = ask(SOURCE, time_us=100.0)
+
+    def judge(candidate: Candidate) -> Judged:
+        return Judged(candidate, verdict(time_us=100.0 / (1 + candidate.author.count("+") + 1)))
+
+    request = replace(request, judge=judge)
+    found = list(Composition((marking("a"), marking("b", needs="/*a*/"))).propose(request))
+    assert [one.author for one in found] == ["recipe:a", "recipe:a+b"]
+    assert found[1].why == "Because of a. Then: Because of b."
+    assert "/*a*//*b*/" in found[1].kernel.source
+
+
+MATVEC = """
+// /// kernelmate
+// sizes = [{ rows = 64, cols = 150 }, { rows = 3, cols = 5 }]
+// grid = "cdiv(rows, 64)"
+// block = 64
+// reference = "a @ x"
+// [args]
+// a = "in float32[rows, cols]"
+// x = "in float32[cols]"
+// y = "out float32[rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void matvec(const float* a, const float* x, float* y, int rows, int cols) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  float s = 0.0f;
+  for (int c = 0; c < cols; ++c) s += a[r * cols + c] * x[c];
+  y[r] = s;
+}
+"""
+
+
+def test_equal_seeds_search_equally_and_every_version_is_right(tmp_path: Path) -> None:
+    path = tmp_path / "matvec.cu"
+    path.write_text(MATVEC)
+
+    def found() -> list[tuple[Any, ...]]:
+        judged: list[Judged] = []
+        with Session(load_settings(seed=5, backend="emulator")) as session:
+            session.optimize(load_kernel(str(path)), "make it faster", max_candidates=10, on_judged=judged.append)
+        assert all(one.verdict.correct for one in judged)
+        return [(j.candidate.author, j.candidate.kernel.source, j.verdict.timing, j.verdict.accepted) for j in judged]
+
+    first = found()
+    assert first == found()
+    assert any("warp-per-row+" in author for author, *_ in first)
+    assert first[0][0] == "recipe:warp-per-row"
+    assert first[0][3] is None
