@@ -1,8 +1,8 @@
 """From blocks of launches to a time and a ratio with their intervals.
 
-A block is a few launches of each version close together, in the order A B B A. What drifts slower than a block (clocks,
-temperature) meets both versions of it alike, so a ratio is taken block by block, and blocks, not launches, are what is
-drawn again in the bootstrap: launches of one block have their errors in common.
+A block is a few launches of each version close together, in turns A B B A B A A B, in a placement of code and arrays of its
+own. What drifts slower than a block (clocks, temperature) meets both versions of it alike, so a ratio is taken block by
+block, and blocks, not launches, are what is drawn again in the bootstrap: launches of one block have their errors in common.
 """
 
 from __future__ import annotations

@@ -9,26 +9,32 @@ from dataclasses import dataclass
 LONG_US = 1e6
 """From here on a kernel is launched as rarely as an interval allows, and warm only."""
 
-BLOCKS, FEWEST_BLOCKS = 12, 6
-"""Blocks of a timing, and those it has where the budget does not reach for more."""
+BLOCKS, FEWEST_BLOCKS = 8, 6
+"""Blocks of a timing, each in a placement of its own, and those it has where the budget does not reach for more."""
 
 SLOW_US, SLOW_BLOCKS, LONG_BLOCKS = 20_000.0, 4, 2
 """From so many microseconds on there are fewer blocks still; Student's t makes the interval of them wider."""
 
-SLOTS = 2
-"""Times that each version has its turn in a block."""
+ORDER = (0, 1, 1, 0, 1, 0, 0, 1)
+"""Whose turn it is in a block: drifts that are straight or bent cancel. Half of it, A B B A, cancels straight ones."""
 
-MOST_LAUNCHES = 40
-"""Counted launches of a slot at most: more would cost time and add little to twelve blocks."""
+TURNS, FEWEST_TURNS = 4, 2
+"""Times that each version has its turn in a block, and where the budget does not reach for more."""
+
+MOST_LAUNCHES = 24
+"""Counted launches of a turn at most: more would cost time and add little."""
+
+LEAD, LEAD_TO_US = 8, 200.0
+"""Launches that are not counted at the head of a block, in whose placement nothing ran just before; of short kernels."""
 
 WARM_UP, WARM_UP_TO_US = 2, 1_000.0
-"""Launches that are not counted at the head of each slot, for kernels up to so long; longer ones warm L2 themselves."""
+"""Launches that are not counted at the head of each turn, for kernels up to so long; longer ones warm L2 themselves."""
 
 GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """A graph should take so long, since starting one costs about 10 us, and have so many launches."""
 
 PERIOD_ROUNDS = 7
-COLD_LAUNCHES, FEWEST_COLD = 15, 5
+COLD_LAUNCHES, FEWEST_COLD = 20, 5
 WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
 """Parts of the budget where all of it is measured."""
 
@@ -38,13 +44,16 @@ class Plan:
     """The launches of a timing.
 
     Attributes:
-        blocks: how many. warm_up: launches at the head of each slot that are not counted.
-        counted: launches of each slot that are.
+        blocks: how many. lead: launches at the head of each block that are not counted.
+        turns: of each version in a block. warm_up: launches at the head of each turn that are not counted.
+        counted: launches of each turn that are.
         cold: launches with an empty L2, for each version; 0 for none.
         period_rounds: replays of each version's graph; 0 for none. in_graph: launches in one, for each version.
     """
 
     blocks: int
+    lead: int
+    turns: int
     warm_up: int
     counted: int
     cold: int
@@ -52,15 +61,17 @@ class Plan:
     in_graph: tuple[int, ...]
 
     def order(self, block: int, versions: int) -> tuple[int, ...]:
-        """The versions of a block's launches: A B B A, and B A A B in every other block."""
-        slots = (0, 1, 1, 0) if versions > 1 else (0, 0)
+        """The versions of a block's launches; in every other block both versions change places."""
+        turns = ORDER[: 2 * self.turns] if versions > 1 else (0,) * self.turns
         if versions > 1 and block % 2:
-            slots = (1, 0, 0, 1)
-        return tuple(version for version in slots for _ in range(self.warm_up + self.counted))
+            turns = tuple(1 - version for version in turns)
+        launches = tuple(version for version in turns for _ in range(self.warm_up + self.counted))
+        return turns[:1] * self.lead + launches
 
     def counts(self, position: int) -> bool:
         """Whether the launch at a place of the order is counted."""
-        return position % (self.warm_up + self.counted) >= self.warm_up
+        after_lead = position - self.lead
+        return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 
 
 def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> Plan:
@@ -73,27 +84,28 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
         flush_us: what emptying L2 costs.
         full: with cold durations and replay periods.
     """
-    longest, slots = max(times_us), SLOTS * len(times_us)
-    warm_up = WARM_UP if longest <= WARM_UP_TO_US else 0
+    longest, versions = max(times_us), len(times_us)
+    warm_up, lead = WARM_UP if longest <= WARM_UP_TO_US else 0, LEAD if longest <= LEAD_TO_US else 0
     share = budget_us * (WARM_SHARE if full else 1.0)
-    cost_us = max(cost_us, longest / len(times_us))
-    in_slot = share / (cost_us * slots * BLOCKS)
-    counted = min(int(in_slot) - warm_up, MOST_LAUNCHES)
-    blocks = BLOCKS
+    cost_us = max(cost_us, longest / versions)
+    in_block = share / (cost_us * BLOCKS) - lead
+    blocks, turns = BLOCKS, TURNS
+    counted = min(int(in_block / (versions * turns)) - warm_up, MOST_LAUNCHES)
     if counted < 1:
-        counted = 1
+        turns = FEWEST_TURNS
+        counted = max(1, int(in_block / (versions * turns)) - warm_up)
         fewest = LONG_BLOCKS if longest >= LONG_US else SLOW_BLOCKS if longest >= SLOW_US else FEWEST_BLOCKS
-        affordable = share / (cost_us * slots * (1 + warm_up))
+        affordable = share / (cost_us * (versions * turns * (counted + warm_up) + lead))
         blocks = max(fewest, min(BLOCKS, int(affordable)))
     in_graph = tuple(graph_launches(one) for one in times_us)
     if not full or longest >= LONG_US:
-        return Plan(blocks, warm_up, counted, 0, 0, in_graph)
-    cold = _affordable(budget_us * COLD_SHARE, (cost_us + flush_us) * len(times_us), FEWEST_COLD, COLD_LAUNCHES)
+        return Plan(blocks, lead, turns, warm_up, counted, 0, 0, in_graph)
+    cold = _affordable(budget_us * COLD_SHARE, (cost_us + flush_us) * versions, FEWEST_COLD, COLD_LAUNCHES)
     round_us = sum(launches * one for launches, one in zip(in_graph, times_us, strict=True)) + GRAPH_US
     rounds = _affordable(budget_us * PERIOD_SHARE, round_us, 3, PERIOD_ROUNDS)
     if longest >= SLOW_US:
         cold, rounds = 2, 2
-    return Plan(blocks, warm_up, counted, cold, rounds, in_graph)
+    return Plan(blocks, lead, turns, warm_up, counted, cold, rounds, in_graph)
 
 
 def graph_launches(time_us: float) -> int:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
-from kernelmate.measure.plans import LONG_US, SLOTS, Plan, plan
+from kernelmate.measure.plans import LONG_US, Plan, plan
 from kernelmate.records import Speedup, Timing
 
 REPEATS = 3
@@ -34,6 +34,9 @@ MOST_PROBES = 200
 PILOT_LAUNCHES = 4
 
 TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
+
+COLD_PLACES = 4
+"""Placements that the launches with an empty L2 are spread over."""
 
 SHORT_TIMES = 2.0
 """A kernel that takes less than so many times what an empty one does is mostly its own launch."""
@@ -165,8 +168,7 @@ def held_down(condition: Condition, highest_mhz: float) -> tuple[str, ...]:
 def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
     """One block's time of each version."""
     order = chosen.order(number, rig.versions)
-    # Two blocks in each placement, of either order, before the next.
-    seen = rig.durations(order, placement=number // 2 % rig.placements)
+    seen = rig.durations(order, placement=number % rig.placements)
     counted = [(version, one) for at, (version, one) in enumerate(zip(order, seen, strict=True)) if chosen.counts(at)]
     return [midmean([one for other, one in counted if other == version]) for version in range(rig.versions)]
 
@@ -175,8 +177,14 @@ def _cold(rig: Rig, chosen: Plan) -> list[float | None]:
     """The median duration of each version with an empty L2; versions take turns."""
     if chosen.cold == 0:
         return [None] * rig.versions
-    seen = rig.durations(list(range(rig.versions)) * chosen.cold, cold=True)
-    return [statistics.median(seen[version :: rig.versions]) for version in range(rig.versions)]
+    each: list[list[float]] = [[] for _ in range(rig.versions)]
+    places = min(rig.placements, COLD_PLACES, chosen.cold)
+    for place in range(places):
+        launches = -(-chosen.cold // places)
+        seen = rig.durations(list(range(rig.versions)) * launches, cold=True, placement=place)
+        for version, times in enumerate(each):
+            times += seen[version :: rig.versions]
+    return [statistics.median(times) for times in each]
 
 
 def _last_outputs(rig: Rig, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:
@@ -234,7 +242,7 @@ def _timing(
 ) -> Timing:
     """One version's figures; `others` are the cold one, the period and CUPTI's, `empty` an empty kernel's duration."""
     median, interval = time_of(blocks.times[version])
-    runs = chosen.blocks * SLOTS * chosen.counted
+    runs = chosen.blocks * chosen.turns * chosen.counted
     clocks = [one.sm_clock_mhz for one in blocks.conditions if one.sm_clock_mhz is not None]
     temperatures = [one.temperature_c for one in blocks.conditions if one.temperature_c is not None]
     if median >= LONG_US:

@@ -13,8 +13,11 @@ from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.clusters import launch_in_clusters
 from kernelmate.records import LaunchShape
 
-ALIGNMENT, MOST_STEPS = 512, 128
-"""Arrays start at multiples of so many bytes (cudaMalloc gives 256), up to so many such steps apart."""
+ALIGNMENT = 512
+"""Arrays start at multiples of so many bytes; cudaMalloc gives 256."""
+
+LEAST_APART, MOST_APART = 64 << 10, 8 << 20
+"""Arrays lie up to so many bytes apart: up to their own size, between these."""
 
 POISON = 0xA5
 """The byte that arrays are filled with which are only written."""
@@ -132,7 +135,8 @@ def laid_out(sizes: Sequence[int], place: int) -> tuple[list[int], int]:
     """Offsets for arrays of these sizes, in bytes, and the size of the whole; `place` numbers the distances."""
     draw, at, offsets = random.Random(place), 0, []  # noqa: S311 -- places, no secrets
     for size in sizes:
-        at += ALIGNMENT * draw.randrange(MOST_STEPS)
+        apart = max(LEAST_APART, min(size, MOST_APART))
+        at += ALIGNMENT * draw.randrange(apart // ALIGNMENT)
         offsets.append(at)
         at += -(-size // ALIGNMENT) * ALIGNMENT
     return offsets, max(at, 1)

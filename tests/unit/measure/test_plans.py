@@ -23,7 +23,8 @@ def test_a_plan_is_within_its_bounds(time_us: float, budget_s: float, versions: 
     one = planned(time_us, budget_s, versions, full)
     assert plans.LONG_BLOCKS <= one.blocks <= plans.BLOCKS
     assert 1 <= one.counted <= plans.MOST_LAUNCHES
-    assert one.warm_up in (0, plans.WARM_UP)
+    assert (one.warm_up, one.lead) in ((0, 0), (plans.WARM_UP, 0), (plans.WARM_UP, plans.LEAD))
+    assert one.turns in (plans.FEWEST_TURNS, plans.TURNS)
     assert all(2 <= launches <= plans.MOST_IN_GRAPH for launches in one.in_graph)
     assert (one.cold > 0) == (one.period_rounds > 0) == (full and time_us < plans.LONG_US)
 
@@ -40,13 +41,25 @@ def test_both_versions_have_the_same_turns_and_blocks_alternate(time_us: float, 
     one = planned(time_us)
     order = one.order(block, 2)
     counted = Counter(version for at, version in enumerate(order) if one.counts(at))
-    assert counted == {0: 2 * one.counted, 1: 2 * one.counted}
-    assert order == order[::-1]
+    assert counted == {0: one.turns * one.counted, 1: one.turns * one.counted}
     assert order[0] == block % 2
+    assert tuple(1 - version for version in order) == one.order(block + 1, 2)
+
+
+@given(st.floats(1, 900))
+def test_straight_and_bent_drifts_cancel_within_a_block(time_us: float) -> None:
+    one = planned(time_us)
+    places = [
+        [at for at, version in enumerate(one.order(0, 2)) if version == mine and one.counts(at)] for mine in (0, 1)
+    ]
+    if one.turns == plans.TURNS:
+        for power in (1, 2):
+            drifts = [sum(place**power for place in mine) for mine in places]
+            assert drifts[0] == pytest.approx(drifts[1])
 
 
 def test_slow_kernels_have_fewer_launches_but_an_interval() -> None:
-    assert [planned(us).blocks for us in (2.0, 500.0, 8_000.0, 50_000.0, 2e6)] == [12, 12, 6, 4, 2]
+    assert [planned(us).blocks for us in (2.0, 500.0, 8_000.0, 50_000.0, 2e6)] == [8, 8, 6, 4, 2]
     assert planned(2e6).cold == planned(2e6).period_rounds == 0
     assert len(planned(2e6).order(0, 2)) == 4
     assert planned(50_000.0).cold == 2
@@ -60,7 +73,7 @@ def test_a_larger_budget_buys_more_launches() -> None:
 def test_a_single_version_has_two_turns_in_a_block() -> None:
     one = planned(100.0, versions=1)
     assert set(one.order(1, 1)) == {0}
-    assert len(one.order(0, 1)) == 2 * (one.warm_up + one.counted)
+    assert len(one.order(0, 1)) == one.lead + one.turns * (one.warm_up + one.counted)
 
 
 @pytest.mark.parametrize(("time_us", "launches"), [(0.0, 500), (2.0, 500), (10.0, 100), (1e3, 10), (1e5, 2)])
