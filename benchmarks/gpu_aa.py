@@ -8,7 +8,6 @@ least 93% of trials, its median half-width is at most 1%, and never is a differe
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 from benchmarks.gpu_timing import launches, restored
 from benchmarks.launches import Listed
-from benchmarks.machine import describe
+from benchmarks.machine import describe, save
 from kernelmate.backends.cuda.backend import CudaBackend
 from kernelmate.compiler import find_target
 from kernelmate.measure.timing import measure
@@ -87,8 +86,7 @@ def main(arguments: list[str]) -> int:
             f"{some[0]['kernel']:<18}{some[0]['size']:<24}{us:>10.2f}{holds:>6}/{len(some):<3}{width:>12.2%}{largest:>10.2%}{claimed:>8}{took:>7.2f}s",
             flush=True,
         )
-        text = {"machine": describe(), "trials": rows}
-        chosen_arguments.out.write_text(json.dumps(text, indent=1) + "\n")
+        save(chosen_arguments.out, {"trials": rows})
     held = sum(row["holds_1"] for row in rows) / len(rows)
     width, claimed = statistics.median(row["half_width"] for row in rows), sum(row["claims"] for row in rows)
     print(f"all {len(rows)}: 1 in the interval in {held:.1%}, median half-width {width:.2%}, {claimed} claims over 1%")

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.launches import Listed, listed_launches
-from benchmarks.machine import describe
+from benchmarks.machine import describe, save
 from kernelmate.backends.cuda.backend import CudaBackend
 from kernelmate.backends.cuda.rig import CudaRig
 from kernelmate.compiler import find_target
@@ -164,20 +164,15 @@ def table(out: Path, budget_s: float, processes: int) -> int:
             row[figure + "_runs"] = [run[at][figure] for run in runs]
             known = [run[at][figure] for run in runs if run[at][figure] is not None]
             row[figure] = statistics.median(known) if known else None
-    save(out, rows)
+    save(out, {"launches": rows}, goals=GOALS)
     for figure, cache in (("ncu_warm_us", "none"), ("ncu_cold_us", "all")):
         for row, value in zip(rows, by_ncu(cache), strict=True):
             row[figure] = value
-        save(out, rows)
+        save(out, {"launches": rows}, goals=GOALS)
     for row, other in zip(rows, child("others", part, budget_s), strict=True):
         row.update({name: value for name, value in other.items() if name != "kernel"})
-    save(out, rows)
+    save(out, {"launches": rows}, goals=GOALS)
     return show(rows)
-
-
-def save(out: Path, rows: list[dict[str, Any]]) -> None:
-    """Write what there is so far."""
-    out.write_text(json.dumps({"machine": describe(), "goals": GOALS, "launches": rows}, indent=1) + "\n")
 
 
 def error(row: dict[str, Any], figure: str, against: str) -> float | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 import os
 import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernelmate.backends.cuda.driver import read_driver
@@ -25,6 +26,18 @@ def describe() -> str:
     driver = read_driver()
     gpus = "" if driver is None else "".join(f"{gpu.name} · " for gpu in driver.gpus)
     return f"{day} · {gpus}{model} · {os.cpu_count()} cores · Python {platform.python_version()} · {versions}"
+
+
+def save(out: Path, rows: Mapping[str, Sequence[object]], **more: object) -> None:
+    """Write figures with the machine and the day as JSON, each row in a line of its own."""
+    parts = [
+        f'"machine": {json.dumps(describe())}',
+        *(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in more.items()),
+    ]
+    for name, some in rows.items():
+        lines = ",\n".join(json.dumps(row) for row in some)
+        parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    out.write_text("{" + ",\n".join(parts) + "}\n")
 
 
 def _cpuinfo() -> list[str]:

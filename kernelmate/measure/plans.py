@@ -9,7 +9,7 @@ from dataclasses import dataclass
 LONG_US = 1e6
 """From here on a kernel is launched as rarely as an interval allows, and warm only."""
 
-BLOCKS, FEWEST_BLOCKS = 8, 6
+BLOCKS, FEWEST_BLOCKS = 12, 6
 """Blocks of a timing, each in a placement of its own, and those it has where the budget does not reach for more."""
 
 SLOW_US, SLOW_BLOCKS, LONG_BLOCKS = 20_000.0, 4, 2
@@ -21,7 +21,7 @@ ORDER = (0, 1, 1, 0, 1, 0, 0, 1)
 TURNS, FEWEST_TURNS = 4, 2
 """Times that each version has its turn in a block, and where the budget does not reach for more."""
 
-MOST_LAUNCHES = 24
+MOST_LAUNCHES = 32
 """Counted launches of a turn at most: more would cost time and add little."""
 
 LEAD, LEAD_TO_US = 8, 200.0

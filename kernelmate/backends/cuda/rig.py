@@ -64,7 +64,7 @@ EMPTY_US = {(9, 0): 1.88}
 EMPTY_US_ELSEWHERE = 1.9
 """On GPUs where nobody has looked; a duration is off by as much as this is."""
 
-PLACED_BYTES = {64 << 20: 8, 512 << 20: 4}
+PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
 """Placements for arrays of up to so many bytes together. Larger ones are far larger than L2, and lie evenly in it."""
 
 MOST_KEPT_BYTES = 256 << 20
@@ -112,7 +112,7 @@ class CudaRig:
             self._stages = [Stage(run, restored, self._stream)]
             for place in range(1, self.placements):
                 try:
-                    self._stages.append(Stage(run, restored, self._stream, place))
+                    self._stages.append(Stage(run, restored, self._stream, place, self._stages[0]))
                 except cupy.cuda.memory.OutOfMemoryError:
                     self.placements = place  # what there is room for
                     break

@@ -37,12 +37,15 @@ class Stage:
         restored: arrays that are read and written, whose first contents are kept to be restored.
         stream: a cupy stream that is current.
         place: numbers the distances between the arrays, so that stages of different numbers differ in them.
+        twin: a stage of the same launch that has not been launched on: its arrays are copied, which is faster.
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
     """
 
-    def __init__(self, run: Run, restored: frozenset[str], stream: Any, place: int = 0) -> None:
+    def __init__(
+        self, run: Run, restored: frozenset[str], stream: Any, place: int = 0, twin: Stage | None = None
+    ) -> None:
         import cupy
         from cupy.cuda import runtime
 
@@ -60,7 +63,8 @@ class Stage:
         }
         held = [np.ascontiguousarray(item.data) for item in arrays]
         for item, data in zip(arrays, held, strict=True):
-            runtime.memcpyAsync(self._places[item.name], data.ctypes.data, data.nbytes, TO_DEVICE, stream.ptr)
+            source, kind = (data.ctypes.data, TO_DEVICE) if twin is None else (twin._places[item.name], ON_DEVICE)
+            runtime.memcpyAsync(self._places[item.name], source, data.nbytes, kind, stream.ptr)
         for name, (first, count) in self._first.items():
             runtime.memcpyAsync(first, self._places[name], count, ON_DEVICE, stream.ptr)
         stream.synchronize()

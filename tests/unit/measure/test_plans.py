@@ -59,7 +59,7 @@ def test_straight_and_bent_drifts_cancel_within_a_block(time_us: float) -> None:
 
 
 def test_slow_kernels_have_fewer_launches_but_an_interval() -> None:
-    assert [planned(us).blocks for us in (2.0, 500.0, 8_000.0, 50_000.0, 2e6)] == [8, 8, 6, 4, 2]
+    assert [planned(us).blocks for us in (2.0, 500.0, 8_000.0, 50_000.0, 2e6)] == [12, 12, 6, 4, 2]
     assert planned(2e6).cold == planned(2e6).period_rounds == 0
     assert len(planned(2e6).order(0, 2)) == 4
     assert planned(50_000.0).cold == 2

@@ -25,4 +25,4 @@ def test_places_differ_in_the_distances_between_arrays() -> None:
 
 
 def test_small_arrays_are_placed_often_and_large_ones_once() -> None:
-    assert [placements_for(size) for size in (0, 32 << 20, 256 << 20, 4 << 30)] == [8, 8, 4, 1]
+    assert [placements_for(size) for size in (0, 32 << 20, 256 << 20, 4 << 30)] == [12, 12, 4, 1]
