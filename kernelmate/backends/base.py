@@ -82,6 +82,7 @@ class RunResult:
             an error that stopped the launch.
         findings: with positions in the *unit's* text; the judge maps them to the user's file.
         checked: races, uninitialised reads and wrapped indices were looked for.
+        unwatched: where they were not looked for all the same, and why: one clause for each part.
         counters: of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
@@ -96,6 +97,7 @@ class RunResult:
     arrays: Mapping[str, npt.NDArray[Any]]
     findings: tuple[Finding, ...] = ()
     checked: bool = False
+    unwatched: tuple[str, ...] = ()
     counters: Counters | None = None
     reads: frozenset[str] = frozenset()
     block_counts: Mapping[str, int] = field(default_factory=dict)

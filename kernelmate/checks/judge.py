@@ -271,6 +271,8 @@ class _Judge:
         self.reasons.append(
             f"{NO_RACE_SEEN} {schedules} schedule{'s' * (schedules != 1)} and {sizes} size{'s' * (sizes != 1)}"
         )
+        unwatched = {part: r.size for r, s in reversed(looked) for part in s.outcome.result.unwatched}
+        self.reasons.extend(f"at {size_text(size)}: {part}" for part, size in reversed(unwatched.items()))
 
     def _all_metrics(self) -> list[SizeMetrics | None]:
         """Counts and times of each record; None for those that were not counted."""

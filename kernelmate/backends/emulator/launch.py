@@ -65,6 +65,7 @@ class Launch:
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
         self._watches: list[SharedWatch | LocalWatch] = []
+        self._global_watch: GlobalWatch | None = None
         self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
 
     def _wanted_lanes(self, waits: bool) -> int:
@@ -209,7 +210,8 @@ class Launch:
             machine.local.monitors.append(local)
             self._watches.append(local)
         if order.covers(self.shape.blocks):
-            machine.global_monitors.append(GlobalWatch(machine, order))
+            self._global_watch = GlobalWatch(machine, order)
+            machine.global_monitors.append(self._global_watch)
 
     def _batch(self, number: int, execution: Execution) -> None:
         machine = self.machine
@@ -251,6 +253,16 @@ class Launch:
     def _size(self) -> str:
         return f"{plural(self.shape.blocks, 'block')} of {plural(self.shape.threads, 'thread')}"
 
+    def _unwatched(self) -> tuple[str, ...]:
+        """What the exact checks did not look at; native code that checks looks at everything, or is not used."""
+        if self.machine.order is None:
+            return ()
+        if self._global_watch is None:
+            return (
+                f"races in global memory were not looked for: {self.shape.blocks} blocks are too many to tell apart",
+            )
+        return self._global_watch.unwatched()
+
     def _result(self, tally: Tally) -> RunResult:
         machine = self.machine
         self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
@@ -266,6 +278,7 @@ class Launch:
             arrays=arrays,
             findings=machine.findings.finish(),
             checked=self.run.check,
+            unwatched=self._unwatched(),
             counters=as_record(*self.counted) if self.counted else None,
             reads=reads,
             block_counts=counts,

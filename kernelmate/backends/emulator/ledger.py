@@ -48,6 +48,11 @@ class Ledger:
         self.last_read = 0
         self.groups: Array | None = None
 
+    @property
+    def covers_all(self) -> bool:
+        """Whether no page is left out."""
+        return self.every == 1 or self._size >> self.shift < 1 << _PAGE_SHIFT
+
     def refine(self, size: int) -> None:
         """Split the cells so that each is of at most `size` bytes; with pages left out, begin anew."""
         factor = self.granule // size

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelmate.backends.emulator.order import Order
 
 _CTA, _GPU = 1, 2
-_MOST_EVENTS = 200_000
+MOST_EVENTS = 200_000
 """Releases and acquires that are followed one by one; a launch with more is given the benefit of the doubt after that."""
 _ENTRIES_KEPT = 4096
 
@@ -98,7 +98,7 @@ class Visibility:
     @property
     def exhausted(self) -> bool:
         """There were too many events to follow."""
-        return self._events > _MOST_EVENTS
+        return self._events > MOST_EVENTS
 
     def begin(self) -> None:
         """Start a batch: the lanes hold other threads, memory remembers what was released."""

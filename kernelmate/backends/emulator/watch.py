@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.visibility import MOST_EVENTS
 
 _GLOBAL_SHADOW_BYTES = 96 << 20
 """Most bytes that the shadows of all buffers take; buffers that need more are watched in part."""
@@ -62,6 +63,24 @@ class GlobalWatch:
             self._detector.write(region, ledger, site, access, values)
         if site.scope and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
+
+    def unwatched(self) -> tuple[str, ...]:
+        """What is not looked at, in words."""
+        parts = [
+            f"races were looked for in one of every {ledger.every} pages of {buffer.name} only, whose "
+            f"{buffer.size >> 20} MiB are more than are watched as a whole"
+            for buffer in self._machine.memory.buffers
+            if (ledger := self._ledger_of(buffer)) is not None and not ledger.covers_all
+        ]
+        if self._order.visibility is not None and self._order.visibility.exhausted:
+            parts.append(
+                f"after the first {MOST_EVENTS} releases and acquires of memory, threads were taken to have synchronised"
+            )
+        return tuple(parts)
+
+    def _ledger_of(self, buffer: Buffer) -> Ledger | None:
+        found = self._watched.get(buffer.origin)
+        return None if found is None else found[0]
 
     def _watch(self, buffer: Buffer, site: Site) -> tuple[Ledger, Region]:
         found = self._watched.get(buffer.origin)

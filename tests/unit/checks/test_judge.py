@@ -197,6 +197,17 @@ def test_how_much_was_looked_at_for_races_is_said(verdict_on) -> None:
     assert said.endswith(f" schedules and {len(judgement.cases)} sizes")
 
 
+def test_what_was_not_looked_at_for_races_is_said_once_with_its_size(verdict_on) -> None:
+    def partly(x, y, n, schedule):
+        honest(x, y, n, schedule)
+        return {"unwatched": ("races were looked for in half of y",) if n >= 33 else ()}
+
+    judgement = verdict_on(body(partly))
+    assert judgement.correct is True
+    assert "at n = 1000: races were looked for in half of y" in judgement.reasons
+    assert sum("half of y" in reason for reason in judgement.reasons) == 1
+
+
 def test_a_candidate_may_take_so_many_times_the_baselines_instructions(python_backend, contract_of, tmp_path) -> None:
     def takes(longest):
         def counted(x, y, n, schedule):

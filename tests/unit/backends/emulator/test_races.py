@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernelmate.backends.emulator import watch
+from kernelmate.backends.emulator.jit import suspicion
 from kernelmate.backends.emulator.ledger import Ledger
 
 Kernels = Callable[..., Any]
@@ -143,6 +145,26 @@ def test_a_buffer_too_large_to_shadow_is_watched_in_part() -> None:
     assert owners is not None
     assert np.array_equal(ledger.offsets_of(cells), owners * 4)
     assert 0 < len(cells) <= len(ledger.writes)
+    assert not ledger.covers_all
+    assert Ledger(1 << 12, 4, 1 << 10).covers_all
+
+
+def test_what_of_a_large_buffer_is_not_watched_is_said_by_its_name(
+    cuda: Kernels, run_cuda: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspicion, "MOST_SHADOW_BYTES", 1 << 20)  # so that neither way watches all of it
+    monkeypatch.setattr(watch, "_GLOBAL_SHADOW_BYTES", 3 << 20)
+    code = cuda(HEAD + "const int i = b * 256 + t; out[i] = data[i] + 1; if (i == 0) flag[0] = 1; }")
+    for elements, parts in ((1 << 10, 0), (1 << 20, 1)):
+        arrays = [("data", np.ones(elements, np.int32)), ("flag", np.zeros(16, np.int32))]
+        out = ("out", np.zeros(elements, np.int32))
+        result = run_cuda(code, *arrays, out, grid=(elements // 256,), block=(256,), check=True)
+        assert result.checked
+        assert result.findings == ()
+        named = [part for part in result.unwatched if "pages of out only, whose 4 MiB" in part]
+        assert (len(named), len(result.unwatched)) == (parts, 2 * parts)
+    unchecked = run_cuda(code, *arrays, out, grid=(4,), block=(256,), check=False)
+    assert (unchecked.checked, unchecked.unwatched) == (False, ())
 
 
 def test_splitting_the_cells_keeps_what_is_known_of_them() -> None:
