@@ -150,8 +150,18 @@ class UnsupportedInstruction(Exception):
 
 
 class EmulationTooLarge(Exception):
-    """The launch takes more instructions or memory than the emulator takes on; `limit` is the one it ran into."""
+    """The launch takes more instructions or memory than the emulator takes on.
 
-    def __init__(self, message: str, limit: int) -> None:
+    Attributes:
+        limit: the one it ran into. advice: what to change for it to fit, beside judging smaller sizes.
+        longest_thread: instructions that the longest thread of the batch had taken when it was stopped, where it ran.
+    """
+
+    def __init__(
+        self, message: str, limit: int, advice: str = "raise instruction_limit in the settings",
+        longest_thread: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.limit = limit
+        self.advice = advice
+        self.longest_thread = longest_thread

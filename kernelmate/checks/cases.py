@@ -174,7 +174,8 @@ class CaseJudge:
         keep_bytes: of arrays that listed sizes may keep for being timed.
 
     Attributes:
-        baseline_ran: the baseline made the launch that was tried last.
+        baseline_ran: the baseline made the launch that was tried last. baseline_longest: instructions of its longest
+            thread there, where they are counted.
     """
 
     def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, keep_bytes: int = 0) -> None:
@@ -182,6 +183,7 @@ class CaseJudge:
         self._compared = compared
         self._keep_bytes = keep_bytes
         self.baseline_ran = False
+        self.baseline_longest: int | None = None
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
@@ -244,7 +246,7 @@ class CaseJudge:
         self.baseline_ran = theirs is not None
         if self.bench.poisoned or (theirs is not None and shot.misalign and theirs.errors):
             return None
-        longest = None if theirs is None else theirs.longest_thread
+        self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
         if count:
             record.counted = outcome.result

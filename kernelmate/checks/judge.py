@@ -10,12 +10,13 @@ from kernelmate.backends.base import Backend, EmulationTooLarge, Run, Unsupporte
 from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import repeated_launches, timed_output
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.timed import Kept, Model, Timed, TimedLaunch, Timer
-from kernelmate.checks.trials import Bench
+from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
@@ -26,7 +27,6 @@ from kernelmate.records import (
     Severity,
     Size,
     SizeMetrics,
-    Version,
 )
 from kernelmate.source import size_allowed
 
@@ -34,8 +34,6 @@ STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-inst
 """Findings after which no further size is tried: each would take as long and say the same."""
 
 RACES = frozenset({"shared-race", "global-race"})
-
-TOO_LARGE_HINT = "Judge smaller sizes (--size), raise instruction_limit in the settings, or use a GPU."
 
 TIMING_STAGE = "timing"
 """Stage in which versions are timed."""
@@ -87,7 +85,7 @@ class _Judge:
     ) -> None:
         self.task, self.bench, self.timer, self.progress, self.model = task, bench, timer, progress, model
         self.version = task.candidate
-        baseline = _loaded(backend, task, task.baseline)
+        baseline = bench_of(backend, task, task.baseline)
         self.oracle = Oracle(task, baseline, _reference(backend, task), progress)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
@@ -98,6 +96,7 @@ class _Judge:
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
         self.lost_at: tuple[Size, Origin] | None = None
+        self.cut_short = False
         self.began = time.monotonic()
 
     def judgement(self) -> Judgement:
@@ -112,7 +111,7 @@ class _Judge:
             if self.backend.poisoned:
                 self.lost_at = (size, origin)
                 break
-            if any(n.code in STOPPERS for record in self.records for n in record.noted):
+            if self.cut_short or any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
         self._explain()
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
@@ -155,6 +154,7 @@ class _Judge:
             self._refused(size, "launch-failure", f"it cannot be launched: {error.message}", origin)
             return
         try:
+            check_memory(self.contract, size)
             record = self.cases.judge(size, origin, number)
         except ReferenceFailed as error:
             if origin == "contract":
@@ -177,10 +177,17 @@ class _Judge:
     def _too_large(self, size: Size, origin: Origin, error: EmulationTooLarge) -> None:
         if origin == "own":
             self.reasons.append(f"not tried at {size_text(size)}: {error}")
-        elif self.cases.baseline_ran:
-            self._refused(size, "hang", f"{error} The baseline stays within it")
-        else:
-            raise LaunchTooLarge(f"At {size_text(size)} {error}", hint=TOO_LARGE_HINT) from None
+            return
+        baseline, mine = self.cases.baseline_longest, error.longest_thread
+        if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
+            more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
+            self._refused(size, "hang", f"{error} By then {more}")
+            return
+        hint = f"Judge smaller sizes (--size), {error.advice}, or use a GPU."
+        if not self.cases.baseline_ran:
+            raise LaunchTooLarge(f"At {size_text(size)} {error}", hint=hint) from None
+        self.cut_short = True
+        self._add("time-limit", "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}")
 
     def _keep(self, record: CaseRecord, noted: Noted) -> None:
         where = f"at {size_text(record.size)}: {noted.message}"
@@ -231,9 +238,9 @@ class _Judge:
         theirs = [r.size for r in self.records if r.baseline_correct is False]
         if theirs:
             self.reasons.append(f"the baseline itself is wrong at {'; '.join(size_text(size) for size in theirs)}")
-        if False in counted or any(f.severity == "error" for f in findings):
+        if False in counted or any(f.severity == "error" and f.code != "time-limit" for f in findings):
             return False
-        if self._left_unjudged() or not self.oracle.known:
+        if self.cut_short or self._left_unjudged() or not self.oracle.known:
             return None
         if True not in counted:
             self.reasons.append(
@@ -388,12 +395,3 @@ def _reference(backend: Backend, task: JudgeTask) -> Bench | None:
             column=finding.column,
             hint="Name another reference.",
         ) from None
-
-
-def _loaded(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:
-    if version is None:
-        return None
-    try:
-        return Bench(backend, task, version)
-    except UnsupportedInstruction:
-        return None

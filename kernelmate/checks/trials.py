@@ -215,6 +215,16 @@ class Bench:
         )
 
 
+def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:
+    """A version's bench; None where there is no version, or the backend cannot run it."""
+    if version is None:
+        return None
+    try:
+        return Bench(backend, task, version)
+    except UnsupportedInstruction:
+        return None
+
+
 def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
     """The byte that outputs of a dtype are filled with."""
     if dtype.kind == "b":

@@ -40,10 +40,8 @@ OUT_OF_TIME = (
     "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "
     "(--timeout, or timeout_s in the settings), or use a GPU."
 )
-OUT_OF_MEMORY = (
-    "It is emulating and checking that takes this memory, which says nothing about the kernel: judge smaller sizes "
-    "(--size), raise memory_limit_mb in the settings, or use a GPU."
-)
+TOO_MUCH_MEMORY = "Judge smaller sizes (--size), or raise memory_limit_mb in the settings."
+OUT_OF_MEMORY = f"Emulating and checking takes it, which says nothing about the kernel. {TOO_MUCH_MEMORY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,9 @@ class Court:
                 f"({outcome.kind}). {outcome.detail}{_printed(outcome)}",
                 file=self.kernel.unit.path,
                 line=self.contract.line,
-                hint="Run it by itself with the contract's sizes.",
+                hint=TOO_MUCH_MEMORY
+                if outcome.kind == "out-of-memory"
+                else "Run it by itself with the contract's sizes.",
             )
         return outcome
 

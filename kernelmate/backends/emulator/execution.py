@@ -120,6 +120,14 @@ class Execution:
         )  # fmt: skip
 
     @property
+    def longest(self) -> int | None:
+        """Instructions of the longest thread so far, of the batch at hand."""
+        if self._scheduler is None:
+            return None
+        self._scheduler.meter.settle()
+        return int(self._scheduler.meter.steps.max())
+
+    @property
     def _hung(self) -> bool:
         """Whether the launch was stopped because it would not end: one finding, which no check would change."""
         return self._scheduler is not None and self._scheduler.meter.hung

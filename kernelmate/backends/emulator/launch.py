@@ -182,7 +182,7 @@ class Launch:
         except Stop:
             pass
         except Overrun:
-            raise self._too_large() from None
+            raise self._too_large(execution.longest) from None
         return self._result(execution.finish())
 
     def _watched(self, choice: Choice) -> Watched | None:
@@ -243,11 +243,12 @@ class Launch:
                 self.run.total_limit,
             )
 
-    def _too_large(self) -> EmulationTooLarge:
+    def _too_large(self, longest: int | None = None) -> EmulationTooLarge:
         return EmulationTooLarge(
             f"the launch of {self._size()} takes over {self.run.total_limit} thread-instructions, the emulator's limit "
             "for one launch.",
             self.run.total_limit,
+            longest_thread=longest,
         )
 
     def _size(self) -> str:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kernelmate.backends import room
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
+from kernelmate.checks.extent import needed_bytes
 from kernelmate.checks.judge import judge
 from kernelmate.checks.timed import Timed
 from kernelmate.compiler import find_target
@@ -252,10 +254,10 @@ def test_sizes_of_our_own_are_left_out_when_half_the_time_is_gone(
         assert not any("were not tried" in reason for reason in judged[limit].reasons)
 
 
-def too_large_from(limit):
+def too_large_from(limit, longest=None):
     def large(x, y, n, schedule):
         if n >= limit:
-            raise EmulationTooLarge("the launch takes over 5 thread-instructions.", 5)
+            raise EmulationTooLarge("the launch takes over 5 thread-instructions.", 5, longest_thread=longest)
         honest(x, y, n, schedule)
 
     return large
@@ -268,10 +270,57 @@ def test_a_kernel_too_large_for_the_emulator_is_refused_with_what_to_do(verdict_
     assert caught.value.exit_code == 3
 
 
-def test_a_candidate_too_large_where_the_baseline_is_not_hangs(verdict_on) -> None:
-    judgement = verdict_on(body(too_large_from(1000)))
+def takes_ten(x, y, n, schedule):
+    honest(x, y, n, schedule)
+    return {"longest_thread": 10}
+
+
+@pytest.fixture
+def against_ten(python_backend, contract_of, tmp_path):
+    """Judge a body against a baseline whose longest thread takes ten instructions."""
+
+    def judged(make, block=DOUBLE):
+        contract = contract_of(block)
+        baseline = python_backend.version(contract, body(takes_ten), "ten")
+        candidate = python_backend.version(contract, make, "large")
+        task = JudgeTask("emulator", find_target(None), candidate, baseline, None, (), 7, str(tmp_path))
+        return judge(task, python_backend, lambda *_: None, lambda *_: None)
+
+    return judged
+
+
+def test_a_candidate_too_large_whose_threads_go_on_and_on_hangs(against_ten) -> None:
+    judgement = against_ten(body(too_large_from(1000, longest=10_001)))
     assert judgement.correct is False
     assert errors(judgement) == ["hang"]
+    assert "longest thread had taken 10001 of them, the baseline's takes 10" in judgement.findings[0].message
+
+
+@pytest.mark.parametrize("longest", [None, 10_000])
+def test_a_candidate_too_large_for_the_emulator_is_not_judged_where_nothing_says_that_it_hangs(
+    against_ten, longest
+) -> None:
+    judgement = against_ten(body(too_large_from(1000, longest)))
+    assert judgement.correct is None
+    assert errors(judgement) == ["time-limit"]
+    for said in ("at n = 1000", "The baseline stays within it", "--size", "instruction_limit"):
+        assert said in judgement.findings[0].message
+
+
+def test_what_there_is_no_memory_to_judge_is_refused_before_anything_is_drawn(verdict_on, monkeypatch) -> None:
+    monkeypatch.setattr(room, "_of_process", lambda: 1 << 20)
+    block = DOUBLE.replace("{ n = 1000 }", "{ n = 1000000000 }")
+    with pytest.raises(LaunchTooLarge, match=r"At n = 1000000000 judging takes about \d+ MiB") as caught:
+        verdict_on(body(honest), block=block)
+    assert "and 1 MiB this process may take" in str(caught.value)
+    assert "memory_limit_mb" in str(caught.value.hint)
+
+
+def test_memory_for_judging_counts_what_is_held_at_once(contract_of) -> None:
+    one, other = (needed_bytes(contract_of(DOUBLE), {"n": n}) for n in (1 << 20, 1 << 21))
+    assert other == 2 * one
+    # An input and an output of float32: some twenty times their own bytes.
+    assert 10 < one / (2 * 4 * (1 << 20)) < 25
 
 
 def test_a_size_of_our_own_that_is_too_large_is_only_said(verdict_on) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kernelmate.backends import room
 from kernelmate.backends.base import EmulationTooLarge
-from kernelmate.backends.emulator import extent
 
 Kernels = Callable[..., Any]
 COPY = """__global__ void k(const float* x, float* y, int n) {
@@ -84,13 +86,41 @@ def test_two_hundred_kilobytes_of_shared_memory_are_watched(cuda: Kernels, run_c
 def test_what_there_is_no_memory_for_is_refused_before_it_is_taken(
     cuda: Kernels, run_cuda: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extent, "available_bytes", lambda: 100 << 20)
-    with pytest.raises(EmulationTooLarge, match=r"MiB of memory to be emulated, and 100 MiB are free") as refused:
+    monkeypatch.setattr(room, "_of_system", lambda: 100 << 20)
+    with pytest.raises(EmulationTooLarge, match=r"MiB of memory to be emulated, and 100 MiB are free\.") as refused:
         run_cuda(cuda(COPY), *arrays(16 << 20))
     assert refused.value.limit == 100 << 20
     assert run_cuda(cuda(COPY), *arrays(1000), grid=(4,), block=(256,)).findings == ()
 
 
 def test_free_memory_is_read_from_the_system_or_left_open() -> None:
-    free = extent.available_bytes()
-    assert free is None or free > 1 << 20
+    left = room.room()
+    assert left is None or left.size > 1 << 20
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_tightest_of_system_group_and_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"_of_system": 9 << 30, "_of_group": 7 << 30, "_of_process": 5 << 30}
+    for name in sizes:
+        monkeypatch.setattr(room, name, lambda name=name: sizes[name])
+    said = []
+    for _ in sizes:
+        left = room.room()
+        assert left is not None
+        said.append((left.size >> 30, left.limit))
+        sizes[min((size, name) for name, size in sizes.items() if size)[1]] = 99 << 30
+    assert said == [(5, "this process may take"), (7, "its control group leaves"), (9, "are free")]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_limit_of_the_process_is_seen() -> None:
+    code = """
+import resource
+from kernelmate.backends.room import _of_process
+assert _of_process() is None
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+assert 2 << 30 < _of_process() < 4 << 30
+block = bytearray(1 << 30)
+assert _of_process() < 3 << 30
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,67 @@
+"""How much memory can still be had, so that what would not fit is refused before it is begun: refusing beats swapping."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left.
+
+    Attributes:
+        size: bytes. limit: what sets it, as the end of a sentence. advice: what to do where it is too little.
+    """
+
+    size: int
+    limit: str
+    advice: str
+
+
+def room() -> Room | None:
+    """The memory that can be had without swapping; None where the system does not tell (only Linux does)."""
+    found = [
+        Room(size, limit, advice)
+        for size, limit, advice in (
+            (_of_process(), "this process may take", "raise memory_limit_mb in the settings"),
+            (_of_group(), "its control group leaves", "give the container more memory"),
+            (_of_system(), "are free", "close other programs"),
+        )
+        if size is not None
+    ]
+    return min(found, key=lambda one: one.size, default=None)
+
+
+def _of_system() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found) * 1024
+
+
+def _of_group() -> int | None:
+    """What the control group leaves (cgroup v2); None where there is none or it sets no limit."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(limit) - int(used) if limit.isdigit() and used.isdigit() else None
+
+
+def _of_process() -> int | None:
+    """What the limit of the process's address space leaves; None where it has none."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError):
+        return None
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - pages * resource.getpagesize())
