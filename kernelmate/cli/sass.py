@@ -52,7 +52,7 @@ class LineRange(click.ParamType[tuple[int, int]]):
 Examples:
   kernelmate sass softmax.cu                        PTX and SASS below each source line
   kernelmate sass ops.cu::rope --line 42            what line 42 became
-  kernelmate sass softmax.cu --sass --order address --arch sm_80
+  kernelmate sass softmax.cu --sass --order address --control --arch sm_80
   kernelmate sass --diff softmax.cu softmax_new.cu  what changed, renamed registers aside
   kernelmate sass softmax.cu --json
 
@@ -84,6 +84,9 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
     help="By source line, or as the code stands.",
 )
 @click.option(
+    "--control", is_flag=True, help="Also show stalls and scoreboards, and which instruction each one waits for."
+)
+@click.option(
     "--pager/--no-pager", default=None, help="Show it in a pager; by default where it is longer than the terminal."
 )
 @compile_options
@@ -102,7 +105,7 @@ def sass(
     instance that its contract lists.
     """
     output = output_of(options)
-    view = {key: options.pop(key) for key in ("ranges", "only_ptx", "only_sass", "order", "pager")}
+    view = {key: options.pop(key) for key in ("ranges", "only_ptx", "only_sass", "order", "control", "pager")}
     if arch is not None and options.get("target") is not None:
         raise UsageError("--arch and --target are the same option.", hint="Give one of them.")
     settings = settings_of(options | ({"target": arch} if arch is not None else {}))
@@ -194,7 +197,10 @@ def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
 
 
 def _show(listings: Sequence[Listing], output: Output, view: dict[str, Any]) -> None:
-    from kernelmate.report.code import Shown, code_view, listing_head
+    from rich.text import Text
+
+    from kernelmate.report.code import CONTROL_HEAD, Shown, code_view, listing_head
+    from kernelmate.report.console import indented
     from kernelmate.report.excerpt import SourceLines
 
     sources = SourceLines()
@@ -205,13 +211,14 @@ def _show(listings: Sequence[Listing], output: Output, view: dict[str, Any]) -> 
             sass=not view["only_ptx"],
             wanted=_wanted(view["ranges"]),
             by_address=view["order"] == "address",
+            control=view["control"],
             width=output.stdout().width,
         )
         code = code_view(listing, sources, shown)
         if not code.lines and shown.wanted is not None:
             parts += [listing_head(listing), "", "  no code was made from these lines", ""]
         else:
-            parts += [listing_head(listing), "", code]
+            parts += [listing_head(listing), *([indented(Text(CONTROL_HEAD))] if view["control"] else []), "", code]
     _page(parts, output, view["pager"])
 
 

@@ -29,6 +29,8 @@ _STORES = re.compile(
 
 _ANCHOR = 4
 """Instructions in a row that, where they stand once in each version, are taken to correspond."""
+_NEAR = 64
+"""Instructions that two stretches walked along in step may differ by before they are given up as different."""
 _MOST_PAIRS = 4_000_000
 """Instructions of one stretch times those of the other up to which it is compared instruction by instruction."""
 
@@ -165,9 +167,44 @@ def _compared(
 ) -> Iterator[Change]:
     (low, high), (below, above) = of_old, of_new
     if (high - low) * (above - below) > _MOST_PAIRS:
-        yield Change("replace", of_old, of_new)
+        yield from _in_step(old, new, of_old, of_new)
         return
     matcher = difflib.SequenceMatcher(None, old[low:high], new[below:above], autojunk=False)
     for op, first, last, other, end in matcher.get_opcodes():
         span = (low + first, low + last), (below + other, below + end)
         yield Change(_op(*span, equal=op == "equal"), *span)
+
+
+def _in_step(
+    old: Sequence[str], new: Sequence[str], of_old: tuple[int, int], of_new: tuple[int, int]
+) -> Iterator[Change]:
+    """Walk along both at once and, where they part, go on at the nearest place at which a run is the same again.
+
+    For long stretches of much the same instructions, which have no anchors: linear in their length.
+    """
+    (at, high), (beside, above) = of_old, of_new
+    while at < high and beside < above:
+        run = 0
+        while at + run < high and beside + run < above and old[at + run] == new[beside + run]:
+            run += 1
+        if run:
+            yield Change("equal", (at, at + run), (beside, beside + run))
+            at, beside = at + run, beside + run
+            continue
+        gone, come = _next_run(old[at:high], new[beside:above])
+        span = (at, at + gone), (beside, beside + come)
+        yield Change(_op(*span, equal=False), *span)
+        at, beside = at + gone, beside + come
+    if at < high or beside < above:
+        yield Change(_op((at, high), (beside, above), equal=False), (at, high), (beside, above))
+
+
+def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How far to go in each until a run is the same, going as little as possible in all; to the ends where none is near."""
+    for distance in range(1, 2 * _NEAR):
+        for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
+            come = distance - gone
+            run = old[gone : gone + _ANCHOR]
+            if run and run == new[come : come + _ANCHOR]:
+                return gone, come
+    return len(old), len(new)

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.compiler.disassembly import class_of, disassemble, mix_of
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, Listing, Live, Place, PtxInstruction, SassInstruction, Unit
+from kernelmate.records import Compiled, Control, Listing, Live, Place, PtxInstruction, SassInstruction, Unit
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),")
 _LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
 _TYPE = re.compile(r"^\s*\.type\s+([^\s,]+),@function")
 _ENTRY = re.compile(r'^\s*\.other\s+([^\s,]+),@"[^"]*STO_CUDA_ENTRY')
-_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*(?://\s*\|(.*)\|\s*)?$")
+_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*(?:/\* 0x[0-9a-f]{16} \*/\s*)?(?://\s*\|(.*)\|\s*)?$")
+_UPPER = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
+"""The upper half of an instruction's 128 bits, which stands on a line of its own below it."""
+
+_CONTROL_FROM = 41
+"""The bit of the upper half from which on it holds control information: 4 bits stall, 1 yield (0 means it does), 3 each of
+scoreboard set and read (7 for none), 6 waited for, 4 reuse. Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking" (arXiv:1804.06826), section 2.1; the same since, up to sm_120."""
+
 _FILE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)(?: inlined at "[^"]*", line \d+)?')
 _PTX_FILE = ".nv_debug_ptx_txt"
 _PREDICATED = re.compile(r"(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)")
@@ -39,7 +47,9 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
         ValueError: the kernel was not compiled.
     """
-    text = disassemble(compiled, "--print-line-info-inline", "--print-line-info-ptx")
+    text = disassemble(
+        compiled, "--print-line-info-inline", "--print-line-info-ptx", "--print-instruction-encoding"
+    )  # fmt: skip
     places = _Places(unit, dict(compiled.headers))
     live = _live(compiled)
     sass = tuple(_Reader(compiled.lowered_name, places, live).read(text))
@@ -105,6 +115,9 @@ class _Reader:
             code = _CODE.match(line)
             if code is not None:
                 sections.setdefault(self._section, []).append(self._instruction(code))
+            elif (upper := _UPPER.match(line)) is not None:
+                code_so_far = sections[self._section]
+                code_so_far[-1] = replace(code_so_far[-1], control=_control(int(upper[1], 16)))
             elif (named := _TYPE.match(line)) is not None:
                 functions.add(named[1])
             elif (entry := _ENTRY.match(line)) is not None:
@@ -169,6 +182,19 @@ class _Reader:
             ptx_line=self._ptx_line,
             live=self._live.get((self._section, address)),
         )
+
+
+def _control(upper: int) -> Control:
+    """The control information in the upper half of an instruction."""
+    bits = upper >> _CONTROL_FROM
+    sets, reads, waits = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63
+    return Control(
+        stall=bits & 15,
+        yields=not bits >> 4 & 1,
+        sets=None if sets == 7 else sets,
+        reads=None if reads == 7 else reads,
+        waits=tuple(board for board in range(6) if waits >> board & 1),
+    )
 
 
 def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:

@@ -24,7 +24,7 @@ from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownK
 from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.listing import Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
@@ -58,6 +58,7 @@ __all__ = [
     "Confirmation",
     "Confirmed",
     "Contract",
+    "Control",
     "Cost",
     "Counters",
     "Device",

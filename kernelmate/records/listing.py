@@ -24,6 +24,27 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """What the assembler tells the scheduler about one instruction.
+
+    Six scoreboards let a warp wait for results whose time is not known beforehand: an instruction sets one, and those that
+    need its result wait for it.
+
+    Attributes:
+        stall: clocks until the warp may issue its next instruction.
+        yields: another warp should go first.
+        sets: the scoreboard that is set until the result is written; reads: until the sources have been read.
+        waits: scoreboards that must be clear before this instruction goes.
+    """
+
+    stall: int
+    yields: bool
+    sets: int | None
+    reads: int | None
+    waits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PtxInstruction:
     """One PTX instruction.
 
@@ -54,6 +75,7 @@ class SassInstruction:
         inlined_at: where that function was inlined, the innermost call first.
         ptx_line: the line of the PTX text that it was made from.
         live: registers in use when it runs; None where nvdisasm could not count them.
+        control: what the assembler tells the scheduler; None where the encoding is not known.
     """
 
     address: int
@@ -66,6 +88,7 @@ class SassInstruction:
     inlined_at: tuple[Place, ...]
     ptx_line: int | None
     live: Live | None
+    control: Control | None = None
 
 
 @dataclass(frozen=True, slots=True)

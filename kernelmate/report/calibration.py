@@ -19,7 +19,7 @@ def calibration_view(measured: Calibration, sheet: Roofs | None) -> list[Rendera
         measured: on the GPU.
         sheet: by the table; None for a GPU that the table does not have.
     """
-    made = table("roof", "data sheet", "measured", "reached", right=(1, 2, 3))
+    made = table("roof", "stated", "measured", "reached", right=(1, 2, 3))
     for name, stated, found, unit in _rows(measured.roofs, sheet):
         share = percent(found / stated) if stated else "-"
         made.add_row(name, f"{number(stated)} {unit}" if stated else "-", f"{number(found)} {unit}", share)
@@ -41,7 +41,8 @@ def calibration_words(measured: Calibration) -> str:
 
 def _rows(roofs: Roofs, sheet: Roofs | None) -> Iterator[tuple[str, float | None, float, str]]:
     for name, key in (("DRAM", "dram_gbps"), ("L2", "l2_gbps"), ("L1", "l1_gbps")):
-        yield name, None if sheet is None else getattr(sheet, key), getattr(roofs, key), "GB/s"
+        # No document states what L2 gives: the table's figure is the model's own.
+        yield name, None if sheet is None or name == "L2" else getattr(sheet, key), getattr(roofs, key), "GB/s"
     for name, found in roofs.tflops.items():
         stated = None if sheet is None else sheet.tflops.get(name)
         shown = PRECISION_WORDS.get(name, name) + (", by mma.sync" if name == "tensor" else "")

@@ -23,6 +23,11 @@ _PEAK = " <- peak"
 _PTX_NUMBER = 6
 _ADDRESS = 7
 _LIVE = 5
+_CONTROL = 17
+_WAITED = 26
+CONTROL_HEAD = (
+    "before SASS: scoreboards 0 to 5 waited for, one set by its result, one by its reading, y to yield, clocks to stall"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Shown:
         ptx: PTX is. sass: SASS is.
         wanted: whether a line of the kernel's file is; None for all code, that of no line included.
         by_address: in the order in which the code stands, not by source line.
+        control: what the assembler tells the scheduler is shown too, and which instruction is waited for.
         width: columns there are.
     """
 
@@ -40,6 +46,7 @@ class Shown:
     sass: bool = True
     wanted: Callable[[int], bool] | None = None
     by_address: bool = False
+    control: bool = False
     width: int = 80
 
 
@@ -165,14 +172,16 @@ class _Writer:
         self._shown = shown
         self._peak = listing.peak
         self._ptx = {one.line: one for one in listing.ptx}
-        self._beside = shown.ptx and shown.sass and shown.width >= SIDE_BY_SIDE_FROM
+        needed = SIDE_BY_SIDE_FROM + (_CONTROL + _WAITED if shown.control else 0)
+        self._beside = shown.ptx and shown.sass and shown.width >= needed
         room = shown.width - _PTX_NUMBER - _ADDRESS - _LIVE - len(_PEAK) - 6
         longest = max((len(self._text(one)) for one in listing.ptx), default=0)
         self._ptx_width = min(longest, room * 9 // 20)
         self._sass_width = min(max((len(one.text) for one in listing.sass), default=0), 52)
         self._function = ""
+        self._setters = setters(listing.sass) if shown.control else {}
         before = _PTX_NUMBER + 4 + self._ptx_width if self._beside else 10 if shown.ptx else 4
-        self._live_at = before + 6 + self._sass_width
+        self._live_at = before + 6 + (_CONTROL if shown.control else 0) + self._sass_width
 
     def piece(self, piece: Piece) -> Iterator[Line]:
         """The source line, then what it became."""
@@ -251,13 +260,45 @@ class _Writer:
             self._function = one.function
         yield from (((f"{label}:", "cyan"),) for label in one.labels)
         live = "" if one.live is None else str(one.live.general)
+        control, waited = self._control(one)
         at_peak = one.live is not None and one.live.general == self._peak
         yield (
-            (f"{one.address:04x}  ", "dim"),
+            (f"{one.address:04x}  {control}", "dim"),
             (f"{one.text:<{self._sass_width}}", ""),
             (f" {live:>{_LIVE - 1}}", "bold red" if at_peak else "dim"),
             (_PEAK if at_peak else "", "bold red"),
+            (waited, "magenta"),
         )
+
+    def _control(self, one: SassInstruction) -> tuple[str, str]:
+        """Control information as columns, and what is waited for: the instruction above that set each scoreboard last."""
+        if not self._shown.control or one.control is None:
+            return "", ""
+        control = one.control
+        boards = "".join(str(board) if board in control.waits else "-" for board in range(6))
+        sets, reads = ("-" if board is None else str(board) for board in (control.sets, control.reads))
+        columns = f"{boards} {sets} {reads} {'y' if control.yields else '-'} {control.stall:>2}  "
+        return columns, "".join(f"  waits for {self._setters[one.address, board]}" for board in control.waits
+                                if (one.address, board) in self._setters)  # fmt: skip
+
+
+def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
+    """For each address and scoreboard waited for, the instruction before it in its function that set it last: `LDG.E at 0140`.
+
+    Before in the code, not in time: at a loop's head the one that is waited for may stand below.
+    """
+    last: dict[tuple[str, int], str] = {}
+    found: dict[tuple[int, int], str] = {}
+    for one in sass:
+        if one.control is None:
+            continue
+        for board in one.control.waits:
+            if (one.function, board) in last:
+                found[one.address, board] = last[one.function, board]
+        for taken in (one.control.sets, one.control.reads):
+            if taken is not None:
+                last[one.function, taken] = f"{one.opcode} at {one.address:04x}"
+    return found
 
 
 def _folded(text: str, width: int) -> Iterator[str]:

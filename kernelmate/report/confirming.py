@@ -58,7 +58,13 @@ def _outcomes(confirmed: Confirmed) -> Table:
     for index, one in enumerate(confirmed.confirmations, 1):
         promised = Text(_gain(one.promise.objective, one.promise.speedup), style="italic")
         found = _gain(one.verdict.objective, one.verdict.speedup) if one.verdict.compiled else "does not compile"
-        made.add_row(str(index), toned(one.promise.author), promised, found, toned(*OUTCOME_WORDS[one.outcome]))
+        made.add_row(
+            str(index),
+            toned(one.promise.author.removeprefix("recipe:")),
+            promised,
+            found,
+            toned(*OUTCOME_WORDS[one.outcome]),
+        )
     return made
 
 

@@ -44,6 +44,12 @@ def test_one_line_alone(run) -> None:
     assert "st.shared" not in text
 
 
+def test_control_says_what_each_instruction_waits_for(run) -> None:
+    text = run("sass", "twice.cu", "--control", "--sass", "--order", "address").output
+    assert "scoreboards" in text
+    assert any("STS" in line and "waits for LDG" in line for line in text.splitlines())
+
+
 def test_a_line_without_code_says_so(run) -> None:
     result = run("sass", "twice.cu", "--line", "2")
     assert result.exit_code == 0

@@ -120,3 +120,17 @@ def test_long_code_is_compared_between_what_stands_once_in_both() -> None:
     changed = [change for change in diff.changes if change.op != "equal"]
     assert sum(change.old[1] - change.old[0] for change in changed) == 2
     assert sum(change.new[1] - change.new[0] for change in changed) == 1
+
+
+def test_long_code_that_repeats_itself_is_compared_in_step() -> None:
+    old = [f"FFMA R1, R2, {index % 7}.5, R3" for index in range(5000)]
+    new = [text.replace("1.5", "1.75") for text in old]
+    new[2000:2000] = ["FADD R1, R2, 9"] * 5
+    diff = compare_code(listing(tuple(old)), listing(tuple(new)))
+    changed = [change for change in diff.changes if change.op != "equal"]
+    touched = sum(text.count("1.5") for text in old)
+    gone, come = (
+        sum(getattr(change, side)[1] - getattr(change, side)[0] for change in changed) for side in ("old", "new")
+    )
+    assert come - gone == 5
+    assert touched <= gone <= touched + 16

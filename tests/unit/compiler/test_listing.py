@@ -145,3 +145,19 @@ def test_where_registers_cannot_be_counted_the_code_is_shown_all_the_same(listed
     listing = listed("__global__ void k(int* a) { a[0] = 1; }\n")
     assert listing.sass
     assert listing.peak is None
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90", "sm_120"])
+def test_whoever_needs_what_was_loaded_waits_for_the_scoreboard_that_the_load_sets(listed, target) -> None:
+    text = "__global__ void k(const float* a, const float* b, float* c) {\n  int i = threadIdx.x;\n  c[i] = a[i] * 3.0f + b[i];\n}\n"
+    listing = listed(text, target=target)
+    loads = [index for index, one in enumerate(listing.sass) if one.opcode.startswith("LDG")]
+    assert len(loads) == 2
+    for index in loads:
+        load = listing.sass[index]
+        register = re.search(r"LDG\S* (R\d+)", load.text)[1]
+        user = next(one for one in listing.sass[index + 1 :] if re.search(rf"\b{register}\b", one.text))
+        assert load.control.sets is not None
+        assert load.control.sets in user.control.waits
+        assert user.opcode == "FFMA"
+    assert all(one.control is not None and 0 <= one.control.stall <= 15 for one in listing.sass)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from kernelmate.compiler.code_diff import compare_code
-from kernelmate.records import Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records import Control, Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.report.code import Shown, code_view, listing_head
 from kernelmate.report.code_diff import diff_view
 from kernelmate.report.console import make_console, show
@@ -121,6 +121,22 @@ def test_by_address_a_line_comes_back_as_often_as_the_code_returns_to_it() -> No
     text = shown(by_address=True)
     addresses = [line.split()[0] for line in text.splitlines() if line.strip()[:2] == "00"]
     assert addresses == ["0000", "0010", "0020", "0030", "0040"]
+
+
+def test_control_information_names_what_is_waited_for() -> None:
+    load, use = LISTING.sass[1], LISTING.sass[3]
+    code = (
+        replace(load, control=Control(1, False, 2, None, ())),
+        replace(use, control=Control(13, True, None, None, (2,))),
+    )
+    view = code_view(replace(LISTING, sass=code), SourceLines({FILE: SOURCE}), Shown(ptx=False, control=True))
+    first, second = (
+        line for line in text_of(lambda console: show(console, view)).splitlines() if line.lstrip()[:2] == "00"
+    )
+    assert "0010  ------ 2 - -  1  IADD3" in first
+    assert "0030  --2--- - - y 13  MOV" in second
+    assert second.endswith("waits for IADD3 at 0010")
+    assert "waits" not in first
 
 
 def test_text_that_steers_terminals_is_written_out() -> None:

@@ -58,7 +58,7 @@ def text(confirmed: Confirmed, width: int = 100) -> str:
 
 
 def test_a_promise_stands_beside_what_was_found(confirmed) -> None:
-    row = next(line for line in text(confirmed).splitlines() if "recipe:block-size" in line)
+    row = next(line for line in text(confirmed).splitlines() if "block-size" in line)
     assert "~1.25x [0.90, 1.70]" in row
     assert "1.33x [1.31, 1.35]" in row
     assert "~1.33x" not in row
