@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
+    "explain": ("kernelmate.cli.explain:explain", "What limits a kernel, at which line, and what would help."),
     "model": ("kernelmate.cli.model:model", "Local models: add, list, use, test; served by llama.cpp on demand."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),

@@ -17,6 +17,7 @@ from kernelmate.records.carried import (
     Outcome,
     Promise,
 )
+from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
@@ -52,6 +53,7 @@ __all__ = [
     "Carried",
     "CarriedFile",
     "Case",
+    "Cause",
     "CommandName",
     "CompileOptions",
     "Compiled",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from kernelmate.measure.weights import line_cost
 from kernelmate.records import LineCounters
 from kernelmate.report.console import table
 from kernelmate.report.excerpt import SourceLines
@@ -14,18 +15,6 @@ from kernelmate.report.words import percent, printable
 
 MOST_LINES = 12
 LEAST_SHARE = 0.005
-_ISSUED_PER_CLOCK = 4 * 32
-"""Thread instructions that the four schedulers of an SM start in a clock."""
-
-
-def line_cost(line: LineCounters) -> float:
-    """Clocks that one SM would need for the line, its parts one after the other: a weight to sort by, not a time.
-
-    Instructions go through the schedulers, 128-byte lines of global memory and passes over the shared banks one per clock.
-    """
-    passes = line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts
-    memory = line.l1_lines + line.global_atomic_sectors + passes
-    return line.thread_instructions / _ISSUED_PER_CLOCK + memory
 
 
 def line_table(lines: Sequence[LineCounters], file: str, sources: SourceLines) -> Table:

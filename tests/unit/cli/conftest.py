@@ -165,6 +165,9 @@ def scripted_session(script: Script) -> type:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Commands talk to a scripted session."""
+    # The module that stands in has no parts; those that commands use besides are loaded before.
+    import kernelmate.session.authors  # noqa: F401
+
     made = Script()
     module = ModuleType("kernelmate.session")
     module.Session = scripted_session(made)  # type: ignore[attr-defined]

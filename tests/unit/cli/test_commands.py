@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kernelmate.records import Diagnostic, Finding
+from kernelmate.records import Diagnostic, Finding, LineCounters
 
 Run = Callable[..., Result]
 Documents = Callable[[str], Any]
@@ -230,3 +230,23 @@ def test_html_without_plotly_is_told_before_any_work(script: Any, run: Run, monk
     assert done.exit_code == 3
     assert "kernelmate[report]" in done.stderr
     assert script.asked == []
+
+
+def test_explain_names_lines_and_remedies(script: Any, run: Run, samples: SimpleNamespace, documents: Any) -> None:
+    line = LineCounters(16, shared_load_wavefronts=32_000, bank_conflicts=31_000)
+    script.verdict = replace(samples.verdict, lines=(line,), accepted=True)
+    shown = run("explain", "twice.cu")
+    assert shown.exit_code == 0
+    words = " ".join(shown.stdout.split())
+    assert "line 16, 100% of the cost" in words
+    assert "if (i < n) y[i] = tile[threadIdx.x] * 2.0f;" in words
+    assert "what to do pad the row" in words
+    (explained,) = documents(run("explain", "twice.cu", "--json").stdout)["explained"]
+    assert explained["causes"][0]["code"] == "bank-conflicts"
+
+
+def test_explain_of_a_wrong_kernel_shows_its_verdict_instead(script: Any, run: Run, samples: SimpleNamespace) -> None:
+    script.verdict = replace(samples.verdict, correct=False, accepted=False)
+    shown = run("explain", "twice.cu")
+    assert shown.exit_code == 1
+    assert "what to do" not in shown.stdout

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from kernelmate.measure.weights import line_cost
 from kernelmate.records import LineCounters
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.lines import MOST_LINES, line_cost, line_table
+from kernelmate.report.lines import MOST_LINES, line_table
 
 SOURCE = "__global__ void k() {\n  cheap();\n  dear();\n}"
 CHEAP = LineCounters(2, thread_instructions=1280)

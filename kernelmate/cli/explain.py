@@ -1,0 +1,65 @@
+"""`kernelmate explain`: what limits a kernel, at which line, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kernelmate.cli.options import (
+    KernelSpec,
+    compile_options,
+    judging_options,
+    output_of,
+    output_options,
+    settings_of,
+    tell_notices,
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate explain transpose.cu
+  kernelmate explain ops.cu::rope --size "tokens=4096,heads=32" --target "RTX 4090"
+  kernelmate explain softmax.cu --json"""
+)
+@click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@judging_options
+@compile_options
+@output_options()
+def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
+    """Say what limits one kernel and why, line by line, with what to do about each.
+
+    From counters, occupancy and roofline at the headline size; no model is asked. Exits with 1 where the kernel
+    itself is not right, which comes before any speed.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session
+    from kernelmate.source import load_kernel
+    from kernelmate.suggest.diagnosis import diagnose
+
+    kernel = load_kernel(file)
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        verdicts = session.bench(kernel, sizes, reference)
+    tell_notices(session)
+    explained = [(verdict, diagnose(verdict)) for verdict in verdicts]
+    if output.as_json:
+        from kernelmate.report.causes import causes_json
+
+        output.document(causes_json(explained))
+    else:
+        from kernelmate.report.causes import causes_view
+        from kernelmate.report.console import show
+        from kernelmate.report.excerpt import SourceLines
+        from kernelmate.report.tables import verdict_view
+
+        sources = SourceLines()
+        for index, (verdict, causes) in enumerate(explained):
+            wrong = verdict.accepted is False
+            view = verdict_view(verdict, sources) if wrong else causes_view(verdict, causes, kernel.unit.path, sources)
+            show(output.stdout(), *([""] if index else []), view)
+    return 1 if any(verdict.accepted is False for verdict in verdicts) else 0
