@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HEAD = """// /// kernelmate
-// sizes = [{ n = 2000000 }]
+// sizes = [{ n = 400000 }]
 // grid = "cdiv(n, 256)"
 // block = 256
 // reference = "2 * x"

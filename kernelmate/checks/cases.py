@@ -20,7 +20,7 @@ from kernelmate.checks.guards import (
 )
 from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.kinds import wide
-from kernelmate.checks.oracle import Answer, Oracle
+from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import (
@@ -205,7 +205,9 @@ class CaseJudge:
                 continue
             if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
                 break
+        self.oracle.enter(GUARDS_STAGE)
         self._guard(record)
+        self.oracle.enter(CASES_STAGE)
         self._keep(record)
         record.seen = [seen.without_arrays() for seen in record.seen]
         return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,11 @@ REFERENCE_STAGE = "reference"
 CASES_STAGE = "cases"
 """The stage in which kernels run."""
 
+GUARDS_STAGE = "guards"
+"""The stage in which what they gave is looked at for false rightness; some guards make launches of their own."""
+
 REMEMBERED_BYTES = 96 << 20
-"""Bytes of answers, and again as many of what baselines gave, that a warm worker keeps."""
+"""Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
 
 LOOSENING_FROM = 1 / BASELINE_FACTOR
 """A baseline whose largest error is below this part of the tolerance widens it nowhere."""
@@ -72,6 +75,7 @@ class Theirs:
         yield from self.outputs.values()
 
 
+_INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values())
 _ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays)
 _BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays)
 
@@ -98,6 +102,10 @@ class Oracle:
         self._python = None if kernel is not None else python_reference(self.contract, self._directory)
         self.independent = self._python is not None or kernel is not None
         self.known = self.independent or baseline is not None
+
+    def enter(self, stage: str) -> None:
+        """Tell of a stage."""
+        self._tell(stage, 0, 1)
 
     def theirs(self, size: Size, shot: Shot, given: Arrays) -> Theirs | None:
         """What the baseline makes of a launch; None without a baseline."""
@@ -126,14 +134,19 @@ class Oracle:
         return self._from_baseline(self._baseline, size, shot, given, theirs)
 
     def inputs(self, size: Size, shot: Shot) -> Arrays:
-        """The inputs that a shot names.
+        """The inputs that a shot names; not to be written to.
 
         Raises:
             ReferenceFailed: the contract's own inputs cannot be had.
         """
+        return _INPUTS.get(self._key(size, shot), lambda: self._draw(size, shot))
+
+    def _draw(self, size: Size, shot: Shot) -> Arrays:
         if self.contract.inputs is not None:
             self._tell(REFERENCE_STAGE, 0, 1)
         given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
+        for array in given.values():
+            array.setflags(write=False)
         if self.contract.inputs is not None:
             self._tell(CASES_STAGE, 0, 1)
         return given
@@ -141,7 +154,9 @@ class Oracle:
     def _key(self, size: Size, shot: Shot) -> Hashable:
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
-        return (repr(self.contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
+        # How it is launched, and where its block stands, makes no difference to what is right.
+        contract = replace(self.contract, grid=(), block=(), shared="", require=(), options=(), line=None)
+        return (repr(contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
                 self._task.seed, tuple(sorted(size.items())), shot.inputs, shot.style)  # fmt: skip
 
     def _referenced(self, size: Size, shot: Shot, given: Arrays) -> Answer:

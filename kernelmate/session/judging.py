@@ -142,10 +142,21 @@ class Court:
         verdict = replace(verdict, objective=decision.objective, accepted=decision.accepted, reasons=reasons)
         return Trial(prepared, verdict, metrics)
 
-    def _run(self, prepared: Prepared, baseline: Trial | None) -> Judgement | Death:
+    def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
+        """Let the worker work out, while nobody waits, what the next version of this kernel will be held against.
+
+        Args:
+            trials: of the version that was judged.
+            seed: of the next one's inputs.
+        """
+        judged = next((trial.prepared for trial in trials if not trial.prepared.findings), None)
+        if judged is not None and self.contract.reference_kind in ("function", "expression"):
+            self.worker.ahead(replace(self._task(judged, None), seed=seed))
+
+    def _task(self, prepared: Prepared, baseline: Trial | None) -> JudgeTask:
         assert prepared.contract is not None
         instance = prepared.compiled.instance
-        task = JudgeTask(
+        return JudgeTask(
             backend=self.backend,
             target=self.target,
             candidate=prepared.version,
@@ -162,6 +173,9 @@ class Court:
             sanitize=self.sanitize,
             profile=self.profile,
         )
+
+    def _run(self, prepared: Prepared, baseline: Trial | None) -> Judgement | Death:
+        task = self._task(prepared, baseline)
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

@@ -29,7 +29,7 @@ from kernelmate.records import (
 )
 from kernelmate.session.carrying import given_of, placed
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
-from kernelmate.session.judging import Court, compiled_verdict, instances_of
+from kernelmate.session.judging import Court, Trial, compiled_verdict, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
@@ -87,6 +87,7 @@ class Session:
         self.settings = settings
         self._on_progress = on_progress
         self._place = settings.place
+        self._next_seed = secrets.randbits(31)
         self._backend = choose_backend(settings.backend, self._place)
         self._target = choose_target(settings.target, self._backend, self._place)
         self._worker = worker or make_worker(settings, self._backend)
@@ -141,7 +142,7 @@ class Session:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
-        seed = self._seed()
+        seed = self._upcoming_seed()
         return tuple(compiled_verdict(one, self.target, self._backend, seed) for one in self.prepare(kernel))
 
     def prepare(self, kernel: Kernel, instance: str | None = None) -> tuple[Prepared, ...]:
@@ -179,7 +180,9 @@ class Session:
             EnvironmentFailed: compiler or worker are not to be had.
         """
         court = self._court(kernel, sizes, reference)
-        verdicts = tuple(trial.verdict for trial in court.baselines())
+        trials = court.baselines()
+        self._look_ahead(court, trials)
+        verdicts = tuple(trial.verdict for trial in trials)
         self._recorder.own("bench", kernel, court.contract, verdicts)
         return verdicts
 
@@ -344,7 +347,17 @@ class Session:
         return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir)
 
     def _seed(self) -> int:
-        return secrets.randbits(31) if self.settings.seed is None else self.settings.seed
+        """The settings' seed, else one that nobody has seen: the one that was worked ahead for."""
+        seed = self._upcoming_seed()
+        self._next_seed = secrets.randbits(31)
+        return seed
+
+    def _upcoming_seed(self) -> int:
+        return self._next_seed if self.settings.seed is None else self.settings.seed
+
+    def _look_ahead(self, court: Court, trials: Sequence[Trial]) -> None:
+        if self.settings.seed is None:
+            court.look_ahead(trials, self._next_seed)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self._on_progress is not None:

@@ -84,6 +84,10 @@ class JudgeWorker(Protocol):
         """Judge one task, or say how it ended the worker."""
         ...
 
+    def ahead(self, task: JudgeTask) -> None:
+        """Say what may be asked next, so that what does not depend on the kernel is worked out meanwhile."""
+        ...
+
     def renew(self) -> None:
         """Let the next task find a fresh process."""
         ...

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -54,20 +54,26 @@ def main(folder: Path | None = None) -> None:
     requests, answers = _take_streams()
     _die_with_parent()
     _prepare_environment()
-    send = functools.partial(protocol.write, answers)
+    voice = _Voice(answers)
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
-    tasks: queue.SimpleQueue[protocol.Judge] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(requests, tasks), daemon=True).start()
+    tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
         ready = _load(hello)
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
-    send(ready)
-    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), send)
-    while desk.serve(tasks.get()):
-        pass
+    voice.send(ready)
+    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send)
+    while True:
+        request = tasks.get()
+        if isinstance(request, protocol.Ahead):
+            if tasks.empty():
+                with voice.thinking_ahead():
+                    desk.work_ahead(request, lambda: not tasks.empty())
+        elif not desk.serve(request):
+            break
     sys.stdout.flush()
     # An ordinary exit would wait for locks that the receiving thread holds while it reads.
     _end_group()
@@ -166,11 +172,48 @@ def _taken(column: int) -> int:
         return 0
 
 
-def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge]) -> None:
+class _Voice:
+    """What this process says, one message at a time, from whichever thread.
+
+    A task that comes while the user's reference is called ahead of it has to wait for that call; it is told so, lest a
+    reference that hangs be taken for a kernel that does.
+    """
+
+    def __init__(self, answers: io.RawIOBase) -> None:
+        self._answers = answers
+        self._lock = threading.Lock()
+        self._ahead = False
+
+    def send(self, message: protocol.FromChild) -> None:
+        """Send one message, whole."""
+        with self._lock:
+            protocol.write(self._answers, message)
+
+    @contextlib.contextmanager
+    def thinking_ahead(self) -> Iterator[None]:
+        """The user's reference may be running within."""
+        with self._lock:
+            self._ahead = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ahead = False
+
+    def has_come(self, request: protocol.Judge) -> None:
+        """A task waits."""
+        with self._lock:
+            if self._ahead:
+                protocol.write(self._answers, protocol.Progress(request.number, "reference", 0, 1))
+
+
+def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead], voice: _Voice) -> None:
     """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
     try:
-        while isinstance(message := protocol.read_to_child(requests), protocol.Judge):
+        while isinstance(message := protocol.read_to_child(requests), protocol.Judge | protocol.Ahead):
             tasks.put(message)
+            if isinstance(message, protocol.Judge):
+                voice.has_come(message)
     finally:
         _end_group()
 
@@ -236,7 +279,16 @@ class _Desk:
             return False
         return backend is None or not backend.poisoned
 
-    def _settled(self, request: protocol.Judge) -> JudgeTask:
+    def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
+        """Work out what a task may need, until there is one; what goes wrong is the task's to tell."""
+        from kernelmate.checks.ahead import work_ahead
+
+        try:
+            work_ahead(self._settled(request), interrupted)
+        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+            traceback.print_exc()
+
+    def _settled(self, request: protocol.Judge | protocol.Ahead) -> JudgeTask:
         if self._arrival is None:
             return request.task
         self._arrival.unpack(request.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -10,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmate.errors import ReferenceFailed, WorkerUnavailable
+from kernelmate.errors import KernelmateError, ReferenceFailed, WorkerUnavailable
 from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
 from kernelmate.worker.base import (
@@ -182,6 +183,18 @@ class Worker:
             hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
             raise ReferenceFailed(answer.detail, hint=hint)
         return answer
+
+    def ahead(self, task: JudgeTask) -> None:
+        """Let an idle process work out what a task like this will need, and wait for nothing.
+
+        Whatever comes of it, the next task is judged as it would be otherwise, only sooner.
+        """
+        with self._turn:
+            if self._state is not State.READY or self._process is None or self._closed:
+                return
+            with contextlib.suppress(protocol.FrameError, KernelmateError):
+                files = {} if self._remote is None else self._remote.gather(task)
+                self._process.result().send(protocol.Ahead(task, files))
 
     def renew(self) -> None:
         """Replace the process by a fresh one, which begins to start.

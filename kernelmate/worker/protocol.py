@@ -89,6 +89,16 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
     files: Mapping[str, bytes] = {}
 
 
+class Ahead(msgspec.Struct, frozen=True, tag=True):
+    """A task that may come next: what does not depend on its kernel may be worked out while nothing else is asked.
+
+    It is not answered, and dropped as soon as there is a `Judge`. `files` as there.
+    """
+
+    task: JudgeTask
+    files: Mapping[str, bytes] = {}
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """First message of the child: it has loaded what it needs and waits for tasks.
 
@@ -151,7 +161,7 @@ class Broken(msgspec.Struct, frozen=True, tag=True):
     detail: str
 
 
-ToChild: TypeAlias = Hello | Judge
+ToChild: TypeAlias = Hello | Judge | Ahead
 """What a session sends."""
 
 FromChild: TypeAlias = Ready | Progress | Result | Refused | OutOfMemory | Broken

@@ -31,7 +31,7 @@ pytestmark = [
 def sessions() -> Iterator[tuple[Session, Session]]:
     with (
         Session(load_settings(seed=SEED, backend="emulator", target="sm_90", timeout_s=300)) as emulator,
-        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=60)) as cuda,
+        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=20, timing_budget_s=0)) as cuda,
     ):
         yield emulator, cuda
 
@@ -56,4 +56,4 @@ def test_a_candidate_has_the_same_verdict_on_both(sessions: tuple[Session, Sessi
     assert name is not None
     baseline, candidate = load_kernels(EXPLOITS / "baselines" / name[1])[0], load_kernels(path)[0]
     (ours,), (theirs,) = (session.compare(baseline, candidate).candidate for session in sessions)
-    assert (theirs.correct, errors(theirs)[:1]) == (ours.correct, errors(ours)[:1])
+    assert (theirs.correct, set(errors(theirs))) == (ours.correct, set(errors(ours)))

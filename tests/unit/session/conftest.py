@@ -99,6 +99,7 @@ class ScriptedWorker:
         self.tasks: list[JudgeTask] = []
         self.timeouts: list[float] = []
         self.renewed = 0
+        self.foreseen: list[JudgeTask] = []
         self.state = State.IDLE
 
     def start(self) -> None:
@@ -112,6 +113,9 @@ class ScriptedWorker:
         if on_progress is not None:
             on_progress("kernel", 1, 2)
         return self.answer(task)
+
+    def ahead(self, task: JudgeTask) -> None:
+        self.foreseen.append(task)
 
     def renew(self) -> None:
         self.renewed += 1

@@ -1,0 +1,56 @@
+"""Working ahead: the answers that the next verdict will be held against, computed while nobody waits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from kernelmate.checks.inputs import WIDE_INTEGERS
+from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.trials import elements_of, plan
+from kernelmate.errors import KernelmateError
+from kernelmate.records import JudgeTask
+from kernelmate.source import argument_shapes, size_allowed
+
+
+class Interrupted(Exception):
+    """Somebody waits for something else now."""
+
+
+def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
+    """Compute and remember inputs and answers of a task that may come; the number of launches they are for.
+
+    What a kernel is held against depends on its contract, on the reference and on the seed, and not on the kernel: a
+    changed kernel with the same contract finds them there. Nothing is worked out where the reference is a kernel.
+
+    Args:
+        task: what may come; its kernel is not looked at.
+        interrupted: asked between any two calls of the user's reference; True ends the work at once.
+    """
+    contract = (task.baseline or task.candidate).contract
+    if contract.reference_kind not in ("function", "expression"):
+        return 0
+
+    def tell(*_: object) -> None:
+        if interrupted():
+            raise Interrupted
+
+    done = 0
+    with contextlib.suppress(Interrupted, KernelmateError):
+        oracle = Oracle(task, None, None, tell)
+        listed = task.sizes or contract.sizes
+        own = own_sizes(contract, listed) if task.own_sizes else ()
+        for number, size in enumerate((*listed, *own)):
+            if not size_allowed(contract, size):
+                continue
+            elements = elements_of(argument_shapes(contract, size).values())
+            for shot in plan(contract, elements, number, listed=number < len(listed)):
+                tell()
+                if shot.style == WIDE_INTEGERS and task.baseline is None:
+                    continue
+                # What a reference does not bear on unusual inputs, the verdict will pass over as well.
+                with contextlib.suppress(KernelmateError):
+                    oracle.answer(size, shot, oracle.inputs(size, shot), None)
+                    done += 1
+    return done

@@ -1,0 +1,155 @@
+"""What is worked out ahead is what a verdict asks for, and costs nobody who waits."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.ahead import work_ahead
+from kernelmate.checks.judge import judge
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.config import load_settings
+from kernelmate.records import CompileOptions, JudgeTask, Version
+from kernelmate.session import Session
+from kernelmate.source import load_kernels, parse_contract
+
+KERNEL = """// /// kernelmate
+// sizes = [{ n = 1000 }, { n = 1 }]
+// grid = "cdiv(n, block)"
+// block = 128
+// reference = "ref.py:twice"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void twice(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+"""
+REFERENCE = """import os
+def twice(x):
+    with open(os.path.join(os.path.dirname(__file__), 'calls'), 'a') as calls:
+        calls.write('.')
+    return 2 * x
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "ref.py").write_text(REFERENCE)
+    (tmp_path / "twice.cu").write_text(KERNEL)
+    return tmp_path / "twice.cu"
+
+
+def calls(file: Path) -> int:
+    path = file.parent / "calls"
+    return path.stat().st_size if path.exists() else 0
+
+
+def task_of(file: Path, seed: int) -> JudgeTask:
+    kernel, target = load_kernels(file)[0], find_target(None)
+    contract = parse_contract(kernel)
+    assert contract is not None
+    compiled = compile_kernel(kernel, (), instance=None, target=target, options=CompileOptions())
+    version = Version(compiled, contract, kernel.unit)
+    return JudgeTask("emulator", target, version, None, None, (), seed, str(file.parent))
+
+
+def judged(task: JudgeTask):
+    return judge(task, EmulatorBackend(), lambda *_: None, lambda *_: None)
+
+
+def test_a_verdict_finds_every_answer_there_whatever_the_kernel_is_now(file: Path) -> None:
+    assert work_ahead(task_of(file, 11), lambda: False) > 10
+    before = calls(file)
+    assert before > 0
+    file.write_text("\n\n" + KERNEL.replace("block = 128", "block = 64").replace("2 * x[i]", "x[i] + x[i]"))
+    assert judged(task_of(file, 11)).correct is True
+    assert calls(file) == before
+
+
+def test_another_seed_or_another_reference_finds_nothing(file: Path) -> None:
+    work_ahead(task_of(file, 12), lambda: False)
+    before = calls(file)
+    judged(task_of(file, 13))
+    assert calls(file) > before
+    work_ahead(task_of(file, 14), lambda: False)
+    (file.parent / "ref.py").write_text(REFERENCE.replace("return 2", "return 3"))
+    os.utime(file.parent / "ref.py", ns=(1, 1))
+    assert judged(task_of(file, 14)).correct is False
+
+
+def test_it_ends_as_soon_as_somebody_waits(file: Path) -> None:
+    asked: list[None] = []
+
+    def soon() -> bool:
+        asked.append(None)
+        return len(asked) > 8
+
+    work_ahead(task_of(file, 15), soon)
+    assert 0 < calls(file) <= 8
+
+
+def test_a_reference_that_fails_is_left_for_the_verdict_to_tell(file: Path) -> None:
+    (file.parent / "ref.py").write_text("def twice(x):\n    raise ValueError\n")
+    assert work_ahead(task_of(file, 16), lambda: False) == 0
+    (file.parent / "ref.py").write_text("not Python\n")
+    assert work_ahead(task_of(file, 17), lambda: False) == 0
+
+
+def test_where_the_reference_is_a_kernel_nothing_is_done(file: Path) -> None:
+    task = task_of(file, 18)
+    contract = replace(task.candidate.contract, reference="other", reference_kind="kernel")
+    assert work_ahead(replace(task, candidate=replace(task.candidate, contract=contract)), lambda: False) == 0
+
+
+@pytest.fixture
+def settled(file: Path) -> Callable[[], int]:
+    """Calls of the reference, once there are no more for a while."""
+
+    def count() -> int:
+        seen, since = calls(file), time.monotonic()
+        while time.monotonic() - since < 1.0:
+            time.sleep(0.05)
+            if calls(file) != seen:
+                seen, since = calls(file), time.monotonic()
+        return seen
+
+    return count
+
+
+def test_a_session_works_ahead_for_a_seed_that_it_has_not_told(file: Path, settled: Callable[[], int]) -> None:
+    with Session(load_settings(backend="emulator")) as session:
+        (first,) = session.bench(load_kernels(file)[0])
+        before = settled()
+        file.write_text(KERNEL.replace("2 * x[i]", "x[i] + x[i]"))
+        (second,) = session.bench(load_kernels(file)[0])
+        # Before: a verdict and what was worked ahead. Since: only the work ahead of a third.
+        assert second.correct is True
+        assert first.seed != second.seed
+        assert settled() - before < 0.75 * before
+
+
+def test_a_reference_that_hangs_ahead_is_the_references_fault(file: Path) -> None:
+    from kernelmate.errors import ReferenceFailed
+
+    (file.parent / "ref.py").write_text(
+        "import os, time\nstop = os.path.join(os.path.dirname(__file__), 'stop')\n"
+        "def twice(x):\n    if os.path.exists(stop): time.sleep(1000)\n    return 2 * x\n"
+    )
+    with Session(load_settings(backend="emulator", reference_timeout_s=1.0)) as session:
+        (verdict,) = session.bench(load_kernels(file)[0])
+        assert verdict.correct is True
+        session.bench(load_kernels(file)[0])
+        (file.parent / "stop").write_text("")
+        time.sleep(0.05)
+        with pytest.raises(ReferenceFailed, match=r"did not return in 1 s"):
+            session.bench(load_kernels(file)[0])
