@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.gpu_edit_to_verdict import Watch, words
 from benchmarks.hostile_set import KINDS, RIGHT, Kind, hostile_kernels
 from benchmarks.machine import describe
 from kernelmate.config import load_settings
@@ -122,7 +123,7 @@ def fits(kind: Kind, verdict: Verdict) -> bool:
     return verdict.correct is not True and bool(set(errors) & set(kind.codes))
 
 
-def replacement_costs(session: Session) -> dict[str, float]:
+def replacement_costs(session: Session, watch: Watch) -> dict[str, float]:
     """By kind: how many seconds later than in a warm worker the right kernel's verdict comes after a hostile one's."""
 
     def right() -> float:
@@ -145,7 +146,9 @@ def replacement_costs(session: Session) -> dict[str, float]:
     for kind in (kind for kind in KINDS if kind.name in chosen):
         text = next(text for other, text in hostile_kernels(len(KINDS), len(KINDS)) if other is kind)
         session.bench(find_kernels(text_unit(text, "hostile.cu"))[-1])
+        watch.begin()
         costs[kind.name] = right() - warm
+        print(f"after {kind.name}: {costs[kind.name]:+.2f} s beyond {warm:.2f} s ({words(watch.end())})", flush=True)
     return costs
 
 
@@ -161,7 +164,8 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as cache:
         settings = load_settings(backend="cuda", timeout_s=timeout_s, timing_budget_s=0, cache_dir=cache)
-        with Session(settings) as session:
+        watch = Watch()
+        with Session(settings, watch) as session:
             baseline = find_kernels(text_unit(RIGHT, "twice.cu"))[0]
             session.bench(baseline)
             session.optimize(
@@ -169,7 +173,7 @@ def main(arguments: list[str]) -> int:
             )
             (after,) = session.bench(find_kernels(text_unit(RIGHT, "twice.cu"))[0])
             (wrong,) = session.bench(find_kernels(text_unit(WRONG, "twice.cu"))[0])
-            costs = replacement_costs(session)
+            costs = replacement_costs(session, watch)
     seconds = time.monotonic() - began
     used = settled_bytes(before + SLACK_BYTES)
     mine, theirs = held.unharmed()

@@ -35,7 +35,6 @@ from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.rig import CudaRig
-from kernelmate.backends.cuda.sensors import gpu_uuid
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.errors import BackendUnavailable, DeviceFailed
@@ -89,7 +88,7 @@ class CudaBackend:
         import cupy
 
         try:
-            self.turns = Turns(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(device)["uuid"]))
+            self.turns = Turns(self.gpu.uuid)
             # Opening a context disturbs what another process may be timing.
             with self.turns.shared():
                 self.device = cupy.cuda.Device(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import uuid
 from dataclasses import dataclass
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
@@ -19,12 +20,15 @@ class Gpu:
     """A GPU that CUDA sees, by its number there.
 
     Attributes:
+        uuid: as NVML and nvidia-smi write it, the same in every process. Asked of the driver, since CuPy cuts the bytes of
+            `cudaDeviceProp::uuid` at the first zero.
         mps: contexts on it go through NVIDIA's Multi-Process Service, where the fault of one process reaches others.
     """
 
     name: str
     capability: tuple[int, int]
     mps: bool = False
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,16 @@ def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
     name = ctypes.create_string_buffer(256)
     library.cuDeviceGetName(name, 256, index)
     capability = (_attribute(library, index, _CAPABILITY_MAJOR), _attribute(library, index, _CAPABILITY_MINOR))
-    return Gpu(name.value.decode(errors="replace"), capability, _attribute(library, index, _MPS_ENABLED) == 1)
+    mps = _attribute(library, index, _MPS_ENABLED) == 1
+    return Gpu(name.value.decode(errors="replace"), capability, mps, _uuid(library, index))
+
+
+def _uuid(library: ctypes.CDLL, index: int) -> str:
+    raw = (ctypes.c_ubyte * 16)()
+    ask = getattr(library, "cuDeviceGetUuid_v2", getattr(library, "cuDeviceGetUuid", None))
+    if ask is None or ask(ctypes.byref(raw), index) != 0:
+        return f"GPU-{index}"
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
 
 
 def _attribute(library: ctypes.CDLL, index: int, attribute: int) -> int:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.cuda.availability import require_gpu
-from kernelmate.backends.cuda.sensors import Sensors, gpu_uuid
+from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.sensors import Sensors
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.records import Calibration, Roofs
 
@@ -82,12 +83,13 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
         BackendUnavailable: there is no such GPU that can be used.
     """
     require_gpu(device)
+    driver = read_driver()
+    assert driver is not None, "a GPU was found"
     import cupy
 
     with cupy.cuda.Device(device), cupy.cuda.Stream(non_blocking=True) as stream:
         properties = cupy.cuda.runtime.getDeviceProperties(device)
-        uuid = gpu_uuid(bytes(properties["uuid"]))
-        sensors, turns = Sensors(uuid), Turns(uuid)
+        sensors, turns = Sensors(driver.gpus[device].uuid), Turns(driver.gpus[device].uuid)
         try:
             with turns.alone() as alone:
                 bench = _Bench(stream, properties, on_probe)
@@ -100,7 +102,7 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
     version = cupy.cuda.runtime.driverGetVersion()
     return Calibration(
         gpu=properties["name"].decode(errors="replace"),
-        uuid=uuid,
+        uuid=driver.gpus[device].uuid,
         sms=int(properties["multiProcessorCount"]),
         driver=f"{version // 1000}.{version % 1000 // 10}",
         measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
 from kernelmate.backends.cuda.helpers import helpers
-from kernelmate.backends.cuda.sensors import gpu_uuid, sensors
+from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
 from kernelmate.backends.timed import CannotCapture, Condition, TimedFault
 from kernelmate.records import Finding, LaunchShape
@@ -106,7 +106,7 @@ class CudaRig:
             import cupy
 
             number = int(backend.device.id)
-            self._sensors = sensors(gpu_uuid(cupy.cuda.runtime.getDeviceProperties(number)["uuid"]))
+            self._sensors = sensors(backend.gpu.uuid)
             self._helpers = helpers(number)
             self._make_helpers(cupy)
             self._stages = [Stage(run, restored, self._stream)]

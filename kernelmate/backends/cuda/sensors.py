@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,6 @@ THROTTLED = {
 
 MOST_NAMED = 4
 """Other processes that are named before the rest is counted."""
-
-
-def gpu_uuid(raw: bytes) -> str:
-    """The name that NVML and nvidia-smi give a GPU, from the 16 bytes of `cudaDeviceProp::uuid`."""
-    return f"GPU-{uuid.UUID(bytes=bytes(raw[:16]))}"
 
 
 class Sensors:

@@ -667,7 +667,7 @@ def test_progress_tells_when_the_users_python_runs(python_backend, contract_of, 
     told = []
     version = python_backend.version(contract_of(DOUBLE), body(honest), "told")
     judge(task_of(version, None, tmp_path), python_backend, lambda *step: told.append(step), lambda *_: None)
-    assert {stage for stage, _, _ in told} == {"reference", "cases", "timing"}
+    assert {stage for stage, _, _ in told} == {"reference", "cases", "guards", "timing"}
     assert told[-1][1] == told[-1][2]
 
 

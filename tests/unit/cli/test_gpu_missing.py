@@ -19,6 +19,7 @@ int cuInit(unsigned flags) { return INIT; }
 int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
 int cuDeviceGetName(char *name, int size, int device) { strncpy(name, "NVIDIA L4", size); return 0; }
 int cuDeviceGetAttribute(int *v, int attribute, int device) { *v = attribute == 75 ? 8 : attribute == 133 ? MPS : 9; return 0; }
+int cuDeviceGetUuid(unsigned char *bytes, int device) { for (int i = 0; i < 16; i++) bytes[i] = i; return 0; }
 """
 KERNEL = """// /// kernelmate
 // sizes = [{ n = 100 }]
@@ -140,3 +141,9 @@ def test_the_multi_process_service_is_seen(program: Program, mps: int) -> None:
     asked = "from kernelmate.backends.cuda.driver import read_driver; print(read_driver().gpus[0].mps)"
     done = program("-c", asked, version=13000, wheels=(), mps=mps, module=())
     assert done.stdout.strip() == str(bool(mps)), done.stderr
+
+
+def test_a_uuid_with_a_zero_byte_is_named_as_nvidia_smi_names_it(program: Program) -> None:
+    asked = "from kernelmate.backends.cuda.driver import read_driver; print(read_driver().gpus[0].uuid)"
+    done = program("-c", asked, version=13000, wheels=(), module=())
+    assert done.stdout.strip() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", done.stderr
