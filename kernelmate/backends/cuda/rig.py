@@ -244,11 +244,9 @@ class CudaRig:
             self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * (len(order) + EMPTY_PAIRS)))
             self._stream.synchronize()
             spans = [_microseconds(start, end) for start, end in self._events[: len(order) + EMPTY_PAIRS]]
-            # Where each launch takes longer than the host does to make one, the host is ahead anyway.
-            if took < waited or took / len(order) < 1e3 * min(spans[: len(order)]):
+            if kept_ahead(took, waited, spans[: len(order)]):
                 break
-        empty = _middle(spans[len(order) :])
-        return [max(span - empty + self._empty_us, LEAST_US) for span in spans[: len(order)]]
+        return durations_of(spans[: len(order)], spans[len(order) :], self._empty_us)
 
     def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
         """Put stamps and launches into the stream behind a wait; gives the nanoseconds that the host took."""
@@ -336,10 +334,31 @@ def capability_of(device: Any) -> tuple[int, int]:
     return int(digits[:-1]), int(digits[-1])
 
 
-def _middle(values: Sequence[float]) -> float:
-    """Mean of the middle half."""
-    cut = len(values) // 4
-    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+def kept_ahead(took_ns: int, waited_ns: int, spans_us: Sequence[float]) -> bool:
+    """Whether the host was ahead of the GPU all the time, so that no gap between stamps is the host's.
+
+    It was where it had put everything into the stream before the GPU began, and is where each launch takes the GPU
+    longer than it takes the host.
+
+    Args:
+        took_ns: what the host took for all launches.
+        waited_ns: how long the GPU spun before the first.
+        spans_us: between the stamps of each launch.
+    """
+    return took_ns < waited_ns or took_ns / len(spans_us) < 1e3 * min(spans_us)
+
+
+def durations_of(spans_us: Sequence[float], empty_spans_us: Sequence[float], empty_us: float) -> list[float]:
+    """Durations from what lies between the stamps of launches, and between those of empty kernels.
+
+    Args:
+        spans_us: one for each launch.
+        empty_spans_us: of empty kernels, of which the mean of the middle half counts.
+        empty_us: what an empty kernel takes.
+    """
+    cut = len(empty_spans_us) // 4
+    empty = statistics.fmean(sorted(empty_spans_us)[cut : len(empty_spans_us) - cut])
+    return [max(span - empty + empty_us, LEAST_US) for span in spans_us]
 
 
 def _microseconds(start: Any, end: Any) -> float:

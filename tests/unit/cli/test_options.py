@@ -40,7 +40,7 @@ def test_compiler_options_reach_the_settings(script: Any, run: Callable[..., Res
     done = run(
         "bench", "twice.cu", "-I", "inc", "-I", "more", "-D", "A=1", "-DB", "--std", "c++20", "--fast-math",
         "--max-registers", "64", "--target", "H100 SXM", "--seed", "7", "--timeout", "9", "--backend", "emulator",
-        "--build", "out",
+        "--build", "out", "--timing-budget", "1.5",
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     settings = script.settings
@@ -54,6 +54,7 @@ def test_compiler_options_reach_the_settings(script: Any, run: Callable[..., Res
         Path("out"),
     )
     assert (settings.timeout_s, settings.compile_timeout_s) == (9.0, 9.0)
+    assert settings.timing_budget_s == 1.5
 
 
 def test_options_that_are_not_given_leave_the_settings_alone(
@@ -68,7 +69,14 @@ def test_options_that_are_not_given_leave_the_settings_alone(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--std", "c++98"), ("--max-registers", "0"), ("--timeout", "-1"), ("--seed", "-1"), ("--timeout", "nan")],
+    [
+        ("--std", "c++98"),
+        ("--max-registers", "0"),
+        ("--timeout", "-1"),
+        ("--seed", "-1"),
+        ("--timeout", "nan"),
+        ("--timing-budget", "-1"),
+    ],
 )
 def test_values_that_settings_refuse_exit_with_2(
     arguments: tuple[str, str], script: Any, run: Callable[..., Result]

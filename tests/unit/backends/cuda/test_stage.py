@@ -7,7 +7,6 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.backends.cuda.rig import placements_for
 from kernelmate.backends.cuda.stage import ALIGNMENT, laid_out
 
 
@@ -22,7 +21,3 @@ def test_arrays_are_aligned_and_do_not_overlap(sizes: list[int], place: int) -> 
 def test_places_differ_in_the_distances_between_arrays() -> None:
     sizes = [1 << 20, 1 << 20, 1 << 20]
     assert len({tuple(laid_out(sizes, place)[0]) for place in range(6)}) == 6
-
-
-def test_small_arrays_are_placed_often_and_large_ones_once() -> None:
-    assert [placements_for(size) for size in (0, 32 << 20, 256 << 20, 4 << 30)] == [12, 12, 4, 1]
