@@ -105,6 +105,8 @@ class Repeats:
             first values back, so that nothing of an earlier launch is left to be used.
         scrubbed_us: as `afresh_us`, where shared memory was overwritten as well; None for a kernel that has none.
         arrays: what the last launch left, over outputs that were overwritten just before.
+        clocks_us: the same replays by the GPU's clock and by the host's, microseconds for each launch; None where there
+            were none.
     """
 
     launches: int
@@ -112,6 +114,7 @@ class Repeats:
     afresh_us: float | None
     scrubbed_us: float | None
     arrays: Mapping[str, npt.NDArray[Any]]
+    clocks_us: tuple[float, float] | None = None
 
 
 class Untraced(Exception):

@@ -12,10 +12,10 @@ from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
-from kernelmate.checks.guards import repeated_launches, timed_output
+from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
-from kernelmate.checks.timed import Kept, Model, Timed, TimedLaunch, Timer
+from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -338,23 +338,8 @@ class _Judge:
             finding = placed(timed.finding, self.version.unit)
             self.findings.append(replace(finding, message=f"{where}, when it was timed: {finding.message}"))
             return
-        if timed.doubt is not None:
-            self._add("sub-physical-time", "error", f"{where}: {timed.doubt}")
-        if kept is not None:
-            self._hold_repeats(kept, timed, where)
-
-    def _hold_repeats(self, kept: Kept, timed: Timed, where: str) -> None:
-        """The first thing that shows that later launches do not do what the judged one did."""
-        left = [timed.outputs, None if timed.repeats is None else timed.repeats.arrays]
-        judged = kept.outcome.result.arrays
-        others = (timed_output.find(self.contract, judged, kept.answer, one) for one in left if one is not None)
-        other = next((one for one in others if one is not None), None)
-        if other is not None:
-            self._add("stateful", "error", f"{where}: {other[1]}", other[0])
-            return
-        idle = None if timed.repeats is None else repeated_launches.find(timed.repeats)
-        if idle is not None:
-            self._add("stateful", "error", f"{where}: {idle}")
+        for code, message, buffer in later_findings(self.contract, kept, timed):
+            self._add(code, "error", f"{where}: {message}", buffer)
 
     def _only_written(self) -> tuple[str, ...]:
         results = [s.outcome.result for r in self.records for s in r.seen if not s.outcome.stopped]

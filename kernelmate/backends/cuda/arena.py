@@ -16,6 +16,9 @@ from kernelmate.records import Finding
 ALIGNMENT = 256
 """Bytes; what cudaMalloc gives, and so what kernels may count on."""
 
+MOST_STEPS = 64
+"""Each array lies up to so many steps of the alignment farther on: one that kernels have seen there is seldom met again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -96,7 +99,7 @@ def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span
         draw.shuffle(order)
     at, spans = 0, {}
     for argument in order:
-        at += GUARD_BYTES + (ALIGNMENT * draw.randrange(8) if seed else 0)
+        at += GUARD_BYTES + (ALIGNMENT * draw.randrange(MOST_STEPS) if seed else 0)
         at = -(-at // ALIGNMENT) * ALIGNMENT
         spans[argument.name] = Span(argument, at + argument.misalign * argument.data.itemsize)
         at = spans[argument.name].end

@@ -7,6 +7,8 @@ loaded. What the resets take is timed by itself and taken off.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -93,10 +95,11 @@ class _Repeated:
     device: int
     in_place: bool
     launches: int = 0
+    clocks_us: tuple[float, float] | None = None
 
     def all(self, *, shares: bool) -> Repeats:
         """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
-        once = max(self._between(lambda: self._go(1)), 1.0)
+        once = max(self._between(lambda: self._go(1))[0], 1.0)
         own = afresh = scrubbed = None
         if once <= GRAPH_US / 2:
             count = int(min(max(GRAPH_US / once, 2), MOST_LAUNCHES))
@@ -105,7 +108,7 @@ class _Repeated:
         self._reset(_NOTHING)
         self.stage.poison(self.stream.ptr)
         self._go(1)
-        return Repeats(self.launches, own, afresh, scrubbed, self.stage.outputs())
+        return Repeats(self.launches, own, afresh, scrubbed, self.stage.outputs(), self.clocks_us)
 
     def _period(self, count: int, resets: int) -> float | None:
         """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""
@@ -132,7 +135,11 @@ class _Repeated:
         graph = self.stream.end_capture()
         graph.launch(self.stream)
         self.launches += count * REPLAYS * launching
-        return min(self._between(lambda: graph.launch(self.stream)) for _ in range(REPLAYS)) / count
+        replays = [self._between(lambda: graph.launch(self.stream)) for _ in range(REPLAYS)]
+        gpu, host = min(gpu for gpu, _ in replays) / count, min(host for _, host in replays) / count
+        if launching and self.clocks_us is None:
+            self.clocks_us = gpu, host
+        return gpu
 
     def _reset(self, resets: int) -> None:
         self.stage.restore(self.stream.ptr)
@@ -148,13 +155,16 @@ class _Repeated:
             self.launch(self.stream.ptr)
         self.launches += times
 
-    def _between(self, work: Any) -> float:
-        """Microseconds between an event before and one after."""
+    def _between(self, work: Callable[[], object]) -> tuple[float, float]:
+        """Microseconds between an event before and one after, and by the host's clock until the later one was seen."""
         import cupy
 
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        self.stream.synchronize()
+        began = time.perf_counter()
         begin.record(self.stream)
         work()
         end.record(self.stream)
         end.synchronize()
-        return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3
+        host = (time.perf_counter() - began) * 1e6
+        return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3, host

@@ -1,0 +1,37 @@
+"""What launches that come after the judged ones say against a version: timed ones, and many equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelmate.checks.guards import clocks, repeated_launches, timed_output
+from kernelmate.checks.timed import Kept, Timed
+from kernelmate.records import Contract
+
+
+def later_findings(contract: Contract, kept: Kept | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
+    """Codes, sentences, and the outputs that they are about; each of them an error.
+
+    Args:
+        contract: in force.
+        kept: the judged launch, with its arrays; None where there was no room for them.
+        timed: what became of the launches that followed.
+    """
+    if timed.doubt is not None:
+        yield "sub-physical-time", timed.doubt, None
+    repeats = timed.repeats
+    if kept is not None:
+        left = [timed.outputs, None if repeats is None else repeats.arrays]
+        judged = kept.outcome.result.arrays
+        others = (timed_output.find(contract, judged, kept.answer, one) for one in left if one is not None)
+        other = next((one for one in others if one is not None), None)
+        if other is not None:
+            yield "stateful", other[1], other[0]
+            return
+    if repeats is None:
+        return
+    idle, late = repeated_launches.find(repeats), clocks.find(repeats)
+    if idle is not None:
+        yield "stateful", idle, None
+    if late is not None:
+        yield "sub-physical-time", late, None
