@@ -26,16 +26,17 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     statements,
     writes,
 )
-from kernelmate.suggest.syntax_loops import guarded, is_global_index
+from kernelmate.suggest.syntax_loops import Loop, guarded, is_global_index, is_grid_stride, loops
 
 BLOCKS_PER_SM = (4, 1, 16)
 """How many blocks for each SM of the target are tried as the grid's size, where that is fewer than now."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Candidates with several sizes of the grid."""
+    """Other numbers of blocks where the kernel strides already, else strides with several sizes of the grid."""
     if len(request.contract.grid) > 1 and any(side.strip() != "1" for side in request.contract.grid[1:]):
         return
+    yield from _other_caps(request)
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     if kernel is None or tree is None:
@@ -54,6 +55,47 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
+
+
+def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Other numbers of blocks for a kernel whose loops go on by the threads of the whole grid: any number does."""
+    match = re.fullmatch(r"\s*min\((cdiv\([^()]*\)),\s*(\d+)\s*\)\s*", request.contract.grid[0])
+    tree = read_tree(request.kernel)
+    if match is None or tree is None:
+        return
+    found = loops(tree)
+    if not any(is_grid_stride(tree, loop.step) for loop in found) or _counts_blocks(tree, found):
+        return
+    for per_sm in BLOCKS_PER_SM:
+        most = request.target.sms * per_sm
+        grid = f"min({match[1]}, {most})"
+        if most == int(match[2]):
+            continue
+        kernel, contract = relaunch(request, request.kernel, grid=(grid,))
+        before, after = (launch_shape(one, one.sizes[0]).blocks for one in (request.contract, contract))
+        if before != after:
+            why = f"{after} blocks ({per_sm} per SM at most) instead of {before} share the strided loop."
+            yield Rewrite(kernel, contract, why)
+
+
+def _counts_blocks(tree: Tree, found: list[Loop]) -> bool:
+    """The number of blocks or a block's own is used otherwise than to stride: results may depend on it."""
+    strided = [loop.node for loop in found if is_grid_stride(tree, loop.step)]
+    for use in tree.walk("field_expression"):
+        if not tree.text(use).startswith(("gridDim", "blockIdx")):
+            continue
+        in_head = any(node.start_byte <= use.start_byte < _body_start(node) for node in strided)
+        declared = use.parent
+        while declared is not None and declared.type not in {"init_declarator", "compound_statement"}:
+            declared = declared.parent
+        if not in_head and (declared is None or declared.type != "init_declarator"):
+            return True
+    return False
+
+
+def _body_start(loop: Node) -> int:
+    body = loop.child_by_field_name("body")
+    return loop.end_byte if body is None else body.start_byte
 
 
 def _width(contract: Contract) -> int | None:

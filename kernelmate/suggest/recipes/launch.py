@@ -32,11 +32,12 @@ SHAPES: tuple[tuple[int, int], ...] = (
 class Tie:
     """What in the text holds one side of the block.
 
-    `constants` are changed along with that side; a `locked` side keeps its length.
+    `constants` are changed along with that side; a `locked` side keeps its length. A side is `scale` times its constant.
     """
 
     constants: tuple[IntegerConstant, ...]
     locked: bool
+    scale: int = 1
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -77,6 +78,9 @@ def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
     side = sides[axis]
     if side == 1:
         return Tie((), False)
+    warps = _warps(tree, kernel, side, axis)
+    if warps is not None:
+        return warps
     literals = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
     threads = 1
     for length in sides:
@@ -92,6 +96,24 @@ def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
     if len(named) > 1 or any(_used_elsewhere(kernel, constant) for constant in named):
         return Tie((), True)
     return Tie(tuple(named), False)
+
+
+def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> Tie | None:
+    """The constant that says how many warps a block has, where `__launch_bounds__` names it times the warp's length."""
+    bounds = next((child for child in tree.function.children if child.type == "launch_bounds"), None)
+    product = None if bounds is None else next(iter(tree.walk("binary_expression", under=bounds)), None)
+    match = None if product is None else re.fullmatch(r"(\w+)\s*\*\s*(\w+)", tree.text(product))
+    if match is None or axis != 0:
+        return None
+    constants = integer_constants(kernel.unit.text)
+    factors = [(word, constants[word].value if word in constants else _integer(word)) for word in match.groups()]
+    for (one, count), (_, length) in (factors, factors[::-1]):
+        if length == WARP and count is not None and count * WARP == side and one in constants:
+            named_twice = sum(constant.value == side for constant in constants.values())
+            if named_twice or _used_elsewhere(kernel, constants[one]):
+                return None
+            return Tie((constants[one],), False, WARP)
+    return None
 
 
 def _integer(literal: str) -> int | None:
@@ -231,7 +253,7 @@ def _rewrite(
 ) -> Rewrite | None:
     changed = replace(contract, block=tuple(str(side) for side in shape))
     edits = {
-        (*constant.span, str(shape[axis]))
+        (*constant.span, str(shape[axis] // tie.scale))
         for axis, tie in enumerate(ties)
         if shape[axis] != sides[axis]
         for constant in tie.constants
@@ -280,7 +302,9 @@ def _occupancy(request: SuggestRequest, shape: LaunchShape) -> Occupancy | None:
     resources = request.verdict.resources
     if resources is None:
         return None
-    return occupancy(request.target, replace(resources, dynamic_shared_bytes=shape.shared_bytes), shape)
+    most = max(resources.max_threads, shape.threads)  # launch bounds of the kernel as it is follow the block
+    resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes, max_threads=most)
+    return occupancy(request.target, resources, shape)
 
 
 def _words(shape: LaunchShape) -> str:

@@ -218,3 +218,17 @@ def _bare_request(kernel: Kernel, original: Kernel) -> SuggestRequest:
         versions=lambda: (),
         stop=lambda: False,
     )
+
+
+def test_the_documentation_names_every_recipe_with_what_it_is_for() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
+    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+    assert set(rows) == {recipe.name for recipe in ALL}
+    words = {"time": "time", "shared_bytes": "shared memory", "registers": "registers", "occupancy": "occupancy"}
+    for recipe in ALL:
+        purpose = rows[recipe.name].split("|")[3]
+        assert all(words[metric] in purpose for metric in recipe.metrics if metric in words), recipe.name
+
+
+def test_there_are_at_least_eighteen_recipes_of_different_names() -> None:
+    assert len({recipe.name for recipe in ALL}) == len(ALL) >= 18

@@ -49,3 +49,35 @@ def test_work_that_is_not_independent_stays(ask, before: str, body: str) -> None
 def test_a_grid_that_is_small_already_stays(ask) -> None:
     source = SOURCE.format(before="", body="y[i] = x[i];").replace("n = 20000", "n = 320")
     assert list(RECIPE.candidates(ask(source))) == []
+
+
+CAPPED = """
+// /// kernelmate
+// sizes = [{{ n = 20000 }}, {{ n = 77 }}, {{ n = 1 }}]
+// grid = "min(cdiv(n, block), 16)"
+// block = 32
+// reference = "x + 1"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void k(const float* x, float* y, int n) {{
+  {before}
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = x[i] + 1.0f;
+}}
+"""
+
+
+def test_a_grid_that_was_capped_low_gets_more_blocks(judged) -> None:
+    several = judged(CAPPED.format(before=""), RECIPE)
+    assert [one.candidate.contract.grid[0] for one in several] == [
+        "min(cdiv(n, block), 528)",
+        "min(cdiv(n, block), 132)",
+        "min(cdiv(n, block), 2112)",
+    ]
+    assert several[0].verdict.speedup.median > 1.2
+
+
+def test_a_kernel_that_stores_by_block_keeps_its_number_of_blocks(ask) -> None:
+    assert list(RECIPE.candidates(ask(CAPPED.format(before="if (n < 0) y[blockIdx.x] = 0.0f;")))) == []

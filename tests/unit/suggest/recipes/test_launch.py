@@ -186,3 +186,32 @@ def test_the_reason_has_the_numbers(ask) -> None:
     first = next(iter(RECIPE.candidates(ask(line(), occupancy=0.25))))
     assert "threads per block instead of 256" in first.why
     assert "occupancy" in first.why
+
+
+WARPS = """
+constexpr int kLanes = 32;
+constexpr int kWarps = 4;
+// /// kernelmate
+// sizes = [{ n = 8 }]
+// grid = "n"
+// block = 128
+// [args]
+// x = "inout float32[n]"
+// n = "int32"
+// ///
+__global__ void __launch_bounds__(kWarps * kLanes) k(float* x, int n) {
+  __shared__ float part[kWarps];
+  part[threadIdx.x / kLanes] = 0.0f;
+}
+"""
+
+
+def test_a_constant_number_of_warps_follows_the_block(ask) -> None:
+    found = {one.contract.block[0]: one.kernel.unit.text for one in RECIPE.candidates(ask(WARPS))}
+    assert "constexpr int kWarps = 16;" in found["512"]
+    assert all("constexpr int kLanes = 32;" in text for text in found.values())
+
+
+def test_a_number_of_warps_that_another_kernel_uses_too_stays(ask) -> None:
+    shared = WARPS + "__global__ void other(float* x) { x[kWarps] = 0.0f; }\n"
+    assert not any("kWarps = 16" in one.kernel.unit.text for one in RECIPE.candidates(ask(shared, name="k")))
