@@ -22,7 +22,9 @@ TURNS, FEWEST_TURNS = 4, 2
 """Times that each version has its turn in a block, and where the budget does not reach for more."""
 
 MOST_LAUNCHES = 32
-"""Counted launches of a turn at most: more would cost time and add little."""
+"""Counted launches of a turn at most, and in proportion more for a budget over `USUAL_BUDGET_US`."""
+
+USUAL_BUDGET_US = 0.2e6
 
 LEAD, LEAD_TO_US = 8, 200.0
 """Launches that are not counted at the head of a block, in whose placement nothing ran just before; of short kernels."""
@@ -90,7 +92,8 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
     cost_us = max(cost_us, longest / versions)
     in_block = share / (cost_us * BLOCKS) - lead
     blocks, turns = BLOCKS, TURNS
-    counted = min(int(in_block / (versions * turns)) - warm_up, MOST_LAUNCHES)
+    most = int(MOST_LAUNCHES * max(1.0, budget_us / USUAL_BUDGET_US))
+    counted = min(int(in_block / (versions * turns)) - warm_up, most)
     if counted < 1:
         turns = FEWEST_TURNS
         counted = max(1, int(in_block / (versions * turns)) - warm_up)

@@ -34,7 +34,7 @@ from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
-from kernelmate.backends.cuda.rig import CudaRig
+from kernelmate.backends.cuda.rig import CudaRig, prepare_timing
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.errors import BackendUnavailable, DeviceFailed
@@ -98,6 +98,7 @@ class CudaBackend:
                 with self.stream:
                     # The first copies in each direction take a while, which the first verdict need not wait for.
                     cupy.asarray(np.zeros(1 << 20, np.uint8)).get()
+                prepare_timing(device, self.gpu.uuid)
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.memory.OutOfMemoryError) as error:
             raise BackendUnavailable(
                 f"GPU {device} ({self.gpu.name}) cannot be opened: {error}.",

@@ -25,7 +25,7 @@ from kernelmate.backends.cuda import cupti
 from kernelmate.backends.cuda.helpers import helpers
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
-from kernelmate.backends.timed import CannotCapture, Condition, TimedFault
+from kernelmate.backends.timed import CannotCapture, Condition, TimedFault, Untraced
 from kernelmate.records import Finding, LaunchShape
 
 if TYPE_CHECKING:
@@ -321,6 +321,20 @@ class CudaRig:
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             traps = any(module.traps for module in self._modules)
             raise TimedFault(self._backend.fault(int(error.status), str(error), traps=traps)) from None
+
+
+def prepare_timing(device: int, uuid: str) -> None:
+    """Load what every timing needs, about a tenth of a second's worth, so that the first verdict need not wait for it.
+
+    What cannot be had is said when something is timed.
+    """
+    import cupy
+
+    sensors(uuid)
+    with suppress(cupy.cuda.driver.CUDADriverError):
+        helpers(device)
+    with suppress(Untraced):
+        cupti.tracer()
 
 
 def placements_for(array_bytes: int) -> int:

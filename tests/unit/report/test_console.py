@@ -126,6 +126,20 @@ def test_predicted_times_are_marked_everywhere_and_never_called_faster(
     assert "predicted time" in printed(verdict_view(verdict, sources))
 
 
+def test_other_figures_and_what_to_know_of_them_stand_beside_a_measured_time(
+    measured: Verdict, sources: SourceLines
+) -> None:
+    assert measured.timing is not None
+    notes = ("clocks were held down in 2 of 12 blocks, after repeats (power cap)",)
+    timing = replace(measured.timing, cupti_us=10.9, throttled=True, notes=notes)
+    text = printed(verdict_view(replace(measured, timing=timing), sources))
+    lines = [line.split() for line in text.splitlines()]
+    assert any(line[:3] == ["time,", "replay", "period"] and "12.6" in line for line in lines)
+    assert any(line[:3] == ["time,", "by", "CUPTI"] and "10.9" in line for line in lines)
+    assert "throttled while it was timed" in text
+    assert "power cap" in text
+
+
 def test_measured_times_are_not_marked(measured: Verdict, sources: SourceLines) -> None:
     text = printed(verdict_view(measured, sources))
     assert "~" not in text
