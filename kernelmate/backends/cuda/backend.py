@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -45,9 +45,9 @@ CHECKED_THREADS = 1 << 16
 CHECKED_INSTRUCTIONS = 100_000_000
 """Launches with at most so many bytes of arrays and threads are first made in the emulator, up to so many instructions."""
 
-CHECKED_LAUNCHES = 3
-"""Launches of one shape that go through the emulator: races and bad addresses hang on the shape and on how threads are
-scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment all do."""
+CHECKED_LAUNCHES = 2
+"""Launches of one shape and size that go through the emulator: races and bad addresses hang on these and on how threads
+are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment all do."""
 
 COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
@@ -235,7 +235,7 @@ class CudaModule:
         self._prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
-        self._emulated_at: Counter[LaunchShape] = Counter()
+        self._emulated_at: Counter[Hashable] = Counter()
 
     def run(self, run: Run) -> RunResult:
         """Make one launch: in the emulator where that is cheap and checks are wanted, and unless it is faulty on the GPU.
@@ -265,8 +265,9 @@ class CudaModule:
             return None
         misaligned = any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments)
         if not misaligned:
-            self._emulated_at[run.shape] += 1
-            if not run.count and self._emulated_at[run.shape] > CHECKED_LAUNCHES:
+            same = _alike(run)
+            self._emulated_at[same] += 1
+            if not run.count and self._emulated_at[same] > CHECKED_LAUNCHES:
                 return None
         limit = CHECKED_INSTRUCTIONS if small else COUNTED_INSTRUCTIONS
         try:
@@ -356,6 +357,15 @@ class CudaModule:
             self.ready(shape).kernel.ptr, shape.threads, shape.shared_bytes
         )
         return int(per_sm) * self.backend.multiprocessors
+
+
+def _alike(run: Run) -> Hashable:
+    """What launches share that differ in the contents of their arrays alone."""
+    sizes = (
+        (item.name, item.data.shape if isinstance(item, ArrayArgument) else item.value.tobytes())
+        for item in run.arguments
+    )
+    return run.shape, tuple(sizes)
 
 
 def aligned(run: Run) -> Run:

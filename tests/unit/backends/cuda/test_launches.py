@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
-from kernelmate.backends.cuda.backend import aligned
-from kernelmate.records import LaunchShape
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
+from kernelmate.backends.cuda.backend import CHECKED_LAUNCHES, CudaModule, aligned
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, LaunchShape
 
 SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 
@@ -22,3 +23,51 @@ def test_aligning_a_launch_moves_its_pointers_and_nothing_else() -> None:
 def test_an_aligned_launch_is_left_as_it_is() -> None:
     run = Run(SHAPE, (ArrayArgument("x", np.arange(3.0)), ScalarArgument("n", np.int32(3))))
     assert aligned(run) is run
+
+
+class Recorded:
+    """An emulated module that takes down what it is asked to run."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def run(self, run: Run) -> RunResult:
+        self.runs.append(run)
+        return RunResult({}, checked=run.check)
+
+
+def emulated(*runs: Run) -> list[bool]:
+    """For each launch in turn whether it goes through the emulator first."""
+    recorded = Recorded()
+    compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
+    module = CudaModule(None, compiled, find_target(None), None, recorded)  # type: ignore[arg-type]
+    return [module._emulate(run) is not None for run in runs]
+
+
+def launch_of(n: int, seed: int = 0, misalign: int = 0, *, count: bool = False) -> Run:
+    arguments = (ArrayArgument("x", np.full(64, seed), misalign), ScalarArgument("n", np.int32(n)))
+    return Run(SHAPE, arguments, schedule_seed=seed, count=count)
+
+
+def test_the_first_launches_of_each_size_go_through_the_emulator() -> None:
+    each = 2 * CHECKED_LAUNCHES
+    seen = emulated(*(launch_of(n, seed) for n in (3, 4) for seed in range(each)))
+    assert seen == [True] * CHECKED_LAUNCHES + [False] * (each - CHECKED_LAUNCHES) + (
+        [True] * CHECKED_LAUNCHES + [False] * (each - CHECKED_LAUNCHES)
+    )
+
+
+def test_launches_off_alignment_and_counted_ones_always_do() -> None:
+    before = [launch_of(3, seed) for seed in range(CHECKED_LAUNCHES)]
+    assert all(emulated(*before, launch_of(3, 9, misalign=1), launch_of(3, 9, count=True)))
+
+
+def test_large_launches_go_through_it_for_their_counts_alone() -> None:
+    large = Run(LaunchShape((10_000, 1, 1), (256, 1, 1)), (ArrayArgument("x", np.zeros(1 << 20)),))
+    counted = Run(large.shape, large.arguments, count=True)
+    recorded = Recorded()
+    compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
+    module = CudaModule(None, compiled, find_target(None), None, recorded)  # type: ignore[arg-type]
+    assert module._emulate(large) is None
+    assert module._emulate(counted) is not None
+    assert [run.check for run in recorded.runs] == [False]
