@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Roofline
+from kernelmate.records import HardwareProfile, Roofline
 from kernelmate.report.console import table
 from kernelmate.report.words import number, percent, time_words
 
@@ -35,9 +35,14 @@ def share_words(share: float | None, placed: Roofline) -> str:
     return f"~{percent(share)}" if placed.kind == "predicted" else percent(share)
 
 
-def roofline_view(placed: Roofline) -> Group:
-    """The roofs above a launch, its intensity, how far it is below each, and what its time goes by."""
-    return Group(_roofs(placed), Text(bound_words(placed)))
+def roofline_view(placed: Roofline, hardware: HardwareProfile | None = None) -> Group:
+    """The roofs above a launch, its intensity, how far it is below each, and what its time goes by.
+
+    Args:
+        placed: the launch.
+        hardware: what hardware counters saw of it: bytes of DRAM as they were moved, beside those that must be.
+    """
+    return Group(_roofs(placed, hardware), Text(bound_words(placed)))
 
 
 def bound_words(placed: Roofline) -> str:
@@ -57,7 +62,7 @@ def roofline_words(placed: Roofline) -> str:
     return f"{per_byte} (ridge {placed.ridge:.3g}); {cold} of its roof with nothing in L2, {warm} warm; {bound_words(placed)}"
 
 
-def _roofs(placed: Roofline) -> Table:
+def _roofs(placed: Roofline, hardware: HardwareProfile | None) -> Table:
     work, roofs = placed.work, placed.roofs
     made = table("roof", "at most", "FLOP/byte", "needs", "of the time", right=(1, 2, 3))
     done = sum(work.flops.values())
@@ -66,6 +71,11 @@ def _roofs(placed: Roofline) -> Table:
         ("L2, by a model", f"{number(roofs.l2_gbps)} GB/s", placed.l2_intensity, placed.l2_us, _share(placed.l2_us, placed.warm_us), "warm"),
         ("L1", f"{number(roofs.l1_gbps)} GB/s", placed.l1_intensity, placed.l1_us, _share(placed.l1_us, placed.warm_us), "warm"),
     ]  # fmt: skip
+    moved = None if hardware is None else _moved(hardware)
+    if moved is not None:
+        needs = moved / (roofs.dram_gbps * 1e3)
+        per_byte = done / moved if moved else None
+        rows.insert(1, ("DRAM, by ncu", rows[0][1], per_byte, needs, _share(needs, placed.cold_us), "cold"))
     for name, at_most, intensity, needs, share, when in rows:
         made.add_row(name, at_most, _intensity(intensity), time_words(needs), _bar(share, placed, when))
     if done:
@@ -76,6 +86,12 @@ def _roofs(placed: Roofline) -> Table:
             _bar(share, placed, "warm"),
         )  # fmt: skip
     return made
+
+
+def _moved(hardware: HardwareProfile) -> int | None:
+    """Bytes between DRAM and L2, both ways; None where the profiler gave none."""
+    read, written = hardware.dram_read_bytes, hardware.dram_written_bytes
+    return None if read is None or written is None else read + written
 
 
 def _share(needs: float, time: float | None) -> float | None:

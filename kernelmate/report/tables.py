@@ -177,7 +177,7 @@ def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) 
         elif verdict.counters is not None:
             parts.append(indented(counter_table(verdict.counters)))
         if verdict.roofline is not None:
-            parts.append(indented(roofline_view(verdict.roofline)))
+            parts.append(indented(roofline_view(verdict.roofline, verdict.hardware)))
     reasons = further_reasons(verdict)
     if reasons:
         parts.append(indented(lines(reasons)))

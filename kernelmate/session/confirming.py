@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from kernelmate.measure.statistics import undecided
 from kernelmate.records import (
+    Candidate,
     Carried,
     Confirmation,
     Confirmed,
     Kernel,
-    Objective,
     Outcome,
     Promise,
     Verdict,
 )
-from kernelmate.session.judging import Court, Trial
-from kernelmate.session.searching import rank
+from kernelmate.session.judging import Court
+from kernelmate.session.searching import rank, verdict_on
 from kernelmate.source import same_kernel
 from kernelmate.suggest.objective import read_objective
 
@@ -44,7 +44,9 @@ def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judg
         objective = read_objective(carried.prompt, baseline)
     found = []
     for promise in promises:
-        verdict = _verdict(court, promise, baselines, objective)
+        version = candidate_kernel(court.kernel, promise)
+        candidate = Candidate(promise.author, promise.why, version, promise.contract)
+        verdict = verdict_on(court, candidate, baselines, objective)
         confirmation = Confirmation(promise, verdict, outcome_of(verdict))
         found.append(confirmation)
         if on_judged is not None:
@@ -70,13 +72,6 @@ def outcome_of(verdict: Verdict) -> Outcome:
     if sound and timed and verdict.speedup is not None and undecided(verdict.speedup):
         return "undecided"
     return "refuted"
-
-
-def _verdict(court: Court, promise: Promise, baselines: tuple[Trial, ...], objective: Objective | None) -> Verdict:
-    kernel = candidate_kernel(court.kernel, promise)
-    trials = court.candidates(kernel, promise.contract, baselines, objective)
-    order = {False: 0, None: 1, True: 2}
-    return min((trial.verdict for trial in trials), key=lambda verdict: order[verdict.accepted])
 
 
 def _notes(court: Court, carried: Carried) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from kernelmate.suggest.metrics import better, metric_value
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
 
-TRUSTED = "recipe:"
+TRUSTED = ("recipe:", "user")
 """Authors of whom no text is screened."""
 
 OnJudged = Callable[[Judged], None]
@@ -113,20 +113,12 @@ class Search:
             raise self._failure
 
     def _verdict(self, candidate: Candidate) -> Verdict:
-        # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the
-        # syntax tree's grammar, which judging does without.
-        from kernelmate.suggest.untrusted import screen
-
-        finding = None if candidate.author.startswith(TRUSTED) else screen(self.court.kernel, candidate.kernel)
-        if finding is not None:
-            return _turned_away(self.baseline, finding)
         try:
-            trials = self.court.candidates(candidate.kernel, candidate.contract, self.baselines, self.objective)
+            return verdict_on(self.court, candidate, self.baselines, self.objective)
         except KernelmateError as error:
             # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
             self._failure = error
             raise
-        return _with_caution(candidate, _worst(trials))
 
     def _time_best_again(self) -> None:
         """Replace the figure of the best by that of a fresh process.
@@ -160,6 +152,25 @@ class Search:
             self.notes.append(f"Ended after {self.budget_s:g} s, the time that was allowed.")
         elif not self._judged:
             self.notes.append("No suggestion applies to this kernel and this objective.")
+
+
+def verdict_on(
+    court: Court, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
+) -> Verdict:
+    """A candidate's verdict over all instances; one that does what no candidate may is turned away before it is compiled.
+
+    Raises:
+        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the syntax
+    # tree's grammar, which judging does without.
+    from kernelmate.suggest.untrusted import screen
+
+    finding = None if candidate.author.startswith(TRUSTED) else screen(court.kernel, candidate.kernel)
+    if finding is not None:
+        return _turned_away(baselines[0].verdict, finding)
+    trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective)
+    return _with_caution(candidate, _worst(trials))
 
 
 def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernelmate.measure.roofline import place
-from kernelmate.records import Roofline, Roofs, Timing, Work
+from kernelmate.records import Counters, HardwareProfile, Roofline, Roofs, Timing, Work
 from kernelmate.report.console import make_console, show
 from kernelmate.report.figures import Shown, figures
 from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
@@ -47,6 +47,19 @@ def test_predicted_shares_are_marked_and_drawn_otherwise_than_measured_ones() ->
     assert "~" not in measured
     assert "40% cold" in measured
     assert "[###....." in measured
+
+
+def test_bytes_that_hardware_counted_stand_beside_those_that_must_be_moved() -> None:
+    counters = Counters("hardware", *[None] * 12)
+    profile = HardwareProfile("ncu 2025.3", counters, 14.2, 60_000_000, 15_000_000, 0.5, 0.6, 0.7, 0.8, 0.9)
+    stream = io.StringIO()
+    show(make_console(stream, color=False, width=80), roofline_view(placed("measured"), profile))
+    lines = stream.getvalue().splitlines()
+    assert lines[2].startswith("DRAM ")
+    assert "40% cold" in lines[2]
+    assert lines[3].startswith("DRAM, by ncu")
+    assert "60% cold" in lines[3]
+    assert "53.3" in lines[3]
 
 
 def test_it_says_what_the_time_goes_by_and_whose_roofs_they_are() -> None:

@@ -211,6 +211,18 @@ def test_a_version_that_lost_its_kernel_is_told(promised, gpu) -> None:
         gpu(5.0)[0].confirm(replace(carried, promises=(gone,)))
 
 
+def test_what_a_model_wrote_is_screened_here_too(promised, gpu) -> None:
+    carried = promised()
+    evil = carried.promises[0].source.replace("{", '{ asm volatile("trap;");', 1)
+    evil = '#include "/etc/passwd"\n' + evil
+    promise = replace(carried.promises[0], author="local:some-model", source=evil)
+    session, worker = gpu(5.0)
+    found = session.confirm(replace(carried, promises=(promise,)))
+    assert [one.outcome for one in found.confirmations] == ["refuted"]
+    assert found.confirmations[0].verdict.findings[0].code == "forbidden-source"
+    assert len(worker.tasks) == 1
+
+
 def test_a_counted_objective_that_was_not_met_is_refuted_and_not_undecided(load, scale, scripted) -> None:
     (verdict,) = scripted(history=False)[0].bench(load(scale))
     even = Speedup("measured", 1.0, (0.9, 1.1))
