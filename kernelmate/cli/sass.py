@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from kernelmate.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kernelmate.config import Settings
     from kernelmate.records import Compiled, Diagnostic, Kernel, Listing
     from kernelmate.session import Session
 
@@ -54,13 +55,19 @@ Examples:
   kernelmate sass ops.cu::rope --line 42            what line 42 became
   kernelmate sass softmax.cu --sass --order address --control --arch sm_80
   kernelmate sass --diff softmax.cu softmax_new.cu  what changed, renamed registers aside
+  kernelmate sass --diff 11 softmax.cu              from version 11 of the history to the file
   kernelmate sass softmax.cu --json
 
 \b
 Numbers at the right of SASS are live general-purpose registers, as nvdisasm counts them; the most is marked."""
 )
 @click.argument("files", type=KernelSpec(), metavar="FILE[::KERNEL]...", nargs=-1, required=True)
-@click.option("--diff", "difference", is_flag=True, help="Compare the SASS of two files, or of two kernels: OLD NEW.")
+@click.option(
+    "--diff",
+    "difference",
+    is_flag=True,
+    help="Compare the SASS of two files, kernels, or versions of the history: OLD NEW.",
+)
 @click.option("--kernel", "name", metavar="NAME", help="This kernel of FILE; the same as FILE::NAME.")
 @click.option(
     "--instance", metavar="TEXT", help="This template instance, as name<float, 256>, whatever the contract says."
@@ -102,7 +109,7 @@ def sass(
     """Show what a kernel became: each source line with its PTX and its SASS, and how many registers are live.
 
     Runs nothing of the file and needs no GPU. Every kernel of FILE is shown unless one is named, every template
-    instance that its contract lists.
+    instance that its contract lists. A number in the place of FILE is a version of the history.
     """
     output = output_of(options)
     view = {key: options.pop(key) for key in ("ranges", "only_ptx", "only_sass", "order", "control", "pager")}
@@ -114,12 +121,12 @@ def sass(
 
     with Session(settings) as session:
         if difference:
-            return _diff(files, name, instance, session, output, view["pager"])
-        kernels = _kernels(files[0], name)
+            return _diff(_two(files, name, settings), instance, session, output, view["pager"])
+        kernels = _kernels(files[0], name, settings)
         listings, failed = _listings(kernels, instance, session)
     if output.as_json:
         return _as_json(listings, failed, output)
-    _show(listings, output, view)
+    _show(listings, {kernel.unit.path: kernel.unit.file_text or kernel.unit.text for kernel in kernels}, output, view)
     return _tell_failed(failed, output)
 
 
@@ -135,9 +142,12 @@ def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None
         raise UsageError("PTX has no addresses.", hint="Leave --order address or --ptx out.")
 
 
-def _kernels(spec: str, name: str | None) -> tuple[Kernel, ...]:
+def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, ...]:
     from kernelmate.source import load_kernel, load_kernels
 
+    kept = _kept(spec, settings)
+    if kept is not None:
+        return (kept,)
     if name is not None:
         if "::" in spec and not Path(spec).is_file():
             raise UsageError("--kernel and FILE::KERNEL name the kernel twice.", hint="Give one of them.")
@@ -196,14 +206,14 @@ def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
     return 1
 
 
-def _show(listings: Sequence[Listing], output: Output, view: dict[str, Any]) -> None:
+def _show(listings: Sequence[Listing], texts: Mapping[str, str], output: Output, view: dict[str, Any]) -> None:
     from rich.text import Text
 
     from kernelmate.report.code import CONTROL_HEAD, Shown, code_view, listing_head
     from kernelmate.report.console import indented
     from kernelmate.report.excerpt import SourceLines
 
-    sources = SourceLines()
+    sources = SourceLines(texts)
     parts: list[RenderableType] = []
     for listing in listings:
         shown = Shown(
@@ -245,23 +255,48 @@ def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -
         click.echo_via_pager(text)
 
 
+def _kept(spec: str, settings: Settings) -> Kernel | None:
+    """The kernel of a version of the history, which is named by its number; None where a file is meant.
+
+    Raises:
+        UsageError: there is no such version. HistoryUnavailable: the history cannot be read.
+    """
+    if not spec.isdecimal() or Path(spec).is_file():
+        return None
+    from kernelmate.history import History
+    from kernelmate.records import Unit
+    from kernelmate.source import find_kernels
+
+    with History(settings.history_file) as history:
+        recorded = history.version(int(spec))
+    text = recorded.text
+    # Of a Python file only the string with the kernel is kept; its lines are counted from there.
+    unit = Unit(recorded.path, text, "python" if recorded.language == "python" else "cuda", file_text=text)
+    return next(kernel for kernel in find_kernels(unit) if kernel.name == recorded.name)
+
+
+def _two(files: Sequence[str], name: str | None, settings: Settings) -> tuple[Kernel, Kernel]:
+    """The kernels to compare: of two files, of two versions of the history, or one of each."""
+    from kernelmate.source import load_kernel
+
+    old, new = (_kept(spec, settings) for spec in files)
+    named = name or (new.name if new is not None else None)
+    if old is None:
+        old = load_kernel(files[0] if named is None or "::" in files[0] else _namesake(files[0], named))
+    return old, new or load_kernel(_namesake(files[1], name or old.name))
+
+
 def _diff(
-    files: Sequence[str], name: str | None, instance: str | None, session: Session, output: Output, pager: bool | None
+    kernels: tuple[Kernel, Kernel], instance: str | None, session: Session, output: Output, pager: bool | None
 ) -> int:
     from kernelmate.compiler.code_diff import compare_code
     from kernelmate.report.code_diff import diff_view
-    from kernelmate.source import load_kernel
 
-    old = load_kernel(files[0] if name is None else f"{files[0]}::{name}")
-    new = load_kernel(_namesake(files[1], name or old.name))
-    before, failed = _listings((old,), instance, session)
-    after, failed_after = _listings((new,), instance, session)
-    if failed or failed_after:
-        return (
-            _as_json((), failed or failed_after, output)
-            if output.as_json
-            else _tell_failed(failed + failed_after, output)
-        )
+    before, failed = _listings(kernels[:1], instance, session)
+    after, failed_after = _listings(kernels[1:], instance, session)
+    failed += failed_after
+    if failed:
+        return _as_json((), failed, output) if output.as_json else _tell_failed(failed, output)
     pairs = [(one, _partner(one, index, after)) for index, one in enumerate(before)]
     if output.as_json:
         from kernelmate.report.json import code_diffs_json

@@ -39,9 +39,10 @@ def timing_figure(versions: Sequence[Shown]) -> go.Figure | None:
         if group:
             _bars(figure, group, hollow=kind == "predicted")
             furthest = max(furthest, *(_end(timing) for _, timing in group))
-    furthest = max(furthest, _beside(figure, versions))
+    beside = _beside(figure, versions)
+    furthest = max(furthest, beside)
     figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels_of(versions))
-    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * 1.25])
+    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * (1.5 if beside else 1.25)])
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     return finished(figure, 130 + ROW_PX * len(timed), showlegend=True, legend=legend, barmode="overlay")
 

@@ -123,8 +123,8 @@ def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
     kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
     rows: list[Row] = []
     for name, before, after in (
-        (f"of its roof, L2 cold{kind}", old.cold, new.cold),
-        (f"of its roof, warm{kind}", old.warm, new.warm),
+        (f"share of roof, cold{kind}", old.cold, new.cold),
+        (f"share of roof, warm{kind}", old.warm, new.warm),
     ):
         if before is None or after is None:
             continue

@@ -119,3 +119,20 @@ def test_without_nvdisasm_it_says_what_to_install(run, monkeypatch) -> None:
     result = run("sass", "twice.cu")
     assert result.exit_code == 3
     assert "pip install nvidia-cuda-nvdisasm" in result.stderr
+
+
+def test_versions_of_the_history_are_shown_and_compared(run, folder, documents, monkeypatch) -> None:
+    monkeypatch.setenv("KERNELMATE_HISTORY_FILE", str(folder / "history.db"))
+    assert run("bench", "twice.cu", "--backend", "emulator", "--size", "n=33", "-q").exit_code == 0
+    text = (folder / "twice.cu").read_text()
+    (folder / "twice.cu").write_text(text.replace("* 2.0f;", "* 3.5f;"))
+    kept = run("sass", "1", "--sass", "--line", "16")
+    assert "tile[threadIdx.x] * 2.0f;" in kept.stdout
+    (diff,) = documents(run("sass", "--diff", "1", "twice.cu", "--json").stdout)["code_diffs"]
+    assert not diff["same"]
+    assert any("3.5" in one["text"] for change in diff["changes"] for one in change["new"])
+    assert documents(run("sass", "--diff", "1", "1", "--json").stdout)["code_diffs"][0]["same"]
+    assert documents(run("sass", "--diff", "twice.cu", "1", "--json").stdout)["code_diffs"][0]["same"] is False
+    missing = run("sass", "99")
+    assert missing.exit_code == 2
+    assert "no version 99" in missing.stderr
