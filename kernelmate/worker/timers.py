@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from kernelmate.backends.base import Backend, RunResult
+from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.timed import TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 HEADLINE_SHARE = 0.6
 """Part of the budget that the headline size gets where there are others."""
+
+
+PRINTS = "it prints, which takes its time"
 
 
 def timer_for(task: JudgeTask, backend: Backend) -> Timer:
@@ -64,16 +68,23 @@ def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float) -> Time
     versions = [(launch.module, launch.shape)]
     if launch.baseline is not None:
         versions.insert(0, launch.baseline)
+    prints = any(cast("CudaModule", module).prints for module, _ in versions)
     try:
         run = launch.run()
-        with backend.turns.alone() as alone:
+        with backend.turns.alone() as alone, captured(prints) as printed:
             with backend.rig(versions, run, launch.restored) as rig:
                 seen = measure(rig, budget_s, full=launch.headline, alone=alone)
             repeats = repeat(cast("CudaModule", launch.module), run, launch.restored)
     except TimedFault as fault:
         return Timed(None, finding=fault.finding)
-    beside = seen.timings[0] if launch.baseline is not None else None
-    return Timed(seen.timings[-1], beside, seen.speedup, seen.outputs, repeats=repeats)
+    timings = [with_note(timing, PRINTS) if printed.size else timing for timing in seen.timings]
+    beside = timings[0] if launch.baseline is not None else None
+    return Timed(timings[-1], beside, seen.speedup, seen.outputs, repeats=repeats)
+
+
+def with_note(timing: Timing, note: str) -> Timing:
+    """The same time with one more thing to know of it."""
+    return replace(timing, notes=(*timing.notes, note))
 
 
 def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:

@@ -210,3 +210,11 @@ def test_a_kernel_of_over_a_second_is_timed_a_few_times_and_labelled(session) ->
     assert verdict.timing.median_us > 1e6
     assert any(note.startswith("over a second") for note in verdict.timing.notes)
     assert verdict.timing.cold_l2_us is None
+
+
+def test_a_kernel_that_prints_is_timed_without_flooding_and_labelled(session) -> None:
+    text = "#include <cstdio>\n" + HEAD + TWICE + '  if (i == 0) printf("here\\n");\n  if (i < n) y[i] = 2 * x[i];\n}\n'
+    (verdict,) = session.bench(find_kernels(text_unit(text, "k.cu"))[0])
+    assert verdict.correct is True
+    assert verdict.timing is not None
+    assert any("prints" in note for note in verdict.timing.notes)

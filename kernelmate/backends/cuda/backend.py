@@ -223,6 +223,7 @@ class CudaModule:
 
     Attributes:
         function: the cupy.RawKernel of ordinary launches, with the driver's word on registers and memory.
+        prints: it may print, if only that an assert failed.
         traps: it holds an instruction that ends it.
     """
 
@@ -232,7 +233,7 @@ class CudaModule:
         self.backend, self.compiled, self.target, self.function = backend, compiled, target, function
         self._emulated = emulated
         self._cooperative: Any = None
-        self._prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
+        self.prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
         self._emulated_at: Counter[Hashable] = Counter()
@@ -295,7 +296,7 @@ class CudaModule:
                     return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
                 arena = Arena(arrays, run.schedule_seed)
                 condition = prepared(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
-                with condition, captured(self._prints) as printed:
+                with condition, captured(self.prints) as printed:
                     self._go(run, arena)
                     self.backend.stream.synchronize()
                 after, findings = arena.read()

@@ -11,8 +11,8 @@ import pytest
 
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.timed import TimedLaunch
-from kernelmate.records import JudgeTask, LaunchShape
-from kernelmate.worker.timers import budget_of, timer_for
+from kernelmate.records import JudgeTask, LaunchShape, Timing
+from kernelmate.worker.timers import PRINTS, budget_of, timer_for, with_note
 
 
 @pytest.fixture
@@ -44,3 +44,12 @@ def test_nothing_is_run_for_what_is_wrong_or_not_to_be_timed(
 
     timer = timer_for(replace(task(), timing_budget_s=budget_s), SimpleNamespace(name="cuda", poisoned=False))  # type: ignore[arg-type]
     assert timer(launch(sound=sound, run=run)) is None
+
+
+def test_a_note_is_added_to_those_that_a_time_has() -> None:
+    timing = Timing(
+        "measured", 3.0, (2.9, 3.1), None, None, 40, 1980, False, notes=("also on the GPU: python3 (pid 7)",)
+    )
+    noted = with_note(timing, PRINTS)
+    assert noted.notes == ("also on the GPU: python3 (pid 7)", PRINTS)
+    assert noted.median_us == timing.median_us
