@@ -1,5 +1,8 @@
 """Times prepared variants on the GPU of this machine. Needs NumPy and CuPy, and nothing of KernelMate.
 
+Verdicts are timed by `kernelmate.measure.timing`. This stays apart from it: it runs where only NumPy and CuPy are, and what
+predictions were fitted to is its figure, the replay period.
+
 A time is the period of a CUDA graph of many launches, per launch, less an empty kernel's: what a launch adds where one
 follows the other, with L2 as an equal launch left it. The cold time is the period of a flush of L2 and the launch, less
 that of the flush alone. Rounds go through all variants in changing order, so that drift meets all of them alike.

@@ -21,6 +21,9 @@ FOLDER = Path("/tmp")  # noqa: S108 -- one place for all users and sessions; the
 PATIENCE_S = 30.0
 """Longest wait for a turn: whoever holds one that long hangs, and its session will kill it in its own time."""
 
+IMPATIENCE_S = 60.0
+"""After a wait in vain none is made for so long: a verdict has many launches, and its own time limit."""
+
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.0005, 0.01
 """Sleeps between two looks at a lock that is taken."""
 
@@ -39,6 +42,7 @@ class Turns:
     def __init__(self, gpu: str, folder: Path = FOLDER) -> None:
         self.unlocked: str | None = None
         self._alone = False
+        self._impatient_until = float("-inf")
         self._gate = self._room = -1
         try:
             self._gate, self._room = (_open(folder / f"kernelmate-{gpu}.{part}") for part in ("gate", "room"))
@@ -56,11 +60,12 @@ class Turns:
         if self._alone or self.unlocked is not None:
             yield True
             return
-        deadline = time.monotonic() + patience_s
+        deadline = self._deadline(patience_s)
         entered = _take(self._gate, alone=True, deadline=deadline)
         if entered:
             entered = _take(self._room, alone=False, deadline=deadline)
             _leave(self._gate)
+        self._remember(entered)
         try:
             yield entered
         finally:
@@ -72,8 +77,9 @@ class Turns:
         if self._alone or self.unlocked is not None:
             yield self.unlocked is None
             return
-        deadline = time.monotonic() + patience_s
+        deadline = self._deadline(patience_s)
         got = _take(self._gate, alone=True, deadline=deadline) and _take(self._room, alone=True, deadline=deadline)
+        self._remember(got)
         self._alone = True
         try:
             yield got
@@ -81,6 +87,13 @@ class Turns:
             self._alone = False
             _leave(self._room)
             _leave(self._gate)
+
+    def _deadline(self, patience_s: float) -> float:
+        now = time.monotonic()
+        return now if now < self._impatient_until else now + patience_s
+
+    def _remember(self, got: bool) -> None:
+        self._impatient_until = float("-inf") if got else time.monotonic() + IMPATIENCE_S
 
     def close(self) -> None:
         """Give back the files."""

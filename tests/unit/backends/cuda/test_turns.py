@@ -132,6 +132,24 @@ def test_a_timing_that_waits_is_not_overtaken_by_ever_more_launches(tmp_path: Pa
         assert got
 
 
+def test_who_waited_in_vain_does_not_wait_again_and_again(tmp_path: Path, others) -> None:
+    mine = Turns(GPU, tmp_path)
+    other = others("alone")
+    assert other.says() == "True"
+    with mine.shared(0.3) as got:
+        assert not got
+    began = time.monotonic()
+    for _ in range(20):
+        with mine.shared(30) as got:
+            assert not got
+        with mine.alone(30) as got:
+            assert not got
+    assert time.monotonic() - began < 30
+    other.leave()
+    with mine.shared(30) as got:
+        assert got
+
+
 def test_launches_within_a_timing_are_part_of_it(tmp_path: Path) -> None:
     mine, other = Turns(GPU, tmp_path), Turns(GPU, tmp_path)
     with mine.alone() as got:
