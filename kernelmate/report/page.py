@@ -22,6 +22,7 @@ from kernelmate.records import Case, Finding, Judged, Kernel, Optimization, Verd
 from kernelmate.report import words
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.figures import MOST_VERSIONS, figures, template, versions_of
+from kernelmate.report.hardware import hardware_rows
 from kernelmate.report.roofline import roofline_words
 from kernelmate.version import VERSION
 
@@ -309,6 +310,14 @@ def _figures(verdict: Verdict) -> list[tuple[str, str]]:
         rows.append(("waves", _text(words.wave_words(verdict.occupancy))))
     if verdict.roofline is not None:
         rows.append(("roofline", predicted(roofline_words(verdict.roofline), verdict.roofline.kind or "")))
+    rows += _counted(verdict)
+    rows.append(("binary", f"<code>{_text(verdict.binary or 'none')}</code>"))
+    return rows
+
+
+def _counted(verdict: Verdict) -> list[tuple[str, str]]:
+    """What was emulated of the headline launch, and what hardware counters alone know of it."""
+    rows: list[tuple[str, str]] = []
     if verdict.counters is not None:
         moved = words.global_bytes(verdict.counters)
         if moved is not None:
@@ -317,7 +326,10 @@ def _figures(verdict: Verdict) -> list[tuple[str, str]]:
             value = getattr(verdict.counters, name)
             if value is not None:
                 rows.append((label, _text(words.number(value))))
-    rows.append(("binary", f"<code>{_text(verdict.binary or 'none')}</code>"))
+    if verdict.hardware is not None:
+        rows += [
+            (f"{label}, {verdict.hardware.tool}", _text(value)) for label, value in hardware_rows(verdict.hardware)
+        ]
     return rows
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Diagnostic, Finding, HardwareProfile, LaunchShape, Timing, Verdict
+from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.hardware import hardware_table
 from kernelmate.report.roofline import roofline_view
 from kernelmate.report.words import (
     COUNTER_WORDS,
@@ -277,35 +278,6 @@ def counter_table(counters: Counters) -> Table:
         if field.name in COUNTER_WORDS and value is not None:
             shown = byte_words(value) if field.name == "global_bytes_asked" else number(value)
             made.add_row(COUNTER_WORDS[field.name], shown)
-    return made
-
-
-def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Table:
-    """What hardware counters say of one launch, beside what was emulated of it; what hardware alone knows comes last."""
-    made = table("counted per launch", "emulated", f"hardware ({hardware.tool})", right=(1, 2))
-
-    def show(name: str, words: Callable[[int], str], ours: int | None, theirs: int | None) -> None:
-        if ours is not None or theirs is not None:
-            made.add_row(name, *("-" if value is None else words(value) for value in (ours, theirs)))
-
-    show("global memory moved", byte_words, global_bytes(counters), global_bytes(hardware.counters))
-    for name, words in COUNTER_WORDS.items():
-        ours = None if counters is None else getattr(counters, name)
-        show(words, byte_words if name == "global_bytes_asked" else number, ours, getattr(hardware.counters, name))
-    show("read from DRAM", byte_words, None, hardware.dram_read_bytes)
-    show("written to DRAM", byte_words, None, hardware.dram_written_bytes)
-    shares = {
-        "L1 hits": hardware.l1_hit_rate,
-        "L2 hits": hardware.l2_hit_rate,
-        "achieved occupancy": hardware.achieved_occupancy,
-        "SM busy": hardware.sm_busy,
-        "DRAM busy": hardware.dram_busy,
-    }
-    for name, share in shares.items():
-        if share is not None:
-            made.add_row(name, "-", percent(share))
-    if hardware.duration_us is not None:
-        made.add_row("duration, caches empty", "-", f"{number(hardware.duration_us)} us")
     return made
 
 

@@ -27,7 +27,7 @@ MOST_LAUNCHES = 16
 """Launches in one graph."""
 
 GRAPH_US = 4000.0
-"""About as long one graph may take; a launch that takes longer than half of that is not put into graphs."""
+"""About as long one graph may take; launches that take longer than half of that are timed one by one."""
 
 _NOTHING, _MEMORY, _SHARED = range(3)
 """What is reset before each launch, besides arrays that are read and written; each one includes those before it."""
@@ -100,15 +100,24 @@ class _Repeated:
     def all(self, *, shares: bool) -> Repeats:
         """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
         once = max(self._between(lambda: self._go(1))[0], 1.0)
-        own = afresh = scrubbed = None
-        if once <= GRAPH_US / 2:
-            count = int(min(max(GRAPH_US / once, 2), MOST_LAUNCHES))
-            own, afresh = self._period(count, _NOTHING), self._period(count, _MEMORY)
-            scrubbed = self._period(count, _SHARED) if shares else None
+        count = int(min(GRAPH_US / once, MOST_LAUNCHES))
+
+        def measured(resets: int) -> float | None:
+            return self._period(count, resets) if count > 1 else self._alone(resets)
+
+        own, afresh = measured(_NOTHING), measured(_MEMORY)
+        scrubbed = measured(_SHARED) if shares else None
         self._reset(_NOTHING)
         self.stage.poison(self.stream.ptr)
         self._go(1)
         return Repeats(self.launches, own, afresh, scrubbed, self.stage.outputs(), self.clocks_us)
+
+    def _alone(self, resets: int) -> float:
+        """Microseconds of one long launch by itself, the resets before it left out."""
+        self._reset(resets)
+        gpu, host = self._between(lambda: self._go(1))
+        self.clocks_us = self.clocks_us or (gpu, host)
+        return gpu
 
     def _period(self, count: int, resets: int) -> float | None:
         """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""

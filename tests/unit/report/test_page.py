@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelmate.errors import EnvironmentFailed
-from kernelmate.records import Finding, Kernel, Optimization
+from kernelmate.records import Finding, HardwareProfile, Kernel, Optimization, Verdict
 from kernelmate.report.page import page, write_page
 
 EVIL = "</script></pre><img src=x onerror=alert(1)><script>alert(2)</script>\"'&"
@@ -155,3 +155,15 @@ def test_without_plotly_it_says_what_to_install(
         page(optimization, kernel)
     assert "kernelmate[report]" in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+def test_hardware_counters_stand_among_the_figures(verdict: Verdict) -> None:
+    from kernelmate.report.page import _figures
+
+    assert verdict.counters is not None
+    counters = replace(verdict.counters, source="hardware")
+    profile = HardwareProfile("ncu 2025.3", counters, 14.2, 1_048_576, None, 0.25, None, 0.7, 0.3, None)
+    rows = dict(_figures(replace(verdict, hardware=profile)))
+    assert rows["L1 hits, ncu 2025.3"] == "25%"
+    assert rows["duration, caches empty, ncu 2025.3"] == "14.2 us"
+    assert not any("L2 hits" in name for name in rows)

@@ -1,0 +1,47 @@
+"""What hardware counters say of a launch, beside what was emulated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.table import Table
+
+from kernelmate.records import Counters, HardwareProfile
+from kernelmate.report.console import table
+from kernelmate.report.words import COUNTER_WORDS, byte_words, global_bytes, number, percent
+
+
+def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Table:
+    """What hardware counters say of one launch, beside what was emulated of it; what hardware alone knows comes last."""
+    made = table("counted per launch", "emulated", f"hardware ({hardware.tool})", right=(1, 2))
+
+    def show(name: str, words: Callable[[int], str], ours: int | None, theirs: int | None) -> None:
+        if ours is not None or theirs is not None:
+            made.add_row(name, *("-" if value is None else words(value) for value in (ours, theirs)))
+
+    show("global memory moved", byte_words, global_bytes(counters), global_bytes(hardware.counters))
+    for name, words in COUNTER_WORDS.items():
+        ours = None if counters is None else getattr(counters, name)
+        show(words, byte_words if name == "global_bytes_asked" else number, ours, getattr(hardware.counters, name))
+    for name, value in hardware_rows(hardware):
+        made.add_row(name, "-", value)
+    return made
+
+
+def hardware_rows(hardware: HardwareProfile) -> list[tuple[str, str]]:
+    """What hardware counters alone know of a launch, name and value; what the profiler did not give is left out."""
+    rows: list[tuple[str, str | None]] = [
+        ("read from DRAM", _known(hardware.dram_read_bytes, byte_words)),
+        ("written to DRAM", _known(hardware.dram_written_bytes, byte_words)),
+        ("L1 hits", _known(hardware.l1_hit_rate, percent)),
+        ("L2 hits", _known(hardware.l2_hit_rate, percent)),
+        ("achieved occupancy", _known(hardware.achieved_occupancy, percent)),
+        ("SM busy", _known(hardware.sm_busy, percent)),
+        ("DRAM busy", _known(hardware.dram_busy, percent)),
+        ("duration, caches empty", _known(hardware.duration_us, lambda us: f"{number(us)} us")),
+    ]
+    return [(name, value) for name, value in rows if value is not None]
+
+
+def _known(value: float | None, words: Callable[[float], str]) -> str | None:
+    return None if value is None else words(value)
