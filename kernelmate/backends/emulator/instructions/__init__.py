@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.instructions import (
     packed,
     phases,
     transcendental,
+    video,
     warp,
 )
 from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
@@ -36,5 +37,6 @@ __all__ = [
     "packed",
     "phases",
     "transcendental",
+    "video",
     "warp",
 ]
