@@ -220,25 +220,31 @@ def _spins(steps: list[Step], start: int, end: int) -> bool:
         if step.guard is not None and (leaves or isinstance(operation, Exit)):
             wanted.add(step.guard.name)
     writers = [steps[number] for number in loop]
+    return any(_waits(step.operation, writers) for step in _behind(wanted, writers))
+
+
+def _behind(wanted: set[str], writers: list[Step]) -> list[Step]:
+    """The steps of a loop that give some registers their values, by way of computations in the loop."""
+    wanted = set(wanted)
+    found: dict[int, Step] = {}
     grown = True
     while grown:
         grown = False
-        for step in writers:
-            if wanted.isdisjoint(step.writes):
+        for number, step in enumerate(writers):
+            if number in found or wanted.isdisjoint(step.writes):
                 continue
-            if _waits(step.operation):
-                return True
+            found[number] = step
+            grown = True
             if isinstance(step.operation, Compute):
-                more = {name for operand, _ in step.operation.sources for name in registers_in(operand)}
-                grown = grown or not more <= wanted
-                wanted |= more
-    return False
+                wanted |= {name for operand, _ in step.operation.sources for name in registers_in(operand)}
+    return list(found.values())
 
 
-def _waits(operation: Operation) -> bool:
-    """Whether the operation reads what only another thread can change.
+def _waits(operation: Operation, writers: list[Step]) -> bool:
+    """Whether the operation of a loop reads what only another thread can change.
 
-    A compare-and-swap against what was read before is the retry loop of an update, which some thread always gets through.
+    A compare-and-swap against what the loop has read before is the retry of an update, which some thread always gets
+    through; against anything else it waits until the place holds that.
     """
     if isinstance(operation, Load):
         return operation.synchronizing
@@ -246,7 +252,8 @@ def _waits(operation: Operation) -> bool:
         return operation.action == "test"
     if not isinstance(operation, Atomic):
         return False
-    return operation.action != "cas" or isinstance(operation.value, Immediate)
+    compared = _behind(set(registers_in(operation.value)), writers) if operation.action == "cas" else []
+    return not any(isinstance(step.operation, Load | Atomic) for step in compared)
 
 
 def registers_in(operand: Operand | None) -> list[str]:
