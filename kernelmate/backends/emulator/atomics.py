@@ -47,13 +47,19 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
         data = _operand(value, active, count, kind)
         other = None if swap is None else _operand(swap, active, count, kind)
         old = np.zeros(count, bits)
+        changes, same = machine.changes, target is not None
 
         def visit(rows: Array, elements: Any, positions: Any) -> None:
+            nonlocal same
             index = np.arange(elements.start, elements.stop) if type(elements) is slice else elements
             before = update(rows, index, data[positions], None if other is None else other[positions])
             old[positions] = before
+            same = same and np.array_equal(before, rows[index])
 
         port.visit(addressing.addresses(active), active, visit, data)
+        if same:
+            # A lock that is not free stays as it is: nobody who waits for something to change can go on for that.
+            machine.changes = changes
         if target is not None:
             target[active] = old
 

@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.extent import check_memory, out_of_memory
 from kernelmate.backends.emulator.facts import facts_of
 from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
 from kernelmate.backends.emulator.jit.suspicion import Suspicion
-from kernelmate.backends.emulator.launch import Launch
+from kernelmate.backends.emulator.launch import Launch, WaitsForLater
 from kernelmate.backends.emulator.link import Linked, Refused, link
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
@@ -111,9 +111,11 @@ class EmulatedModule:
         except Suspicion:
             self._chooser.suspicions += 1
             return self._launch(run, "never")
+        except WaitsForLater:
+            return self._launch(run, mode, together=True)
 
-    def _launch(self, run: Run, mode: Mode) -> RunResult:
-        launch = Launch(self.decoded, self.target, run, self._facts, self._variables)
+    def _launch(self, run: Run, mode: Mode, *, together: bool = False) -> RunResult:
+        launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
         return launch.go(Choice(self._chooser, mode))
 
 

@@ -29,7 +29,6 @@ from kernelmate.backends.emulator.operations import (
     Trap,
 )
 from kernelmate.backends.emulator.program import (
-    Immediate,
     Instruction,
     Operand,
     Pair,

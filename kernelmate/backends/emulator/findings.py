@@ -132,10 +132,10 @@ class Findings:
         offset: int | None = None,
         severity: Severity = "error",
     ) -> None:
-        """Note that `lanes` did what `describe` says; it is called for the first of a kind only."""
+        """Note that `lanes` did what `describe` says; it is called for the first of a kind only, or the first error."""
         key = (code, position.line if position else 0, buffer)
         entry = self._entries.get(key)
-        if entry is not None:
+        if entry is not None and (entry.severity == "error" or severity != "error"):
             entry.times += len(lanes)
             return
         geometry = self._lanes
@@ -144,6 +144,11 @@ class Findings:
         threads = list(dict.fromkeys(int(thread) for thread in geometry.thread[same]))[:_THREADS_NAMED]
         place = tuple(int(axis[lanes[0]]) for axis in geometry.block_index)
         self._entries[key] = _Entry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """Of what has been reported, races aside."""
+        return frozenset(code for code, _, _ in self._entries)
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.races)

@@ -42,14 +42,26 @@ _BATCH_BYTES = 192 << 20
 """Most bytes of registers, shared and local memory that one batch may take."""
 
 
+_TOGETHER_BYTES = 1 << 30
+"""The same for a batch of all blocks, where some of them wait for others that no earlier batch holds."""
+
+
+class WaitsForLater(Exception):
+    """Blocks wait for blocks of a later batch, and a GPU would have begun those: others have ended and made room."""
+
+
 class Launch:
     """One launch of a decoded kernel: its memory and registers, and its batches one after the other.
 
     Args:
+        together: all blocks at once, however many a GPU holds.
         variables: what `__device__` variables hold, by name; a launch that ends leaves there what they hold then.
     """
 
-    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array]) -> None:
+    def __init__(
+        self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array], *, together: bool = False
+    ) -> None:  # fmt: skip
+        self._together = together
         self.decoded = decoded
         self.facts = facts
         self.target = target
@@ -77,10 +89,13 @@ class Launch:
             shared += shared * SHADOW_BYTES // self.facts.shared_granule
         per_lane += shared / max(self.shape.threads, 1)
         wanted = _LANES
+        everyone = self.shape.blocks * (-(-self.shape.threads // 32) * 32)
+        if self._together:
+            if everyone * per_lane > _TOGETHER_BYTES:
+                raise self._waits_too_far(int(everyone * per_lane))
+            return everyone
         if waits or self.shape.cooperative:
-            wanted = min(
-                self.target.sms * _RESIDENT_THREADS_PER_SM, self.shape.blocks * (-(-self.shape.threads // 32) * 32)
-            )
+            wanted = min(self.target.sms * _RESIDENT_THREADS_PER_SM, everyone)
         if not self.shape.cooperative:
             wanted = min(wanted, int(_BATCH_BYTES / per_lane))
         return max(wanted, 32)
@@ -157,7 +172,8 @@ class Launch:
 
         Raises:
             EmulationTooLarge: it takes more than its total limit.
-            WorthCompiling, Suspicion: it has to be begun anew, by native code or under the exact checks.
+            WorthCompiling, Suspicion, WaitsForLater: it has to be begun anew, by native code, under the exact checks, or
+                with all blocks together.
         """
         machine = self.machine
         fold_constants(self.decoded, machine, self.facts.single)
@@ -180,10 +196,25 @@ class Launch:
                 self._batch(number, execution)
                 self._check_size(number, execution.tally)
         except Stop:
-            pass
+            if self._waits_for_later(number):
+                raise WaitsForLater from None
         except Overrun:
             raise self._too_large(execution.longest) from None
         return self._result(execution.finish())
+
+    def _waits_for_later(self, number: int) -> bool:
+        """Whether a batch hangs that later batches might set free, because some of its blocks have ended."""
+        if not self.facts.waits or number + 1 >= self.lanes.batches() or "hang" not in self.machine.findings.codes:
+            return False
+        living = np.unique(self.lanes.slot[self.machine.live])
+        return len(living) < min(self.lanes.blocks, self.shape.blocks)
+
+    def _waits_too_far(self, size: int) -> EmulationTooLarge:
+        return EmulationTooLarge(
+            f"some of the {self.shape.blocks} blocks wait for much later ones, so that all would have to run together, in "
+            f"{size >> 20} MiB: over {_TOGETHER_BYTES >> 20} MiB, the emulator's limit for that.",
+            _TOGETHER_BYTES,
+        )
 
     def _watched(self, choice: Choice) -> Watched | None:
         """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""

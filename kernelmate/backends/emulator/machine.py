@@ -101,6 +101,7 @@ class Machine:
         barrier_watchers: called with the block slots (as booleans) that pass a barrier.
         changes: counts what may let a waiting thread go on: stores, atomics, exits, barriers passed.
         ticks: instructions issued, the clock that kernels read.
+        some_ended: some thread of the batch has ended.
         order: what happens before what; None where nobody asks.
     """
 
@@ -119,6 +120,7 @@ class Machine:
     changes: int = 0
     ticks: int = 0
     barriers: int = 0
+    some_ended: bool = False
     order: Order | None = None
 
     def pass_barrier(self, blocks: Array) -> None:

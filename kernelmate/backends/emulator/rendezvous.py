@@ -39,6 +39,7 @@ class Rendezvous:
         `everyone` says that these are all living lanes.
         """
         if everyone and not self._any_excused:
+            self._check_masks(gathering, lanes)
             return lanes
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
@@ -57,13 +58,28 @@ class Rendezvous:
         return lanes
 
     def _check_masks(self, gathering: Gathering, lanes: Array) -> None:
-        outside = gathering.outside(lanes)
-        if outside.any():
-            self._machine.findings.report(
+        machine = self._machine
+        outside = None if gathering.names_all else gathering.outside(lanes)
+        if outside is not None and outside.any():
+            machine.findings.report(
                 "shuffle-mask",
                 gathering.position,
                 lanes[outside],
                 lambda: "executes a warp operation whose mask does not name the thread itself",
+            )
+        if gathering.is_barrier or not machine.some_ended:
+            return
+        ended = gathering.ended(lanes)
+        if ended.any():
+            machine.findings.report(
+                "shuffle-mask",
+                gathering.position,
+                lanes[ended],
+                lambda: (
+                    "executes a warp operation whose mask names threads that end without it; leave them out of the mask, "
+                    "or let them end after it"
+                ),
+                severity="warning",
             )
 
     def recheck(self) -> bool:

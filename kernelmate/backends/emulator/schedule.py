@@ -62,6 +62,7 @@ class Scheduler:
         machine = self.machine
         machine.live[:] = False
         machine.live[lanes] = True
+        machine.some_ended = False
         self._living = len(lanes)
         if len(lanes) == machine.lanes.count:
             self._per_block.fill(machine.lanes.width)
@@ -312,6 +313,7 @@ class Scheduler:
     def _exit(self, lanes: Array) -> None:
         machine = self.machine
         machine.changes += 1
+        machine.some_ended = True
         self._living -= len(lanes)
         if self._living:
             machine.live[lanes] = False

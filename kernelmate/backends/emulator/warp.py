@@ -253,6 +253,10 @@ class Gathering:
         self._machine = machine
         self.position = position
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None
+        self.names_all = self._mask is None or (
+            isinstance(self._mask, Constant) and int(self._mask.value) == _WHOLE_WARP
+        )
+        """Every mask names every lane."""
 
     def missing(self, lanes: Array) -> Array:
         """For each of the given lanes, whether its warp still waits for a living lane of its mask."""
@@ -261,6 +265,14 @@ class Gathering:
         present = warp_masks(self._machine, lanes)[lanes >> 5]
         living = np.packbits(self._machine.live, bitorder="little").view(np.uint32)[lanes >> 5]
         return np.asarray((self.masks(lanes) & living & ~present) != 0)
+
+    def ended(self, lanes: Array) -> Array:
+        """For each lane, whether its mask names a thread that has ended."""
+        if self._mask is None:
+            return np.zeros(len(lanes), bool)
+        machine = self._machine
+        gone = machine.lanes.real & ~machine.live
+        return np.asarray((self.masks(lanes) & np.packbits(gone, bitorder="little").view(np.uint32)[lanes >> 5]) != 0)
 
     def masks(self, lanes: Array) -> Array:
         """The mask operand of each lane."""
