@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -37,6 +37,9 @@ PROGRESS_INTERVAL_S = 0.05
 
 _ADDRESS_SPACE, _DATA = 0, 5
 """Columns of `/proc/self/statm` (Linux, proc(5))."""
+
+AHEAD_STEP_S = 0.5
+"""Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
 
 LIBRARY_THREADS = "2"
 """Threads that NumPy's linear algebra may use here."""
@@ -226,16 +229,26 @@ def _end_group() -> None:
 
 
 class _Reporter:
-    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure."""
+    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure.
+
+    Attributes:
+        stage: the last that was told.
+        slowest_reference_s: seconds of the longest step in which the user's Python ran.
+    """
 
     def __init__(self, number: int, send: Callable[[protocol.FromChild], None]) -> None:
         self._number = number
         self._send = send
         self._sent = float("-inf")
+        self._told = time.monotonic()
         self.stage = "start"
+        self.slowest_reference_s = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
+        if self.stage == "reference":
+            self.slowest_reference_s = max(self.slowest_reference_s, now - self._told)
+        self._told = now
         if stage == self.stage and now - self._sent < PROGRESS_INTERVAL_S:
             return
         self.stage, self._sent = stage, now
@@ -255,6 +268,7 @@ class _Desk:
         self, hello: protocol.Hello, arrival: Arrival | None, send: Callable[[protocol.FromChild], None]
     ) -> None:
         self._hello, self._arrival, self._send = hello, arrival, send
+        self._slowest_reference_s = 0.0
 
     def serve(self, request: protocol.Judge) -> bool:
         """Answer one task; False when this process is not to be trusted with another one."""
@@ -262,7 +276,7 @@ class _Desk:
         number = request.number
         backend: Backend | None = None
         try:
-            task = self._settled(request)
+            task = self._settled(request.task, request.files)
             backend = self._backend(task)
             judgement = _judge(task, backend, report)
             self._send(protocol.Result(number, judgement, last=backend.poisoned))
@@ -277,22 +291,28 @@ class _Desk:
             traceback.print_exc()
             self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
             return False
+        self._slowest_reference_s = report.slowest_reference_s
         return backend is None or not backend.poisoned
 
     def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
-        """Work out what a task may need, until there is one; what goes wrong is the task's to tell."""
+        """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
+
+        Not where a call of the reference takes so long that another task would have to wait for its end.
+        """
+        if self._slowest_reference_s > AHEAD_STEP_S:
+            return
         from kernelmate.checks.ahead import work_ahead
 
         try:
-            work_ahead(self._settled(request), interrupted)
+            work_ahead(self._settled(request.task, {}), interrupted)
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
 
-    def _settled(self, request: protocol.Judge | protocol.Ahead) -> JudgeTask:
+    def _settled(self, task: JudgeTask, files: Mapping[str, bytes]) -> JudgeTask:
         if self._arrival is None:
-            return request.task
-        self._arrival.unpack(request.files)
-        return self._arrival.settle(request.task)
+            return task
+        self._arrival.unpack(files)
+        return self._arrival.settle(task)
 
     def _backend(self, task: JudgeTask) -> Backend:
         """The backend that the task names.

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmate.errors import KernelmateError, ReferenceFailed, WorkerUnavailable
+from kernelmate.errors import ReferenceFailed, WorkerUnavailable
 from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
 from kernelmate.worker.base import (
@@ -192,9 +192,8 @@ class Worker:
         with self._turn:
             if self._state is not State.READY or self._process is None or self._closed:
                 return
-            with contextlib.suppress(protocol.FrameError, KernelmateError):
-                files = {} if self._remote is None else self._remote.gather(task)
-                self._process.result().send(protocol.Ahead(task, files))
+            with contextlib.suppress(protocol.FrameError):
+                self._process.result().send(protocol.Ahead(task))
 
     def renew(self) -> None:
         """Replace the process by a fresh one, which begins to start.
@@ -270,7 +269,8 @@ class Worker:
             status = process.await_end(_EXIT_GRACE_S)
             process.kill()
             if self._remote is not None:
-                raise self._remote.unavailable(status, process.output(), began=False)
+                garbage = event.garbage if isinstance(event, Ended) else None
+                raise self._remote.unavailable(status, process.output(), began=False, garbage=garbage)
             what = ending(status)
         process.kill()
         printed = process.output()

@@ -92,11 +92,10 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
 class Ahead(msgspec.Struct, frozen=True, tag=True):
     """A task that may come next: what does not depend on its kernel may be worked out while nothing else is asked.
 
-    It is not answered, and dropped as soon as there is a `Judge`. `files` as there.
+    It is not answered, and dropped as soon as there is a `Judge`. Files of the user came with the last one.
     """
 
     task: JudgeTask
-    files: Mapping[str, bytes] = {}
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -89,14 +89,23 @@ class Remote:
         """Whether this exit status says that the connection ended, and nothing of the worker behind it."""
         return status == CONNECTION_FAILED
 
-    def unavailable(self, status: int | None, printed: str, *, began: bool) -> WorkerUnavailable:
+    def unavailable(
+        self, status: int | None, printed: str, *, began: bool, garbage: str | None = None
+    ) -> WorkerUnavailable:
         """Why there is no worker, as an error to raise.
 
         Args:
             status: ssh's exit status; None where it did not end by itself.
             printed: the last lines that ssh, or the program there, printed.
             began: the worker had answered before.
+            garbage: what is wrong with what came in place of the worker's answer, where something came.
         """
+        if garbage is not None:
+            return WorkerUnavailable(
+                _with(f"Something other than the worker answers on {self.host}: {garbage}", printed),
+                hint=f"Run `ssh {self.host} true`: it must print nothing. Often a shell's start-up file (~/.bashrc) does, and "
+                "should do so for interactive shells alone.",
+            )
         words = {"host": self.host, "name": self.host.rpartition("@")[2]}
         if status == CONNECTION_FAILED:
             for sign, what, hint in _TROUBLES:

@@ -153,3 +153,14 @@ def test_a_reference_that_hangs_ahead_is_the_references_fault(file: Path) -> Non
         time.sleep(0.05)
         with pytest.raises(ReferenceFailed, match=r"did not return in 1 s"):
             session.bench(load_kernels(file)[0])
+
+
+def test_nothing_is_done_ahead_with_a_reference_that_takes_long(file: Path, settled: Callable[[], int]) -> None:
+    (file.parent / "ref.py").write_text(
+        REFERENCE.replace("    return", "    import time; time.sleep(0.6 * (x.size == 1000))\n    return")
+    )
+    file.write_text(KERNEL.replace("// [args]", "// tolerance = { rtol = 1e-6, atol = 1e-9 }\n// [args]"))
+    with Session(load_settings(backend="emulator")) as session:
+        assert session.bench(load_kernels(file)[0])[0].correct is True
+        before = calls(file)
+        assert settled() == before

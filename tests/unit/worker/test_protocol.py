@@ -47,8 +47,8 @@ SLOW = settings(
 @SLOW
 @given(task=values(JudgeTask), number=st.integers(0, 1000))
 def test_a_task_arrives_as_it_was_sent(task: JudgeTask, number: int) -> None:
-    message = protocol.Judge(number, task)
-    assert protocol.read_to_child(io.BytesIO(protocol.frame(message))) == message
+    for message in (protocol.Judge(number, task, {"home/me/ref.py": b"\0\xff"}), protocol.Ahead(task)):
+        assert protocol.read_to_child(io.BytesIO(protocol.frame(message))) == message
 
 
 @SLOW

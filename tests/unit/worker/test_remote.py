@@ -215,6 +215,12 @@ def test_another_version_there_is_said_with_what_to_do(settings: Make, file: Pat
     assert "same version of kernelmate on both sides" in str(error.hint)
 
 
+def test_a_shell_that_greets_is_told_as_that(settings: Make, file: Path) -> None:
+    error = failure(settings(remote_worker=f"echo Welcome to gpubox; {HERE}"), file)
+    assert "Something other than the worker answers on gpubox" in error.message
+    assert "it must print nothing" in str(error.hint)
+
+
 def test_a_connection_lost_while_judging_is_not_held_against_the_kernel(
     server: Server, settings: Make, file: Path, gone: Callable[[int], bool]
 ) -> None:
