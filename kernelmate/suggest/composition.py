@@ -23,8 +23,10 @@ DEPTH = 4
 """Recipes in a sequence, at most, the launch not counted."""
 VARIANTS = 2
 """Candidates taken of one recipe at one version."""
-LAUNCHES = 3
+LAUNCHES = 4
 """Other launches tried for a version that is the best so far."""
+CLEAR = 0.7
+"""Once a version has this share of the metric, the launch of the kernel as it is need not be tuned: that version's will be."""
 HARMLESS = 1.05
 """A step that makes the metric worse by no more may still open the way for the next."""
 HELPS = 0.99
@@ -64,7 +66,7 @@ class Composition:
     name = "recipes"
 
     def __init__(self, recipes: tuple[Recipe, ...] = ALL, *, beam: int = BEAM, depth: int = DEPTH) -> None:
-        self._recipes = tuple(recipe for recipe in recipes if recipe.name != launch.RECIPE.name)
+        self._recipes = recipes
         self._launch = next((recipe for recipe in recipes if recipe.name == launch.RECIPE.name), None)
         self._beam, self._depth = beam, depth
 
@@ -73,18 +75,21 @@ class Composition:
         start = Step(request.kernel, request.contract, request.verdict)
         known = _Known({_content(request.kernel, request.contract)})
         frontier, best = [start], start
-        for depth in range(self._depth):
+        for _ in range(self._depth):
             reached: list[Step] = []
             for step in frontier:
                 for recipe in self._order(request, step, known):
-                    yield from self._try(request, step, recipe, known, reached, VARIANTS)
+                    if recipe is self._launch and min((one.cost for one in reached), default=1.0) < CLEAR:
+                        continue
+                    most = LAUNCHES if recipe is self._launch else VARIANTS
+                    yield from self._try(request, step, recipe, known, reached, most)
                     if request.stop():
                         return
             reached.sort(key=lambda step: (step.cost, len(step.recipes)))
             frontier = [step for step in reached if step.cost <= HARMLESS * best.cost][: self._beam]
             tuned: list[Step] = []
             leader = frontier[0] if frontier else start
-            if self._launch is not None and (frontier or depth == 0):
+            if self._launch is not None and frontier:
                 yield from self._try(request, leader, self._launch, known, tuned, LAUNCHES)
                 if request.stop():
                     return
@@ -95,7 +100,10 @@ class Composition:
             best = frontier[0]
 
     def _order(self, request: SuggestRequest, step: Step, known: _Known) -> list[Recipe]:
-        """Recipes to try on a version: those that may help and are not in it, what helped most elsewhere first."""
+        """Recipes to try on a version: those that may help and are not in it, what helped most elsewhere first.
+
+        The launch has its place among them on the kernel as it is; later versions are tuned when it is clear which leads.
+        """
         metric = request.objective.metric
         most = 0.0 if step.idle else HELPS
         open_ = [
@@ -103,6 +111,7 @@ class Composition:
             for recipe in self._recipes
             if metric in recipe.metrics
             and recipe.name not in step.recipes
+            and not (step.recipes and recipe is self._launch)
             and known.gains.get(recipe.name, 0.0) <= most
         ]
         return sorted(open_, key=lambda recipe: known.gains.get(recipe.name, 1.0)) if step.recipes else open_
@@ -128,17 +137,23 @@ class Composition:
             if cost is not None:
                 known.gains[recipe.name] = min(known.gains.get(recipe.name, cost / step.cost), cost / step.cost)
                 whys = (*step.whys, alone.why)
-                names = (*step.recipes, recipe.name)
+                names = _names(step, recipe)
                 idle = cost > HELPS * step.cost
                 reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
             else:
                 known.gains.setdefault(recipe.name, 1.0)
 
 
+def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:
+    """The recipes in their order; one that follows itself, as the launch may, is named once."""
+    return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
+
+
 def _joined(step: Step, recipe: Recipe, alone: Candidate) -> Candidate:
     """A recipe's candidate with all the steps before it in its author and its reason."""
-    names = "+".join((*step.recipes, recipe.name))
-    return replace(alone, author=f"recipe:{names}", why=" Then: ".join((*step.whys, alone.why)))
+    return replace(
+        alone, author=f"recipe:{'+'.join(_names(step, recipe))}", why=" Then: ".join((*step.whys, alone.why))
+    )
 
 
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:

@@ -54,6 +54,7 @@ ALL: tuple[Recipe, ...] = (
     warp_reduce.RECIPE,
     merge_shared.RECIPE,
     dynamic_shared.RECIPE,
+    launch.RECIPE,
     unroll.RECIPE,
     vectorize.RECIPE,
     online_softmax.RECIPE,
@@ -65,7 +66,6 @@ ALL: tuple[Recipe, ...] = (
     restrict.RECIPE,
     half_storage.RECIPE,
     launch_bounds.RECIPE,
-    launch.RECIPE,
     remove_barrier.RECIPE,
 )
 """Every built-in recipe, in the order in which they are offered: what is likeliest to help most first."""

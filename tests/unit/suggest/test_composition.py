@@ -100,9 +100,18 @@ def test_the_launch_is_tuned_again_after_each_step(search: Callable[..., list[st
     recipes = marking("a"), marking("b", needs="/*a*/"), LAUNCH
     authors = search(recipes, {"a": 50.0, "a@256": 40.0, "ab": 30.0, "ab@256": 20.0, "ab@512": 10.0})
     assert authors[0] == "a"
-    assert authors[1:4] == ["a+block-size"] * 3
+    assert authors[1:5] == ["a+block-size"] * 4
     assert "a+block-size+b" in authors
     assert authors[-1].endswith("+b+block-size")
+
+
+def test_the_launch_has_its_place_among_the_recipes_unless_one_before_it_did_better(
+    search: Callable[..., list[str]],
+) -> None:
+    recipes = marking("a"), LAUNCH, marking("b")
+    authors = search(recipes, {"@256": 60.0, "@512": 30.0, "": 100.0, "a": 90.0})
+    assert authors[:6] == ["a", "block-size", "block-size", "block-size", "block-size", "b"]
+    assert search(recipes, {"a": 20.0, "": 100.0})[:2] == ["a", "b"]
 
 
 def test_depth_bounds_the_sequence_and_stop_is_honoured_between_any_two(search: Callable[..., list[str]]) -> None:
