@@ -48,7 +48,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
     ties = tuple(_tie(tree, request.kernel, sides, axis) for axis in range(len(sides)))
     contract = follow_block(request.contract, sides)
-    if contract is None:
+    if contract is None or _tiled_otherwise(tree, request, sides):
         return
     for shape in _shapes(request, sides, ties):
         rewrite = _rewrite(request, contract, sides, shape, ties)
@@ -164,9 +164,20 @@ def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
     return None if any(side in left for side in sides if side > 1) else followed
 
 
+def _tiled_otherwise(tree: Tree, request: SuggestRequest, sides: Sequence[int]) -> bool:
+    """The grid counts pieces of several blocks' lengths, and the kernel names that length itself: it would not follow."""
+    numbers = {int(number) for side in request.contract.grid for number in re.findall(r"(?<![\w.])\d+(?![\w.])", side)}
+    pieces = {number for number in numbers if len(sides) == 1 and number > sides[0] > 1 and number % sides[0] == 0}
+    named = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
+    constants = integer_constants(request.kernel.unit.text).values()
+    named |= {c.value for c in constants if re.search(rf"\b{c.name}\b", request.kernel.source)}
+    return bool(pieces & named)
+
+
 def _side_name(length: int, axis: int, sides: Sequence[int]) -> str | None:
     if len(sides) == 1:
-        return "block" if length == sides[0] else None
+        several = length % sides[0] == 0 and length > sides[0] > 1
+        return "block" if length == sides[0] else f"(block * {length // sides[0]})" if several else None
     order = [axis, *(other for other in range(len(sides)) if other != axis)]
     matching = [other for other in order if other < len(sides) and sides[other] == length]
     return f"block_{AXES[matching[0]]}" if matching and length > 1 else None

@@ -215,3 +215,30 @@ def test_a_constant_number_of_warps_follows_the_block(ask) -> None:
 def test_a_number_of_warps_that_another_kernel_uses_too_stays(ask) -> None:
     shared = WARPS + "__global__ void other(float* x) { x[kWarps] = 0.0f; }\n"
     assert not any("kWarps = 16" in one.kernel.unit.text for one in RECIPE.candidates(ask(shared, name="k")))
+
+
+PIECES = """
+// /// kernelmate
+// sizes = [{{ n = 8000 }}]
+// grid = "cdiv(n, 512)"
+// block = 128
+// [args]
+// x = "inout float32[n]"
+// n = "int32"
+// ///
+__global__ void k(float* x, int n) {{
+  const int t = {start};
+  for (int j = 0; j < 4; ++j) if (t * 4 + j < n) x[t * 4 + j] = 0.0f;
+}}
+"""
+
+
+def test_a_grid_of_several_elements_per_thread_follows_the_block(ask) -> None:
+    request = ask(PIECES.format(start="blockIdx.x * blockDim.x + threadIdx.x"))
+    grids = {one.contract.block[0]: one.contract.grid[0] for one in RECIPE.candidates(request)}
+    assert grids["64"] == "cdiv(n, (block * 4))"
+
+
+def test_pieces_whose_length_the_kernel_names_stay(ask) -> None:
+    request = ask(PIECES.format(start="blockIdx.x * (512 / 4) + threadIdx.x"))
+    assert list(RECIPE.candidates(request)) == []
