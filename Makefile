@@ -39,7 +39,8 @@ test: $(VENV)/.installed-dev  ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 
 gpu-test: $(VENV)/.installed-dev  ## the tests that need an NVIDIA GPU and CuPy
-	@$(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m gpu tests/gpu --ignore=tests/gpu/test_parity.py $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m gpu -n 8 tests/gpu/test_parity.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev types imports  ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

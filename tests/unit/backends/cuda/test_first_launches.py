@@ -1,0 +1,77 @@
+"""The launches that the cuda backend has emulated first are enough to find what the emulator finds in all of them.
+
+An emulator that checks nothing stands in for the GPU; tests/gpu/test_parity.py asks a real one, of every exploit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelmate.backends.base import Module, Run, RunResult
+from kernelmate.backends.cuda.backend import CudaModule, aligned
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.judge import judge
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, Target
+from kernelmate.session.preparing import Workshop
+from kernelmate.source import contract_for, load_kernels, parse_contract
+
+EXPLOITS = Path(__file__).resolve().parents[3] / "exploits"
+CHOSEN = (
+    "wrong/divergent_barrier", "wrong/missing_reuse_barrier", "wrong/neighbour_not_ready", "wrong/uninitialised_shared",
+    "wrong/one_read_too_far", "wrong/reads_own_output", "wrong/misaligned_rows", "wrong/trap_at_odd_sizes",
+    "right/smaller_block",
+)  # fmt: skip
+"""What shows in some launches only: by schedule, by size, by alignment."""
+
+
+class StandInModule:
+    """A module of the cuda backend whose GPU checks nothing."""
+
+    def __init__(self, emulated: Module) -> None:
+        self._emulated = emulated
+        self._emulated_at: Counter[Hashable] = Counter()
+
+    def run(self, run: Run) -> RunResult:
+        seen = CudaModule._emulate(self, run)  # type: ignore[arg-type]
+        return seen or self._emulated.run(replace(aligned(run), check=False, count=False))
+
+
+class StandIn:
+    """The cuda backend with such a GPU."""
+
+    name = "cuda"
+    poisoned = False
+
+    def load(self, compiled: Compiled, target: Target) -> StandInModule:
+        return StandInModule(EmulatorBackend().load(compiled, target))
+
+
+def judged(path: Path, backend: EmulatorBackend | StandIn) -> Judgement:
+    name = re.search(r"^// baseline: (\S+)$", path.read_text(), flags=re.MULTILINE)
+    assert name is not None
+    target = find_target(None)
+    workshop = Workshop(target, CompileOptions(), 60.0)
+    baseline, candidate = load_kernels(EXPLOITS / "baselines" / name[1])[0], load_kernels(path)[0]
+    contract = contract_for(baseline)
+    first = workshop.prepare(baseline, contract, None)
+    second = workshop.prepare_candidate(candidate, parse_contract(candidate, contract) or contract, None)
+    assert second.findings == ()
+    directory = str(EXPLOITS / "baselines")
+    task = JudgeTask(
+        backend.name, target, second.version, first.version, None, (), 20261121, directory, timing_budget_s=0
+    )
+    return judge(task, backend, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_an_exploit_is_found_as_by_the_emulator_alone(name: str) -> None:
+    alone, beside = (judged(EXPLOITS / f"{name}.cu", backend) for backend in (EmulatorBackend(), StandIn()))
+    errors = [{f.code for f in one.findings if f.severity == "error"} for one in (alone, beside)]
+    assert (alone.correct, errors[0]) == (beside.correct, errors[1])
