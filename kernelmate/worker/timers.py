@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from kernelmate.backends.base import Backend, RunResult
+from kernelmate.backends.base import Backend, Run, RunResult
+from kernelmate.backends.cuda.conditions import release_persisting
 from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
-from kernelmate.backends.timed import TimedFault
+from kernelmate.backends.timed import Repeats, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.peaks import peaks_of, raised
@@ -72,14 +73,30 @@ def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float) -> Time
     try:
         run = launch.run()
         with backend.turns.alone() as alone, captured(prints) as printed:
+            with backend.device:
+                release_persisting()
             with backend.rig(versions, run, launch.restored) as rig:
                 seen = measure(rig, budget_s, full=launch.headline, alone=alone)
-            repeats = repeat(cast("CudaModule", launch.module), run, launch.restored)
+            repeats = _repeated(launch, run)
     except TimedFault as fault:
         return Timed(None, finding=fault.finding)
     timings = [with_note(timing, PRINTS) if printed.size else timing for timing in seen.timings]
     beside = timings[0] if launch.baseline is not None else None
     return Timed(timings[-1], beside, seen.speedup, seen.outputs, repeats=repeats)
+
+
+def _repeated(launch: TimedLaunch, run: Run) -> Repeats | None:
+    """What many equal launches do; None where that could not be seen, which says nothing of the version.
+
+    Raises:
+        TimedFault: a launch failed.
+    """
+    try:
+        return repeat(cast("CudaModule", launch.module), run, launch.restored)
+    except TimedFault as fault:
+        if fault.finding.severity == "error":
+            raise
+        return None
 
 
 def with_note(timing: Timing, note: str) -> Timing:

@@ -364,3 +364,18 @@ def test_a_models_helper_is_judged_like_any_other(scripted: Make, load: Load, sc
     helper = "__device__ float one() { return 1.0f; }\n"
     session.optimize(load(scale), "faster", suggesters=[Writer("claude:x", helper)])
     assert len(worker.tasks) == 2
+
+
+def test_a_speedup_beyond_what_changed_is_a_warning_and_no_rejection(
+    load: Load, scale: str, scripted: Make, judgement
+) -> None:
+    answer = Measuring(judgement, {})
+    session, worker = scripted(answer)
+    answer.worker = worker
+    base = load(scale)
+    (verdict,) = session.compare(base, load(scale + "/* us1 */", "faster.cu")).candidate
+    assert [(f.code, f.severity) for f in verdict.findings] == [("suspicious-speedup", "warning")]
+    assert "10 times faster, where fewer bytes and instructions explain 1 times" in verdict.findings[0].message
+    assert verdict.accepted is True
+    (slower,) = session.compare(base, load(scale + "/* us8 */", "slower.cu")).candidate
+    assert slower.findings == ()
