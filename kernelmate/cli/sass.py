@@ -203,6 +203,8 @@ def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
     for compiled in failed:
         title = heading(compiled.instance or compiled.name, ("does not compile", "bad"))
         show(output.stdout(), title, diagnostics_view(compiled.diagnostics, sources))
+    if any("is a template" in one.message for compiled in failed for one in compiled.diagnostics):
+        show(output.stdout(), "", f'or give one here: --instance "{failed[0].name}<...>"')
     return 1
 
 

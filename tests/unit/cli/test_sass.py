@@ -72,6 +72,7 @@ def test_a_template_without_an_instance_is_told_like_a_kernel_that_does_not_comp
     result = run("sass", "two.cu")
     assert result.exit_code == 1
     assert "does not compile" in result.output
+    assert '--instance "second<...>"' in result.output
     assert "STG" in result.output
     error = documents(run("sass", "two.cu", "--json").output)["error"]
     assert (error["code"], error["line"]) == ("compile-error", 4)
