@@ -20,6 +20,8 @@ from kernelmate.suggest.prices import Purse
 from kernelmate.suggest.router import Router
 
 BUILT_IN = ("auto", "recipes", "local", "claude")
+RECIPES_FIRST = 16
+"""Candidates of recipes, where other authors come after them and share what the search may judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,17 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
     )
     if wishes.author in {"auto", "recipes"}:
         # Recipes load the syntax tree's grammar, which checking and judging do without.
-        from kernelmate.suggest.recipes import ALL, Recipes
+        from kernelmate.suggest.composition import Composition
 
-        router.recipes = Recipes(ALL)
+        router.recipes = Composition()
     if wishes.author in {"auto", "local"}:
         router.local = local_model(settings, wishes, wanted=wishes.author == "local")
     if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
         router.reviewer = _claude(settings, kernel, wishes)
+    if router.recipes is not None and (router.local is not None or router.reviewer is not None):
+        from kernelmate.suggest.composition import Composition
+
+        router.recipes = Composition(most=RECIPES_FIRST)
     return (router,)
 
 

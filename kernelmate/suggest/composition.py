@@ -61,17 +61,30 @@ class _Known:
 
 
 class Composition:
-    """The built-in recipes and sequences of them, as one suggester."""
+    """The built-in recipes and sequences of them, as one suggester.
+
+    Args:
+        recipes: what is tried, in this order. beam: versions that are built on at each depth.
+        depth: recipes in a sequence. most: candidates handed out; None for as many as the search takes.
+    """
 
     name = "recipes"
 
-    def __init__(self, recipes: tuple[Recipe, ...] = ALL, *, beam: int = BEAM, depth: int = DEPTH) -> None:
+    def __init__(
+        self, recipes: tuple[Recipe, ...] = ALL, *, beam: int = BEAM, depth: int = DEPTH, most: int | None = None
+    ) -> None:
         self._recipes = recipes
         self._launch = next((recipe for recipe in recipes if recipe.name == launch.RECIPE.name), None)
-        self._beam, self._depth = beam, depth
+        self._beam, self._depth, self._most = beam, depth, most
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, each judged before it is handed out; ends once the request says stop."""
+        """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
+        for number, candidate in enumerate(self._search(request), 1):
+            yield candidate
+            if number == self._most:
+                return
+
+    def _search(self, request: SuggestRequest) -> Iterator[Candidate]:
         start = Step(request.kernel, request.contract, request.verdict)
         known = _Known({_content(request.kernel, request.contract)})
         frontier, best = [start], start

@@ -124,6 +124,13 @@ def test_depth_bounds_the_sequence_and_stop_is_honoured_between_any_two(search: 
         assert search(recipes, times, stop_after=count) == full[:count]
 
 
+def test_no_more_are_handed_out_than_wanted(search: Callable[..., list[str]]) -> None:
+    recipes = tuple(marking(name) for name in "abcd")
+    times: dict[str, float | str] = {"a": 80.0, "b": 70.0}
+    assert len(search(recipes, times)) > 3
+    assert search(recipes, times, most=3) == ["a", "b", "c"]
+
+
 def test_the_reason_tells_every_step(ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]) -> None:
     request = ask(SOURCE, time_us=100.0)
 
