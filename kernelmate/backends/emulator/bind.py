@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.clock import bind_clock
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
-from kernelmate.backends.emulator.decode import Block, Decoded, Step
+from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
 from kernelmate.backends.emulator.guesses import guessing_loads
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
@@ -82,18 +82,35 @@ def single_definitions(decoded: Decoded) -> frozenset[str]:
     return frozenset(name for name, times in written.items() if times == 1)
 
 
-def fold_constants(decoded: Decoded, machine: Machine, single: frozenset[str]) -> None:
+def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compute | Load, ...]:
+    """Operations that may be the same in every thread: their sources are no registers, or what these write."""
+    found: list[Compute | Load] = []
+    written: set[str] = set()
+    for step in decoded.steps:
+        operation = step.operation
+        if step.guard is not None or not single.issuperset(step.writes):
+            continue
+        if isinstance(operation, Compute):
+            if not all(written.issuperset(registers_in(operand)) for operand, _ in operation.sources):
+                continue
+        elif not (
+            isinstance(operation, Load) and operation.space == "param" and isinstance(operation.address.base, Symbol)
+        ):
+            continue
+        found.append(operation)
+        written.update(step.writes)
+    return tuple(found)
+
+
+def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
     """Compute what is the same in every thread of the launch, once."""
     registers = machine.registers
     offsets = {placed.variable.name: placed.offset for placed in decoded.linked.parameters}
-    for step in decoded.steps:
-        operation = step.operation
-        if step.guard is not None or not all(name in single for name in step.writes):
-            continue
+    for operation in foldable:
         if isinstance(operation, Compute):
             if all(registers.known(operand) for operand, _ in operation.sources):
                 evaluate(operation, registers)
-        elif isinstance(operation, Load) and operation.space == "param" and isinstance(operation.address.base, Symbol):
+        elif isinstance(operation.address.base, Symbol):
             start = offsets.get(operation.address.base.name)
             if start is not None:
                 _fold_parameter(operation, start + operation.address.offset, machine)

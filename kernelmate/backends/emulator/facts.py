@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmate.backends.emulator.bind import single_definitions
+from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, PhaseBarrier, Store
+from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store
 from kernelmate.backends.emulator.shadow import Slice, slice_of
 from kernelmate.backends.emulator.types import SIZES
 
@@ -16,7 +16,7 @@ class Facts:
     """What is known of a kernel before any launch.
 
     Attributes:
-        single: registers with one definition.
+        single: registers with one definition. foldable: operations that may be the same in every thread of a launch.
         store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
             shared memory.
         waits: some loop waits for memory that other threads write.
@@ -30,6 +30,7 @@ class Facts:
     waits: bool
     patterns: bool
     addresses: Slice
+    foldable: tuple[Compute | Load, ...]
 
 
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
@@ -50,11 +51,13 @@ def _has_patterns(decoded: Decoded) -> bool:
 
 def facts_of(decoded: Decoded) -> Facts:
     """The facts of a kernel."""
+    single = single_definitions(decoded)
     return Facts(
-        single_definitions(decoded),
+        single,
         _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
         _granule(decoded, stores=False, spaces={"shared", "generic"}),
         any(block.spins for block in decoded.blocks),
         _has_patterns(decoded),
         slice_of(decoded),
+        foldable_operations(decoded, single),
     )

@@ -176,7 +176,7 @@ class Launch:
                 with all blocks together.
         """
         machine = self.machine
-        fold_constants(self.decoded, machine, self.facts.single)
+        fold_constants(self.facts.foldable, self.decoded, machine)
         if self.counted is not None:
             machine.global_monitors.append(self.counted[0])
             machine.shared.monitors.append(self.counted[1])

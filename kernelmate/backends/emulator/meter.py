@@ -49,8 +49,9 @@ class Meter:
 
     def end(self) -> None:
         """The batch is over: keep what its longest thread took."""
-        self.settle()
-        self._tally.longest = max(self._tally.longest, int(self.steps.max()))
+        if self.issued > self._tally.longest:
+            self.settle()
+            self._tally.longest = max(self._tally.longest, int(self.steps.max()))
 
     def settle(self) -> None:
         """Bring `steps` up to date."""

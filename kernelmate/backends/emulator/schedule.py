@@ -60,13 +60,14 @@ class Scheduler:
             Suspicion: native code that checks has seen something to look into.
         """
         machine = self.machine
-        machine.live[:] = False
-        machine.live[lanes] = True
         machine.some_ended = False
         self._living = len(lanes)
         if len(lanes) == machine.lanes.count:
+            machine.live.fill(True)
             self._per_block.fill(machine.lanes.width)
         else:
+            machine.live.fill(False)
+            machine.live[lanes] = True
             self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
         self._pending.clear()
         self._yielded.clear()
