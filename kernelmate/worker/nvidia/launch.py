@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def main(path: str) -> int:
-    """Launch; 1 where CUDA refused or stopped a launch."""
+    """Launch; 1 where CUDA refused or stopped a launch, 2 where nothing can be launched, with the reason on standard error."""
     if sys.platform.startswith("linux"):
         # The tool is this process's parent; where it was killed, this must not go on.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     job = msgspec.msgpack.decode(Path(path).read_bytes(), type=Job)
-    failed = _launch_all(job)
+    try:
+        failed = _launch_all(job)
+    except KernelmateError as error:
+        print(error.message, file=sys.stderr, flush=True)
+        return 2
     sys.stdout.flush()
     sys.stderr.flush()
     # Arrays of a lost context would complain one by one when they are freed.
@@ -60,14 +65,14 @@ def main(path: str) -> int:
 
 
 def _launch_all(job: Job) -> bool:
-    import cupy
-
     from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.checks.inputs import NORMAL
     from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
 
     task = job.task
     backend = CudaBackend(job.device)
+    import cupy
+
     contract = (task.baseline or task.candidate).contract
     sizes = task.sizes or contract.sizes
     bench = Bench(backend, task, task.candidate)

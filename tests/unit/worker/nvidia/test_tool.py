@@ -6,11 +6,18 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.records import JudgeTask, Unit
 from kernelmate.worker.nvidia import tool
+from kernelmate.worker.nvidia.launch import Job
+from kernelmate.worker.nvidia.sanitizer import conclude
 from kernelmate.worker.nvidia.tool import NoAnswer, _answer, locate
 
 
@@ -25,6 +32,34 @@ def test_an_absent_tool_is_one_line_that_says_where_it_comes_from(monkeypatch: p
     monkeypatch.setattr(tool, "locate", lambda name: None)
     with pytest.raises(NoAnswer, match=r"compute-sanitizer is not installed here \(it comes with the CUDA toolkit"):
         tool.run("compute-sanitizer", (), None, 0)  # type: ignore[arg-type]
+
+
+def test_the_task_reaches_the_process_that_launches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Callable[..., JudgeTask]
+) -> None:
+    kept = tmp_path / "kept"
+    stand_in = program(
+        tmp_path, "ncu", f"import shutil, sys; shutil.copy(sys.argv[-1], {str(kept)!r}); print(*sys.argv[1:-1])\n"
+    )
+    monkeypatch.setattr(tool, "locate", lambda name: stand_in)
+    given = replace(task(), sizes=({"n": 1024},), profile=True)
+    answer = tool.run("ncu", ("--csv",), given, 3, headline_only=True)
+    assert answer.text.split() == ["--csv", sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch"]
+    job = msgspec.msgpack.decode(kept.read_bytes(), type=Job)
+    assert (job.device, job.headline_only) == (3, True)
+    assert job.task == given
+
+
+def test_without_a_gpu_the_launching_process_says_why_and_ends(tmp_path: Path, task: Callable[..., JudgeTask]) -> None:
+    if missing_for_gpu() is None:
+        pytest.skip("there is a GPU here")
+    path = tmp_path / "task"
+    path.write_bytes(msgspec.msgpack.encode(Job(task(), 0, False)))
+    answer = _answer("none", [sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch", str(path)], 120)
+    assert answer.code == 2
+    assert "The cuda backend cannot run here" in answer.errors
+    ((), lines) = conclude({"memcheck": answer}, Unit("k.cu", ""), 1)
+    assert lines == (f"compute-sanitizer (memcheck) did not come to its end (exit code {answer.code}): {answer.errors.splitlines()[-1].strip()[:200]}",)  # fmt: skip
 
 
 def test_what_a_tool_prints_comes_back(tmp_path: Path) -> None:
