@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelmate.cli.options import Output, output_of, output_options, settings_of
+from kernelmate.cli.options import Output, device_option, output_of, output_options, settings_of
 from kernelmate.cli.stopping import note
 from kernelmate.errors import BackendUnavailable, UsageError
 
@@ -39,6 +39,7 @@ Exit codes: 0 something was confirmed (or the kernel itself is right); 1 nothing
     "--all", "everything", is_flag=True, help="Judge every version again, not only what was promising or undecided."
 )
 @click.option("--accept", is_flag=True, help="Write the best confirmed version into its file; keeps a backup.")
+@device_option
 @click.option(
     "--timeout", "timeout", type=float, metavar="SECONDS", help="For one compilation, and for judging one version."
 )

@@ -40,6 +40,12 @@ def test_without_a_gpu_it_says_what_to_do(run, document) -> None:
     assert "emulator" not in result.stderr
 
 
+def test_another_machines_gpu_can_be_asked(run, document) -> None:
+    wrong = run("confirm", "promising.json", "--device", "tcp:box")
+    assert wrong.exit_code == 2
+    assert "tcp:box" in wrong.stderr
+
+
 def test_versions_are_judged_again_by_what_the_document_carries(run, document, emulated, folder) -> None:
     (folder / "twice.cu").write_text("// gone\n")
     result = run("confirm", "promising.json", "--all")
