@@ -46,6 +46,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     sides = block_sides(request.contract)
     if tree is None or sides is None or _names_size(request.contract.instances, sides):
         return
+    if _shapes_name(request.contract, sides):
+        return
     ties = tuple(_tie(tree, request.kernel, sides, axis) for axis in range(len(sides)))
     contract = follow_block(request.contract, sides)
     if contract is None or _tiled_otherwise(tree, request, sides):
@@ -71,6 +73,13 @@ def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
     return any(
         int(number) in sides for instance in instances for number in re.findall(r"(?<![\w.])\d+(?![\w.])", instance)
     )
+
+
+def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
+    """An array's shape, or what sizes must fulfil, counts by the block's length: results are one per block."""
+    shapes = [extent for argument in contract.args for extent in argument.shape or ()]
+    numbers = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
+    return bool(numbers & {length for length in (*sides, _product(sides)) if length >= WARP})
 
 
 def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
@@ -215,10 +224,16 @@ def _shapes(request: SuggestRequest, sides: tuple[int, ...], ties: Sequence[Tie]
     if request.objective.metric == "shared_bytes":
         fitting = [shape for shape in fitting if _product(shape) < threads]
     if len(sides) == 1:
-        fitting.sort(key=lambda shape: abs(log2(shape[0] / threads)))
+        # Where blocks stay as many as they are, a longer one puts more threads to work: of two as near, it comes first.
+        longer = -1 if _keeps_grid(request.contract) else 1
+        fitting.sort(key=lambda shape: (abs(log2(shape[0] / threads)), longer * shape[0]))
     elif request.objective.metric == "shared_bytes":
         fitting.sort(key=lambda shape: -_product(shape))
     yield from fitting
+
+
+def _keeps_grid(contract: Contract) -> bool:
+    return not any("block" in text or "cdiv" in text for text in contract.grid)
 
 
 def _flat_shapes(sides: tuple[int, ...], ties: Sequence[Tie]) -> Sequence[tuple[int, int]]:

@@ -67,7 +67,8 @@ def about(kernel: Kernel, ask, counters, prompt: str) -> SuggestRequest:
     return replace(template, kernel=kernel, contract=contract, compiled=compiled, verdict=verdict)
 
 
-KERNELS = [kernel for path in EXAMPLES for kernel in load_kernels(path)]
+NAIVE = sorted((Path(__file__).parents[2] / "data" / "naive").glob("*.cu"))
+KERNELS = [kernel for path in (*EXAMPLES, *NAIVE) for kernel in load_kernels(path)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

@@ -242,3 +242,14 @@ def test_a_grid_of_several_elements_per_thread_follows_the_block(ask) -> None:
 def test_pieces_whose_length_the_kernel_names_stay(ask) -> None:
     request = ask(PIECES.format(start="blockIdx.x * (512 / 4) + threadIdx.x"))
     assert list(RECIPE.candidates(request)) == []
+
+
+def test_an_output_with_one_element_per_block_holds_the_block(ask) -> None:
+    source = PIECES.format(start="blockIdx.x * blockDim.x + threadIdx.x").replace("cdiv(n, 512)", "cdiv(n, 128)")
+    assert list(RECIPE.candidates(ask(source))) != []
+    assert list(RECIPE.candidates(ask(source.replace("float32[n]", "float32[cdiv(n, 128)]")))) == []
+
+
+def test_longer_blocks_come_first_where_the_grid_stays(ask) -> None:
+    kept = [one.contract.block[0] for one in RECIPE.candidates(ask(WARPS))]
+    assert kept == ["256", "64", "512", "32", "1024"]
