@@ -12,7 +12,7 @@ from rich.text import Text
 from kernelmate.records import Listing, Place, PtxInstruction, SassInstruction
 from kernelmate.report.console import Spans, heading, indented
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.words import byte_words, plural, printable
+from kernelmate.report.words import byte_words, listed, plural, printable
 
 SIDE_BY_SIDE_FROM = 110
 """Columns from which on SASS stands beside its PTX; below, under it."""
@@ -25,6 +25,9 @@ _ADDRESS = 7
 _LIVE = 5
 _CONTROL = 17
 _WAITED = 26
+MOST_WAITED = 4
+"""Instructions named that one waits for."""
+
 CONTROL_HEAD = (
     "before SASS: scoreboards 0 to 5 waited for, one set by its result, one by its reading, y to yield, clocks to stall"
 )
@@ -283,22 +286,40 @@ class _Writer:
 
 
 def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
-    """For each address and scoreboard waited for, the instruction before it in its function that set it last: `LDG.E at 0140`.
+    """For each address and scoreboard waited for, what set it before: `LDG.E at 0140`, several where all are waited for.
 
-    Before in the code, not in time: at a loop's head the one that is waited for may stand below.
+    Before in the code, not in time: at a loop's head the one that is waited for may stand below. A scoreboard counts: whoever
+    waits for it waits for everything that has set it since it was last waited for.
     """
-    last: dict[tuple[str, int], str] = {}
+    pending: dict[tuple[str, int], list[SassInstruction]] = {}
+    waited: set[tuple[str, int]] = set()
     found: dict[tuple[int, int], str] = {}
     for one in sass:
         if one.control is None:
             continue
         for board in one.control.waits:
-            if (one.function, board) in last:
-                found[one.address, board] = last[one.function, board]
+            key = (one.function, board)
+            if key in pending:
+                found[one.address, board] = _named(pending[key])
+                waited.add(key)
         for taken in (one.control.sets, one.control.reads):
             if taken is not None:
-                last[one.function, taken] = f"{one.opcode} at {one.address:04x}"
+                key = (one.function, taken)
+                if key in waited:
+                    waited.discard(key)
+                    pending[key] = []
+                pending.setdefault(key, []).append(one)
     return found
+
+
+def _named(instructions: Sequence[SassInstruction]) -> str:
+    """`LDG.E at 0140 and 0150`, `S2R at 0010 and LDC at 0020`, the first few of many."""
+    by_opcode: dict[str, list[str]] = {}
+    for one in instructions[:MOST_WAITED]:
+        by_opcode.setdefault(one.opcode, []).append(f"{one.address:04x}")
+    rest = len(instructions) - MOST_WAITED
+    more = f" and {rest} more" if rest > 0 else ""
+    return listed(f"{opcode} at {' and '.join(places)}" for opcode, places in by_opcode.items()) + more
 
 
 def _folded(text: str, width: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kernelmate.compiler.code_diff import compare_code
 from kernelmate.records import Control, Listing, Live, Place, PtxInstruction, SassInstruction
-from kernelmate.report.code import Shown, code_view, listing_head
+from kernelmate.report.code import Shown, code_view, listing_head, setters
 from kernelmate.report.code_diff import diff_view
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
@@ -137,6 +137,19 @@ def test_control_information_names_what_is_waited_for() -> None:
     assert "0030  --2--- - - y 13  MOV" in second
     assert second.endswith("waits for IADD3 at 0010")
     assert "waits" not in first
+
+
+def test_all_that_set_a_scoreboard_since_it_was_waited_for_are_named() -> None:
+    def at(address: int, text: str, sets: int | None = None, waits: tuple[int, ...] = ()) -> SassInstruction:
+        return replace(sass(address, text, 3, 11, 4), control=Control(1, False, sets, None, waits))
+
+    code = (
+        at(0x00, "S2R R0", sets=0), at(0x10, "S2R R1", sets=0), at(0x20, "IMAD R2", waits=(0,)),
+        at(0x30, "LDG R3", sets=0), at(0x40, "FADD R4", waits=(0,)), at(0x50, "FMUL R5", waits=(0,)),
+    )  # fmt: skip
+    assert setters(code) == {(0x20, 0): "S2R at 0000 and 0010", (0x40, 0): "LDG at 0030", (0x50, 0): "LDG at 0030"}
+    many = (*(at(16 * index, "LDG R0", sets=1) for index in range(9)), at(0x90, "FADD R1", waits=(1,)))
+    assert setters(many) == {(0x90, 1): "LDG at 0000 and 0010 and 0020 and 0030 and 5 more"}
 
 
 def test_text_that_steers_terminals_is_written_out() -> None:
