@@ -48,6 +48,7 @@ METRICS = {
 def launch_once(folder: Path) -> None:
     """Every variant once, in the folder's order."""
     import cupy
+
     from benchmarks.variant_timing import Prepared
 
     prepared = Prepared(folder)
@@ -97,7 +98,10 @@ def main(arguments: list[str]) -> int:
     metrics = known_metrics()
     print(f"not known to ncu here: {', '.join(sorted(set(METRICS) - set(metrics))) or 'none'}", flush=True)
     gpu = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     cold, warm = (collected(folder, metrics, caches) for caches in ("all", "none"))
     rows = [

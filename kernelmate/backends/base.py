@@ -74,6 +74,35 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheSample:
+    """What a model of one SM's L1 holds of what the blocks of that SM access; a sample of a launch.
+
+    Attributes:
+        cache_bytes: the size of the modelled cache.
+        loads, stores: by instruction, the sectors it asked for and how many of them the cache held.
+    """
+
+    cache_bytes: int
+    loads: Mapping[int, tuple[int, int]]
+    stores: Mapping[int, tuple[int, int]]
+
+    @property
+    def load_hits(self) -> float | None:
+        """Share of loaded sectors that L1 gives; None without loads."""
+        return _share(self.loads)
+
+    @property
+    def store_hits(self) -> float | None:
+        """Share of stored sectors that were in L1; they are written through all the same."""
+        return _share(self.stores)
+
+
+def _share(sites: Mapping[int, tuple[int, int]]) -> float | None:
+    asked = sum(asked for asked, _ in sites.values())
+    return sum(held for _, held in sites.values()) / asked if asked else None
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """What one launch did.
 
@@ -89,6 +118,7 @@ class RunResult:
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
         lines: counters by source line of the *unit's* text, when asked for (emulator only).
         atomic_sectors: different sectors of global memory that atomics touched; None when not counted.
+        l1: what a model of L1 makes of the accesses of one SM; None when not counted, or where it cannot be told.
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
@@ -108,6 +138,7 @@ class RunResult:
     longest_thread: int | None = None
     lines: tuple[LineCounters, ...] = ()
     atomic_sectors: int | None = None
+    l1: CacheSample | None = None
 
 
 class Module(Protocol):

@@ -9,14 +9,14 @@ from kernelmate.records import Speedup, Timing
 Z95 = 1.959964
 """Half-width of a 95% interval of the normal distribution, in standard deviations."""
 
-MODEL_FACTOR = 1.65
+MODEL_FACTOR = 1.6
 """A predicted time is taken to be within this factor, either way, of the measured one.
 
 So are 95 of 100 times of kernels whose family was held out from the fit (`measure/fit.json`, 134 variants on an H100). GPUs
 that it was not fitted to may do worse.
 """
 
-RATIO_FACTOR = 1.85
+RATIO_FACTOR = 1.8
 """A predicted ratio of two versions of one kernel is taken to be within this factor, either way, of the measured one.
 
 So are 95 of 100 ratios within families that were held out from the fit (`fit.json`, `ratio`); half of them are within 1.2.

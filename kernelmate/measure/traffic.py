@@ -1,7 +1,8 @@
 """Where global bytes come from: a small model of L1, L2 and DRAM over counted sectors and footprints.
 
-Counted are sectors asked of L1 and the unique bytes touched. Not counted is when a byte is asked for again, so the share
-of repeated reads that a cache catches is modelled from how what lives at the same time compares with the cache's size.
+Counted are sectors asked of L1 and the unique bytes touched; how much L1 gives is sampled by the emulator. Where no sample
+could be taken, the share of repeated reads that L1 catches is guessed from how what lives at the same time compares with
+its size.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmate.backends.base import RunResult
+from kernelmate.backends.emulator.caches import footprint, read_again
 from kernelmate.measure import constants
 from kernelmate.records import LaunchShape, Target
 
@@ -49,16 +51,10 @@ def traffic(target: Target, shape: LaunchShape, result: RunResult, blocks_per_sm
     loaded = constants.SECTOR_BYTES * float((counters and counters.global_load_sectors) or 0)
     stored = constants.SECTOR_BYTES * float((counters and counters.global_store_sectors) or 0)
     unique = float(result.footprint_bytes if result.footprint_bytes is not None else loaded + stored)
-    unique_loaded, unique_stored = _split_footprint(result, loaded, stored, unique)
-    resident = max(1, min(blocks_per_sm, -(-shape.blocks // target.sms)))
-    unified = constants.for_capability(constants.UNIFIED_L1_BYTES, target.capability)
-    cache = max(unified - resident * shared_bytes, unified / 16)
-    alive = max(min(unique_loaded, resident * loaded / max(shape.blocks, 1)), 1.0)
-    caught = constants.L1_REUSE.value + (1 - constants.L1_REUSE.value) * min(1.0, cache / alive)
-    missed = loaded - caught * max(loaded - unique_loaded, 0.0)
-    l2_fits = min(1.0, target.l2_bytes / max(unique, 1.0))
-    again = (1 - l2_fits) * max(missed - unique_loaded, 0.0)
-    cold = unique_loaded + unique_stored + again
+    found = footprint(result, loaded, stored, unique)
+    missed = _missed(target, shape, result, loaded, found.loaded, blocks_per_sm, shared_bytes)
+    again = read_again(target, unique, missed, found.loaded)
+    cold = found.loaded + found.stored + again
     kept = constants.L2_KEEPS.value * target.l2_bytes
     stays = min(1.0, max(0.0, 2 - unique / kept)) if kept else 0.0
     return Traffic(
@@ -68,21 +64,20 @@ def traffic(target: Target, shape: LaunchShape, result: RunResult, blocks_per_sm
         dram_warm=(1 - stays) * cold,
         unique=unique,
         l1_hits=1 - missed / loaded if loaded else 0.0,
-        l2_hits=1 - min(1.0, (1 - stays) * (unique_loaded + again) / missed) if missed else 1.0,
+        l2_hits=1 - min(1.0, (1 - stays) * (found.loaded + again) / missed) if missed else 1.0,
     )
 
 
-def _split_footprint(result: RunResult, loaded: float, stored: float, unique: float) -> tuple[float, float]:
-    """Unique bytes read from memory, and unique bytes that must be written back.
-
-    Arrays that the run read before writing bound the first; all other arrays take the stores first, and what is stored
-    beyond them goes into arrays that are read as well.
-    """
-    read = float(sum(data.nbytes for name, data in result.arrays.items() if name in result.reads))
-    only_written = float(sum(data.nbytes for name, data in result.arrays.items() if name not in result.reads))
-    bound = read or unique
-    unique_loaded = min(loaded, unique, bound)
-    unique_stored = min(stored, only_written or unique)
-    if unique_loaded + unique_stored < unique:
-        unique_loaded = min(loaded, unique - unique_stored) if loaded else 0.0
-    return unique_loaded, unique_stored
+def _missed(
+    target: Target, shape: LaunchShape, result: RunResult, loaded: float, unique_loaded: float, blocks_per_sm: int,
+    shared_bytes: int,
+) -> float:  # fmt: skip
+    """Loaded bytes that L1 does not give, by the sample of an SM's accesses where there is one."""
+    if result.l1 is not None and result.l1.load_hits is not None:
+        return max(loaded * (1 - result.l1.load_hits), unique_loaded)
+    resident = max(1, min(blocks_per_sm, -(-shape.blocks // target.sms)))
+    unified = constants.for_capability(constants.UNIFIED_L1_BYTES, target.capability)
+    cache = max(unified - resident * shared_bytes, unified / 16)
+    alive = max(min(unique_loaded, resident * loaded / max(shape.blocks, 1)), 1.0)
+    caught = constants.L1_REUSE.value + (1 - constants.L1_REUSE.value) * min(1.0, cache / alive)
+    return loaded - caught * max(loaded - unique_loaded, 0.0)

@@ -30,6 +30,7 @@ from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
 from kernelmate.records.verdict import (
     BackendName,
+    CacheEstimate,
     Case,
     Counters,
     Finding,
@@ -48,6 +49,7 @@ __all__ = [
     "Argument",
     "BackendName",
     "Bound",
+    "CacheEstimate",
     "Calibration",
     "Candidate",
     "Carried",

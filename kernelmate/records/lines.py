@@ -16,6 +16,7 @@ class LineCounters:
         global_atomic_sectors: as L2 gets them. l1_lines: 128-byte lines that global loads and stores look up in L1.
         shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
         barriers: how often blocks came to a barrier here.
+        l1_load_hit_rate: share of the line's loaded sectors that L1 gives, by a model; None where there is none, or no loads.
     """
 
     line: int | None
@@ -35,6 +36,7 @@ class LineCounters:
     bank_conflicts: int = 0
     divergent_branches: int = 0
     barriers: int = 0
+    l1_load_hit_rate: float | None = None
 
     @property
     def global_bytes_moved(self) -> int:

@@ -98,8 +98,36 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheEstimate:
+    """What a model of the target's caches makes of a launch that finds them empty; estimated, never counted.
+
+    Attributes:
+        l1_bytes: what an SM's L1 has left beside shared memory.
+        l1_sector_hit_rate: of global loads and stores, as Nsight Compute's l1tex__t_sector_hit_rate; l1_load_hit_rate: of
+            loads alone. None without any.
+        l2_sectors: that L1 passes on, stores and atomics among them; l2_sector_hit_rate: as lts__t_sector_hit_rate.
+        dram_bytes_read: as dram__bytes_read.
+    """
+
+    l1_bytes: int
+    l1_sector_hit_rate: float | None
+    l1_load_hit_rate: float | None
+    l2_sectors: int
+    l2_sector_hit_rate: float | None
+    dram_bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
-    """What a launch asks of the memory system. None where a source cannot know it."""
+    """What a launch asks of the memory system. None where a source cannot know it.
+
+    Attributes:
+        global_bytes_asked: what threads wanted of global memory; what is moved are sectors.
+        global_atomic_sectors: as L2 gets them.
+        footprint_bytes: different bytes of global memory touched, in whole sectors.
+        barriers: how often blocks came to a barrier.
+        caches: by a model, not counted.
+    """
 
     source: Literal["emulated", "hardware"]
     global_load_requests: int | None
@@ -114,6 +142,10 @@ class Counters:
     local_sectors: int | None
     divergent_branches: int | None
     thread_instructions: int | None
+    global_atomic_sectors: int | None = None
+    footprint_bytes: int | None = None
+    barriers: int | None = None
+    caches: CacheEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from kernelmate.records import Counters, HardwareProfile
+from kernelmate.records import CacheEstimate, Counters, HardwareProfile
 from kernelmate.report.console import table
-from kernelmate.report.words import COUNTER_WORDS, byte_words, global_bytes, number, percent
+from kernelmate.report.words import (
+    BYTE_COUNTERS,
+    COUNTER_WORDS,
+    SECTOR_BYTES,
+    byte_words,
+    global_bytes,
+    number,
+    percent,
+)
 
 
 def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Table:
@@ -22,10 +30,29 @@ def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Tabl
     show("global memory moved", byte_words, global_bytes(counters), global_bytes(hardware.counters))
     for name, words in COUNTER_WORDS.items():
         ours = None if counters is None else getattr(counters, name)
-        show(words, byte_words if name == "global_bytes_asked" else number, ours, getattr(hardware.counters, name))
+        show(words, byte_words if name in BYTE_COUNTERS else number, ours, getattr(hardware.counters, name))
+    modelled = {
+        HARDWARE_NAMES.get(name): value for name, value in cache_rows(None if counters is None else counters.caches)
+    }
     for name, value in hardware_rows(hardware):
-        made.add_row(name, "-", value)
+        made.add_row(name, modelled.get(name, "-"), value)
     return made
+
+
+HARDWARE_NAMES = {
+    "L1 hit rate, modelled": "L1 hits", "L2 hit rate, modelled": "L2 hits", "read from DRAM, modelled": "read from DRAM",
+}  # fmt: skip
+"""What hardware counts of what is modelled of the caches."""
+
+
+def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:
+    """What the model of the caches estimates, name and value, worded as such."""
+    if caches is None:
+        return []
+    rates = (("L1 hit rate, modelled", caches.l1_sector_hit_rate), ("L2 hit rate, modelled", caches.l2_sector_hit_rate))
+    rows = [(name, f"~{percent(rate)}") for name, rate in rates if rate is not None]
+    rows.append(("through L2, modelled", f"~{byte_words(SECTOR_BYTES * caches.l2_sectors)}"))
+    return [*rows, ("read from DRAM, modelled", f"~{byte_words(caches.dram_bytes_read)}")]
 
 
 def hardware_rows(hardware: HardwareProfile) -> list[tuple[str, str]]:

@@ -75,14 +75,19 @@ def _used(line: LineCounters) -> str:
     return percent(min(line.global_bytes_asked / line.global_bytes_moved, 1.0)) if line.global_bytes_moved else ""
 
 
+def _cached(line: LineCounters) -> str:
+    return "" if line.l1_load_hit_rate is None else percent(line.l1_load_hit_rate)
+
+
 def _passes(line: LineCounters) -> str:
     return _short(line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts)
 
 
 _COLUMNS = (
-    ("PTX", _instructions), ("moved", _moved), ("sect/rq", _sectors), ("used", _used),
+    ("PTX", _instructions), ("moved", _moved), ("sect/rq", _sectors), ("used", _used), ("~L1", _cached),
     ("atomics", lambda line: _short(line.global_atomic_requests)), ("passes", _passes),
     ("conflict", lambda line: _short(line.bank_conflicts)), ("diverge", lambda line: _short(line.divergent_branches)),
     ("barriers", lambda line: _short(line.barriers)),
 )  # fmt: skip
-"""Heads and cells. PTX instructions are of threads, `moved` is in bytes, `passes` are over the banks of shared memory."""
+"""Heads and cells. PTX instructions are of threads, `moved` is in bytes, `passes` are over the banks of shared memory, `~L1`
+is the share of loaded sectors that a model of L1 has."""

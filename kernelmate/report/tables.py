@@ -12,9 +12,10 @@ from rich.text import Text
 from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.hardware import hardware_table
+from kernelmate.report.hardware import cache_rows, hardware_table
 from kernelmate.report.roofline import roofline_view
 from kernelmate.report.words import (
+    BYTE_COUNTERS,
     COUNTER_WORDS,
     METRIC_WORDS,
     beside_words,
@@ -276,8 +277,10 @@ def counter_table(counters: Counters) -> Table:
     for field in fields(counters):
         value = getattr(counters, field.name)
         if field.name in COUNTER_WORDS and value is not None:
-            shown = byte_words(value) if field.name == "global_bytes_asked" else number(value)
+            shown = byte_words(value) if field.name in BYTE_COUNTERS else number(value)
             made.add_row(COUNTER_WORDS[field.name], shown)
+    for name, shown in cache_rows(counters.caches):
+        made.add_row(Text(name, style="italic"), Text(shown, style="italic"))
     return made
 
 

@@ -15,6 +15,7 @@ from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.roofline import share_words
 from kernelmate.report.tables import first_wrong_lines, provenance
 from kernelmate.report.words import (
+    BYTE_COUNTERS,
     COUNTER_WORDS,
     LIMITER_WORDS,
     METRIC_WORDS,
@@ -190,7 +191,7 @@ def counter_rows(before: Counters | None, after: Counters | None) -> list[Row]:
     for name, words in COUNTER_WORDS.items():
         old, new = getattr(before, name), getattr(after, name)
         if old is not None or new is not None:
-            rows.append(_row(words, old, new, byte_words if name == "global_bytes_asked" else number))
+            rows.append(_row(words, old, new, byte_words if name in BYTE_COUNTERS else number))
     return rows
 
 

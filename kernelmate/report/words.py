@@ -54,7 +54,11 @@ COUNTER_WORDS: dict[str, str] = {
     "local_sectors": "local sectors",
     "divergent_branches": "divergent branches",
     "thread_instructions": "thread instructions",
+    "global_atomic_sectors": "global atomic sectors",
+    "footprint_bytes": "global memory touched",
+    "barriers": "barriers of blocks",
 }
+BYTE_COUNTERS = frozenset({"global_bytes_asked", "footprint_bytes"})
 SECTOR_BYTES = 32
 
 _HIDDEN = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff]")

@@ -17,6 +17,22 @@ from kernelmate.records import LaunchShape, LineCounters
 Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
 
 
+def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
+    """A launch's result with the modelled hit rates of L1 at its lines."""
+    if result.l1 is None:
+        return result
+    asked: defaultdict[int | None, int] = defaultdict(int)
+    held: defaultdict[int | None, int] = defaultdict(int)
+    for number, (sectors, hits) in result.l1.loads.items():
+        asked[_line(decoded, number)] += sectors
+        held[_line(decoded, number)] += hits
+    lines = (
+        replace(line, l1_load_hit_rate=held[line.line] / asked[line.line]) if asked.get(line.line) else line
+        for line in result.lines
+    )
+    return replace(result, lines=tuple(lines))
+
+
 def with_lines(result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape) -> RunResult:
     """A launch's result with what was counted for each of its lines."""
     lines = lines_of(decoded, counted, tally.entered, shape.threads)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
 from kernelmate.backends.base import (
     ArrayArgument,
+    CacheSample,
+    EmulationTooLarge,
     Run,
     RunResult,
     UnsupportedInstruction,
 )
+from kernelmate.backends.emulator.attribution import with_l1
 from kernelmate.backends.emulator.bound import WorthCompiling
+from kernelmate.backends.emulator.caches import estimated
 from kernelmate.backends.emulator.decode import Decoded, decode
 from kernelmate.backends.emulator.execution import Choice
 from kernelmate.backends.emulator.extent import check_memory, out_of_memory
@@ -24,6 +29,7 @@ from kernelmate.backends.emulator.link import Linked, Refused, link
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
+from kernelmate.backends.emulator.sampling import sample_l1
 from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
@@ -97,10 +103,30 @@ class EmulatedModule:
         with np.errstate(all="ignore"):
             # Threads that wait for each other need the scheduler's patience.
             mode = "never" if self._facts.waits else self._jit or jit_of_environment()
+            before = dict(self._variables)
             try:
-                return self._launch_anew(run, mode)
+                result = self._launch_anew(run, mode)
+                if not run.count:
+                    return result
+                stopped = any(finding.severity == "error" for finding in result.findings)
+                return (
+                    result
+                    if stopped
+                    else self._with_caches(replace(result, l1=self._l1(run, before, result.ptx_instructions or 0)))
+                )
             except MemoryError:
                 raise out_of_memory(run) from None
+
+    def _with_caches(self, result: RunResult) -> RunResult:
+        assert result.counters is not None
+        counters = replace(result.counters, caches=estimated(self.target, result))
+        return with_l1(replace(result, counters=counters), self.decoded)
+
+    def _l1(self, run: Run, variables: dict[str, Array], taken: int) -> CacheSample | None:
+        try:
+            return sample_l1(self.compiled, self.decoded, self.target, run, self._facts, variables, taken)
+        except EmulationTooLarge:
+            return None
 
     def _launch_anew(self, run: Run, mode: Mode) -> RunResult:
         """Launch, and begin anew where only then it shows which way is the right one. No launch changes its arguments."""

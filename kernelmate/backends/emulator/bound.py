@@ -58,12 +58,16 @@ class BoundBlock:
 
 @dataclass(slots=True)
 class Limits:
-    """Instructions one thread may take, and who says so, and all threads together; CPU seconds that NumPy has."""
+    """Instructions one thread may take, and who says so, and all threads together; CPU seconds that NumPy has.
+
+    `issued` is how many instructions may follow each other, however many threads take them.
+    """
 
     steps: int
     steps_by: str
     total: int
     patience: float = math.inf
+    issued: float = math.inf
 
 
 @dataclass(slots=True)

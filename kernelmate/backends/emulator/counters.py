@@ -215,7 +215,7 @@ def _passes(parts: Array, words: Array) -> tuple[int, int]:
 
 
 def as_record(
-    memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter, local_sectors: int | None = None
+    memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter, footprint_bytes: int, barriers: int
 ) -> Counters:
     """The counters of a launch as the verdict shows them.
 
@@ -232,7 +232,10 @@ def as_record(
         shared_load_wavefronts=shared.total("passes", "load"),
         shared_store_wavefronts=shared.total("passes", "store"),
         bank_conflicts=sum(site.passes - site.requests for site in shared.sites.values()),
-        local_sectors=local_sectors,
+        local_sectors=None,
         divergent_branches=branches.divergent.total(),
         thread_instructions=None,
+        global_atomic_sectors=memory.total("passes", "atomic"),
+        footprint_bytes=footprint_bytes,
+        barriers=barriers,
     )

@@ -67,7 +67,7 @@ class Launch:
         self.target = target
         self.shape = run.shape
         self.run = run
-        self.lanes = Lanes(run.shape, self._wanted_lanes(facts.waits), run.schedule_seed, in_order=facts.waits)
+        self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
         self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, run.count)
@@ -79,6 +79,11 @@ class Launch:
         self._watches: list[SharedWatch | LocalWatch] = []
         self._global_watch: GlobalWatch | None = None
         self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
+
+    def _lanes(self) -> Lanes:
+        """Which blocks run, and how many at a time."""
+        waits = self.facts.waits
+        return Lanes(self.shape, self._wanted_lanes(waits), self.run.schedule_seed, in_order=waits)
 
     def _wanted_lanes(self, waits: bool) -> int:
         """Lanes of a batch: all blocks that a GPU holds at once where blocks may wait for each other."""
@@ -245,6 +250,10 @@ class Launch:
             machine.global_monitors.append(self._global_watch)
 
     def _batch(self, number: int, execution: Execution) -> None:
+        execution.run(self._fresh(number), self.lanes.batches() - number)
+
+    def _fresh(self, number: int) -> Array:
+        """The lanes of a batch, with memory of their own as a new block finds it."""
         machine = self.machine
         blocks = self.lanes.order(number)
         lanes = self.lanes.fill(blocks)
@@ -255,7 +264,7 @@ class Launch:
             watch.begin()
         if machine.local.limit:
             machine.local.reset()
-        execution.run(lanes, self.lanes.batches() - number)
+        return lanes
 
     def _check_size(self, number: int, tally: Tally) -> None:
         """Refuse early what would clearly run into the limit: from the pace of the first batches."""
@@ -311,7 +320,7 @@ class Launch:
             findings=machine.findings.finish(),
             checked=self.run.check,
             unwatched=self._unwatched(),
-            counters=as_record(*self.counted) if self.counted else None,
+            counters=as_record(*self.counted, self.memory.footprint(), machine.barriers) if self.counted else None,
             reads=reads,
             block_counts=counts,
             footprint_bytes=self.memory.footprint() if self.run.count else None,

@@ -77,7 +77,7 @@ class Meter:
         tally.issued += steps
         self.issued += steps
         self._machine.ticks += steps
-        if tally.instructions > self._limits.total:
+        if tally.instructions > self._limits.total or tally.issued > self._limits.issued:
             raise Overrun
         self._until_look -= 1
         if self._until_look <= 0:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from kernelmate.records import Counters, HardwareProfile, JudgeTask
 from kernelmate.worker.nvidia.tool import Answer, NoAnswer, locate, run
@@ -87,7 +88,7 @@ def read(answer: Answer, tool: str) -> HardwareProfile:
     row = _row(answer.text)
     if row is None:
         raise NoAnswer(_why_not(answer))
-    counters = {name: _sum(row, metrics) for name, metrics in COUNTERS.items()}
+    counters: dict[str, Any] = {name: _sum(row, metrics) for name, metrics in COUNTERS.items()}
     if all(value is None for value in counters.values()):
         raise NoAnswer(_why_not(answer))
     further = {name: _value(row.get(metric)) for name, metric in FURTHER.items()}

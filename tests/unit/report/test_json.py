@@ -157,6 +157,7 @@ def test_the_schema_refuses_a_missing_key_and_an_unknown_one(verdict: Verdict) -
         (records.Timing, "timing"),
         (records.Speedup, "speedup"),
         (records.Counters, "counters"),
+        (records.CacheEstimate, "cache_estimate"),
         (records.LineCounters, "line_counters"),
         (records.HardwareProfile, "hardware_profile"),
         (records.ObjectiveResult, "objective_result"),

@@ -1,0 +1,72 @@
+"""Where the sectors of a launch come from: what L1, L2 and DRAM give, by a model of the target's caches.
+
+L1 is sampled (`sampling`). L2 is empty at the start, as Nsight Compute has it before each launch, and takes every store;
+what is asked for again it has, as far as the bytes that the launch touches fit into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmate.backends.base import RunResult
+from kernelmate.records import CacheEstimate, Target
+
+SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Unique bytes of a launch: those that it must read, and those that it must write."""
+
+    loaded: float
+    stored: float
+
+
+def footprint(result: RunResult, loaded: float, stored: float, unique: float) -> Footprint:
+    """Unique bytes read from memory, and unique bytes that must be written back.
+
+    Arrays that the run did not read before writing take the stores first, and what else was touched was loaded.
+
+    Args:
+        result: of the launch.
+        loaded: bytes of all loaded sectors.
+        stored: bytes of all stored sectors.
+        unique: different bytes touched.
+    """
+    only_written = float(sum(data.nbytes for name, data in result.arrays.items() if name not in result.reads))
+    unique_stored = min(stored, only_written or unique, unique)
+    unique_loaded = min(loaded, unique - (unique_stored if only_written else 0.0))
+    return Footprint(unique_loaded, unique_stored)
+
+
+def read_again(target: Target, unique: float, missed: float, loaded: float) -> float:
+    """Bytes that DRAM gives more than once, since L2 does not hold all that the launch touches."""
+    fits = min(1.0, target.l2_bytes / max(unique, 1.0))
+    return (1 - fits) * max(missed - loaded, 0.0)
+
+
+def estimated(target: Target, result: RunResult) -> CacheEstimate | None:
+    """The model's figures for a counted launch; None where L1 could not be sampled."""
+    counters, sample = result.counters, result.l1
+    if counters is None or sample is None or result.footprint_bytes is None:
+        return None
+    loads, stores = counters.global_load_sectors or 0, counters.global_store_sectors or 0
+    atomics = sum(line.global_atomic_sectors for line in result.lines)
+    found = footprint(result, SECTOR_BYTES * loads, SECTOR_BYTES * stores, result.footprint_bytes)
+    load_hits = loads * (sample.load_hits or 0.0)
+    missed = max(SECTOR_BYTES * (loads - load_hits), found.loaded)
+    from_dram = found.loaded + read_again(target, result.footprint_bytes, missed, found.loaded)
+    through = missed / SECTOR_BYTES + stores + atomics
+    hits = max(through - from_dram / SECTOR_BYTES, 0.0)
+    return CacheEstimate(
+        l1_bytes=sample.cache_bytes,
+        l1_sector_hit_rate=_rate(load_hits + stores * (sample.store_hits or 0.0), loads + stores),
+        l1_load_hit_rate=_rate(load_hits, loads),
+        l2_sectors=round(through),
+        l2_sector_hit_rate=_rate(hits, through),
+        dram_bytes_read=round(from_dram),
+    )
+
+
+def _rate(hits: float, asked: float) -> float | None:
+    return hits / asked if asked else None

@@ -1,0 +1,111 @@
+"""A model of one SM's L1 cache: which sectors of a trace of accesses it would have held.
+
+Set-associative with least recently used lines replaced; 128-byte lines of four 32-byte sectors, which are filled one by
+one; stores are written through, and what they wrote is kept half as long as what was loaded. Nsight Compute describes L1TEX
+so, but for sets, ways, hash and the age of stores, which are assumptions; and accesses in flight are taken to be there. A
+model, not a count: `python -m benchmarks.caches` holds it against hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelmate.backends.emulator.types import Array
+
+LINE_BYTES = 128
+_SETS = 64
+_SECTORS = 4
+_BITS = (1 << np.arange(_SECTORS)).astype(np.uint8)
+_SECTORS_IN = np.array([bin(mask).count("1") for mask in range(1 << _SECTORS)], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Accesses in the order in which an SM makes them.
+
+    Attributes:
+        lines: numbers of 128-byte lines. sectors: bits of the sectors wanted of each. stores: which ones store.
+    """
+
+    lines: Array
+    sectors: Array
+    stores: Array
+
+
+def hits(trace: Trace, cache_bytes: int) -> Array:
+    """For each access, how many of its sectors are in the cache."""
+    wanted = _SECTORS_IN[trace.sectors]
+    if not len(trace.lines):
+        return wanted
+    ways = max(cache_bytes // LINE_BYTES // _SETS, 1)
+    sets = _set_of(trace.lines)
+    order = np.argsort(sets, kind="stable")
+    runs = _Runs(sets[order], trace.lines[order], trace.sectors[order], trace.stores[order])
+    missing = _missing(runs, ways)
+    missed = np.zeros(len(order), np.uint8)
+    missed[order] = runs.missed(missing)
+    found: Array = wanted - missed
+    return found
+
+
+def _set_of(lines: Array) -> Array:
+    """The set that a line goes to: its number's bits folded, so that no power-of-two stride fills one set only."""
+    folded: Array = lines ^ (lines >> 6) ^ (lines >> 12) ^ (lines >> 18)
+    sets: Array = folded & (_SETS - 1)
+    return sets
+
+
+class _Runs:
+    """Accesses ordered by set, those to one line right after each other taken together.
+
+    Within such a run nothing is replaced, so that only the first access to a sector can miss.
+    """
+
+    def __init__(self, sets: Array, lines: Array, sectors: Array, stores: Array) -> None:
+        new = np.ones(len(lines), bool)
+        new[1:] = (lines[1:] != lines[:-1]) | (sets[1:] != sets[:-1])
+        self._starts = np.flatnonzero(new)
+        self._run = np.cumsum(new) - 1
+        self._wanted = sectors
+        self.sets = sets[self._starts]
+        self.lines = lines[self._starts]
+        self.sectors = np.bitwise_or.reduceat(sectors, self._starts)
+        self.stored = np.logical_and.reduceat(stores, self._starts)
+
+    def missed(self, missing: Array) -> Array:
+        """How many sectors each access misses, given which ones each run does."""
+        place = np.arange(len(self._wanted))
+        missed = np.zeros(len(place), np.uint8)
+        for bit in _BITS:
+            first = np.minimum.reduceat(np.where(self._wanted & bit, place, len(place)), self._starts)
+            missed[first[(missing & bit) != 0]] += 1
+        return missed
+
+
+def _missing(runs: _Runs, ways: int) -> Array:
+    """The sectors that are not there when a run begins. All sets go forward together, a run of each at a time."""
+    tags = np.full((_SETS, ways), -1, np.int64)
+    valid = np.zeros((_SETS, ways), np.uint8)
+    used = np.zeros((_SETS, ways), np.int64)
+    found = np.empty(len(runs.lines), np.uint8)
+    sizes = np.bincount(runs.sets, minlength=_SETS)
+    begins = np.cumsum(sizes) - sizes
+    # The fullest sets first, so that those which still have runs are always a slice.
+    fullest = np.argsort(-sizes, kind="stable")
+    sizes, begins = sizes[fullest], begins[fullest]
+    for turn in range(int(sizes[0])):
+        left = int(np.searchsorted(-sizes, -turn, side="left"))
+        at = begins[:left] + turn
+        row = np.arange(left)
+        same = tags[:left] == runs.lines[at][:, None]
+        there = same.any(axis=1)
+        way = np.where(there, same.argmax(axis=1), used[:left].argmin(axis=1))
+        held = np.where(there, valid[row, way], 0)
+        wanted = runs.sectors[at]
+        found[at] = wanted & ~held
+        tags[row, way] = runs.lines[at]
+        valid[row, way] = held | wanted
+        used[row, way] = np.where(runs.stored[at], np.maximum(used[row, way] * there, turn + 1 - ways // 2), turn + 1)
+    return found

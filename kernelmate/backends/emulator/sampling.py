@@ -1,0 +1,186 @@
+"""What L1 would hold of a launch's accesses: the blocks of one SM are run once more, side by side, and traced.
+
+An SM gets every n-th block, n being the GPU's number of SMs, and as many at a time as fit into it; their warps take turns
+instruction by instruction. Long launches are followed for a while only: caches soon do what they go on doing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, CacheSample, Run
+from kernelmate.backends.emulator.bind import Binder, fold_constants
+from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.facts import Facts
+from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.l1 import Trace, hits
+from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.launch import Launch
+from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.schedule import Scheduler
+from kernelmate.backends.emulator.types import Array
+from kernelmate.compiler import occupancy, sm_limits
+from kernelmate.records import Compiled, LaunchShape, Target
+
+_MOST_INSTRUCTIONS = 8_000_000
+_ISSUED = (1_500, 6_000)
+"""What a sample may take: thread-instructions, and instructions one after the other, at least and at most; between 15 and
+100 ms of CPU time."""
+_PER_ISSUED = 100_000
+"""Thread-instructions of a launch for each instruction that its sample may issue: about a fifth of its own time."""
+_MOST_ACCESSES = 60_000
+"""Lines looked up in L1, over all warps of the SM, after which a sample is enough."""
+_MOST_BYTES = 256 << 20
+"""Arrays larger than this together are not copied once more for a sample."""
+
+
+class _Full(Exception):
+    """The trace is long enough."""
+
+
+class _SmLanes(Lanes):
+    """The blocks that one SM gets, as many in a batch as it holds at once."""
+
+    def __init__(self, shape: LaunchShape, resident: int, sms: int) -> None:
+        # One from the middle: at the edges of a grid threads have less to do.
+        first = min(sms // 2, shape.blocks - 1)
+        self._mine = range(first, shape.blocks, sms)
+        width = -(-shape.threads // 32) * 32
+        super().__init__(shape, min(resident, len(self._mine)) * width, 0)
+
+    def batches(self) -> int:
+        return -(-len(self._mine) // self.blocks)
+
+    def order(self, number: int) -> Array:
+        return np.array(self._mine[number * self.blocks : (number + 1) * self.blocks])
+
+
+class _Tracer:
+    """Keeps which lines and sectors the warps of a batch access, instruction by instruction."""
+
+    def __init__(self) -> None:
+        self._lines: list[Array] = []
+        self._sectors: list[Array] = []
+        self._sites: list[tuple[Site, int]] = []
+        self._length = 0
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """One instruction of some lanes; atomics pass L1 by."""
+        del values
+        if site.action == "atomic":
+            return
+        warps = (lanes >> 5).astype(np.int64) << 43
+        sectors = np.unique(warps | (offsets >> np.uint64(5)).astype(np.int64))
+        lines = sectors >> 2
+        new = np.ones(len(lines), bool)
+        new[1:] = lines[1:] != lines[:-1]
+        starts = np.flatnonzero(new)
+        bits = np.left_shift(1, sectors & 3).astype(np.uint8)
+        self._lines.append(lines[starts] & ((1 << 41) - 1))
+        self._sectors.append(np.bitwise_or.reduceat(bits, starts))
+        self._sites.append((site, len(starts)))
+        self._length += len(starts)
+        if self._length >= _MOST_ACCESSES:
+            raise _Full
+
+    def sample(self, cache_bytes: int) -> CacheSample | None:
+        """What the cache holds of it; None where nothing was accessed."""
+        if not self._length:
+            return None
+        lengths = [length for _, length in self._sites]
+        stores = np.repeat([site.action == "store" for site, _ in self._sites], lengths)
+        trace = Trace(np.concatenate(self._lines), np.concatenate(self._sectors), stores)
+        found = hits(trace, cache_bytes)
+        asked: Counter[tuple[int, str]] = Counter()
+        held: Counter[tuple[int, str]] = Counter()
+        wanted = np.bitwise_count(trace.sectors)
+        ends = np.cumsum(lengths)
+        for (site, length), end in zip(self._sites, ends, strict=True):
+            key = (site.number, site.action)
+            asked[key] += int(wanted[end - length : end].sum())
+            held[key] += int(found[end - length : end].sum())
+        return CacheSample(
+            cache_bytes,
+            {number: (asked[number, action], held[number, action]) for number, action in asked if action == "load"},
+            {number: (asked[number, action], held[number, action]) for number, action in asked if action == "store"},
+        )
+
+
+class Sample(Launch):
+    """The blocks of one SM, run without counting or checking anything but what they ask of L1."""
+
+    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array],
+                 resident: int) -> None:  # fmt: skip
+        self._resident = resident
+        super().__init__(decoded, target, replace(run, count=False, check=False, schedule_seed=0), facts, variables)
+
+    def _lanes(self) -> Lanes:
+        return _SmLanes(self.shape, self._resident, self.target.sms)
+
+    def look(self, cache_bytes: int, issued: int) -> CacheSample | None:
+        """Run for so many instructions one after the other; None where nothing was accessed."""
+        machine, tracer = self.machine, _Tracer()
+        machine.global_monitors.append(tracer)
+        fold_constants(self.decoded, machine, self.facts.single)
+        tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
+        limits = Limits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)
+        scheduler = Scheduler(machine, self.decoded, Binder(self.decoded, machine).blocks(), limits, tally)
+        try:
+            for number in range(self.lanes.batches()):
+                scheduler.run(self._fresh(number))
+        except (Stop, Overrun, _Full):
+            pass  # what was seen until then is the sample
+        return tracer.sample(cache_bytes)
+
+
+def sample_l1(
+    compiled: Compiled,
+    decoded: Decoded,
+    target: Target,
+    run: Run,
+    facts: Facts,
+    variables: dict[str, Array],
+    taken: int,
+) -> CacheSample | None:
+    """What L1 would hold of one SM's accesses; None where blocks wait for each other, or nothing tells.
+
+    Args:
+        compiled: the kernel.
+        decoded: the same.
+        target: whose L1 it is.
+        run: the launch.
+        facts: of the kernel.
+        variables: what `__device__` variables held before the launch.
+        taken: thread-instructions that the launch took.
+    """
+    arrays = sum(argument.data.nbytes for argument in run.arguments if isinstance(argument, ArrayArgument))
+    if facts.waits or run.shape.cooperative or compiled.resources is None or arrays > _MOST_BYTES:
+        return None
+    resident = occupancy(target, compiled.resources, run.shape).blocks_per_sm
+    if not resident:
+        return None
+    with np.errstate(all="ignore"):
+        sample = Sample(decoded, target, run, facts, dict(variables), resident)
+        issued = min(max(taken // _PER_ISSUED, _ISSUED[0]), _ISSUED[1])
+        shared = compiled.resources.shared_bytes + run.shape.shared_bytes
+        return sample.look(l1_bytes(target, shared, resident), issued)
+
+
+def l1_bytes(target: Target, shared_bytes: int, resident: int) -> int:
+    """Bytes that L1 has left beside the shared memory of the blocks that an SM holds at once."""
+    limits = sm_limits(target.capability)
+    taken = resident * (shared_bytes + limits.shared_reserved) if shared_bytes else 0
+    carved = next((size for size in _CARVEOUTS if size << 10 >= taken), limits.shared_per_sm >> 10)
+    unified = (limits.shared_per_sm >> 10) + _LEAST_L1_KIB
+    return (unified - min(carved, limits.shared_per_sm >> 10)) << 10
+
+
+_CARVEOUTS = (0, 8, 16, 32, 64, 96, 100, 132, 164, 196, 228)
+"""KiB of shared memory that an SM's memory can be divided by. CUDA C++ Programming Guide, Compute Capability 8.x and 9.0,
+Shared Memory; a GPU that does not know one of them takes the next one."""
+_LEAST_L1_KIB = 28
+"""What the largest division leaves for L1: 256 - 228 KiB on 9.0 and 10.0, 128 - 100 on 8.6, 8.9 and 12.x, 192 - 164 on 8.0."""
