@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmate.backends.base import RunResult
-from kernelmate.backends.emulator.caches import footprint, read_again
+from kernelmate.backends.emulator.caches import footprint, load_hits, read_again
 from kernelmate.measure import constants
 from kernelmate.records import LaunchShape, Target
 
@@ -73,8 +73,9 @@ def _missed(
     shared_bytes: int,
 ) -> float:  # fmt: skip
     """Loaded bytes that L1 does not give, by the sample of an SM's accesses where there is one."""
-    if result.l1 is not None and result.l1.load_hits is not None:
-        return max(loaded * (1 - result.l1.load_hits), unique_loaded)
+    given = load_hits(result)
+    if given is not None:
+        return max(loaded * (1 - given), unique_loaded)
     resident = max(1, min(blocks_per_sm, -(-shape.blocks // target.sms)))
     unified = constants.for_capability(constants.UNIFIED_L1_BYTES, target.capability)
     cache = max(unified - resident * shared_bytes, unified / 16)

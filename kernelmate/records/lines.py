@@ -16,6 +16,7 @@ class LineCounters:
         global_atomic_sectors: as L2 gets them. l1_lines: 128-byte lines that global loads and stores look up in L1.
         shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
         barriers: how often blocks came to a barrier here.
+        local_sectors: of arrays in local memory; what ptxas spills is not among them.
         l1_load_hit_rate: share of the line's loaded sectors that L1 gives, by a model; None where there is none, or no loads.
     """
 
@@ -36,6 +37,7 @@ class LineCounters:
     bank_conflicts: int = 0
     divergent_branches: int = 0
     barriers: int = 0
+    local_sectors: int = 0
     l1_load_hit_rate: float | None = None
 
     @property

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.emulator.bound import Tally
-from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, SiteCount
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, SiteCount
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.operations import Barrier
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape, LineCounters
 
-Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
+Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
 def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
@@ -57,7 +57,7 @@ def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -
             at["thread_instructions"] += int(times)
             if isinstance(decoded.steps[number].operation, Barrier):
                 at["barriers"] += int(times) // threads
-    memory, shared, branches = counted
+    memory, shared, branches, local = counted
     for number, site in memory.sites.items():
         for name, amount in _global_figures(site):
             figures[_line(decoded, number)][name] += amount
@@ -65,6 +65,9 @@ def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -
         at = figures[_line(decoded, number)]
         at[f"shared_{site.action}_wavefronts"] += site.passes
         at["bank_conflicts"] += site.passes - site.requests
+    for number, site in local.sites.items():
+        if site.passes:
+            figures[_line(decoded, number)]["local_sectors"] += site.passes
     for number, times in branches.divergent.items():
         figures[_line(decoded, number)]["divergent_branches"] += times
     ordered = sorted(figures, key=lambda line: (line is None, line or 0))

@@ -119,8 +119,12 @@ class EmulatedModule:
 
     def _with_caches(self, result: RunResult) -> RunResult:
         assert result.counters is not None
-        counters = replace(result.counters, caches=estimated(self.target, result))
-        return with_l1(replace(result, counters=counters), self.decoded)
+        found = with_l1(result, self.decoded)
+        counters = replace(result.counters, caches=estimated(self.target, found))
+        resources = self.compiled.resources
+        if resources is None or resources.spill_bytes != 0:
+            counters = replace(counters, local_sectors=None)  # spills are not in PTX
+        return replace(found, counters=counters)
 
     def _l1(self, run: Run, variables: dict[str, Array], taken: int) -> CacheSample | None:
         try:

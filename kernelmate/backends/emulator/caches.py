@@ -45,6 +45,19 @@ def read_again(target: Target, unique: float, missed: float, loaded: float) -> f
     return (1 - fits) * max(missed - loaded, 0.0)
 
 
+def load_hits(result: RunResult) -> float | None:
+    """Share of the launch's loaded sectors that L1 gives, each line's by its own sample; None without a sample or loads.
+
+    A sample that saw only the beginning of a launch has seen too little of its loops; the counts make up for it.
+    """
+    overall = None if result.l1 is None else result.l1.load_hits
+    asked = sum(line.global_load_sectors for line in result.lines)
+    if overall is None or not asked:
+        return overall
+    rates = ((line.global_load_sectors, line.l1_load_hit_rate) for line in result.lines)
+    return sum(sectors * (overall if rate is None else rate) for sectors, rate in rates) / asked
+
+
 def estimated(target: Target, result: RunResult) -> CacheEstimate | None:
     """The model's figures for a counted launch; None where L1 could not be sampled."""
     counters, sample = result.counters, result.l1
@@ -53,15 +66,15 @@ def estimated(target: Target, result: RunResult) -> CacheEstimate | None:
     loads, stores = counters.global_load_sectors or 0, counters.global_store_sectors or 0
     atomics = sum(line.global_atomic_sectors for line in result.lines)
     found = footprint(result, SECTOR_BYTES * loads, SECTOR_BYTES * stores, result.footprint_bytes)
-    load_hits = loads * (sample.load_hits or 0.0)
-    missed = max(SECTOR_BYTES * (loads - load_hits), found.loaded)
+    given = loads * (load_hits(result) or 0.0)
+    missed = max(SECTOR_BYTES * (loads - given), found.loaded)
     from_dram = found.loaded + read_again(target, result.footprint_bytes, missed, found.loaded)
     through = missed / SECTOR_BYTES + stores + atomics
     hits = max(through - from_dram / SECTOR_BYTES, 0.0)
     return CacheEstimate(
         l1_bytes=sample.cache_bytes,
-        l1_sector_hit_rate=_rate(load_hits + stores * (sample.store_hits or 0.0), loads + stores),
-        l1_load_hit_rate=_rate(load_hits, loads),
+        l1_sector_hit_rate=_rate(given + stores * (sample.store_hits or 0.0), loads + stores),
+        l1_load_hit_rate=_rate(given, loads),
         l2_sectors=round(through),
         l2_sector_hit_rate=_rate(hits, through),
         dram_bytes_read=round(from_dram),

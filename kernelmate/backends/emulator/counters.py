@@ -135,6 +135,37 @@ class GlobalCounter(_Sites):
         count.add(1 + int(np.count_nonzero(new_warp)), sectors, len(lanes), lines)
 
 
+class LocalCounter(_Sites):
+    """Requests and sectors of local memory, which lies with a warp's lanes side by side, four bytes of each.
+
+    CUDA C++ Programming Guide, Device Memory Accesses, Local Memory: "accesses are therefore fully coalesced as long as all
+    threads in a warp access the same relative address".
+
+    Args:
+        passed: instructions that only pass arguments of calls, which are registers in hardware.
+    """
+
+    def __init__(self, passed: frozenset[int]) -> None:
+        super().__init__()
+        self._passed = passed
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """Count one instruction of some lanes; `offsets` are in each thread's frame."""
+        del values
+        if site.number in self._passed:
+            return
+        warp = lanes >> 5
+        places = ((offsets.astype(np.int64) >> 2) << 2) | ((lanes.astype(np.int64) & 31) >> 3)
+        new_warp = warp[1:] != warp[:-1]
+        sectors = _distinct(places, warp, new_warp) * rows_of(site.size)
+        self.at(site.number, site.action, site.size).add(1 + int(np.count_nonzero(new_warp)), sectors, len(lanes))
+
+
+def rows_of(size: int) -> int:
+    """Rows of four bytes a lane that an access to local memory takes."""
+    return max(1, size // 4)
+
+
 def _distinct(places: Array, warp: Array, new_warp: Array) -> int:
     """How many different places each warp touches, over all warps."""
     # Along a warp addresses mostly rise: then counting the changes is enough.
@@ -215,11 +246,17 @@ def _passes(parts: Array, words: Array) -> tuple[int, int]:
 
 
 def as_record(
-    memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter, footprint_bytes: int, barriers: int
+    memory: GlobalCounter,
+    shared: SharedCounter,
+    branches: BranchCounter,
+    local: LocalCounter,
+    footprint_bytes: int,
+    barriers: int,
 ) -> Counters:
     """The counters of a launch as the verdict shows them.
 
-    Instructions are None: what runs on hardware is SASS, and PTX is all that was counted.
+    Instructions are None: what runs on hardware is SASS, and PTX is all that was counted. Local sectors are those of PTX, which
+    has no spills.
     """
     return Counters(
         source="emulated",
@@ -232,7 +269,7 @@ def as_record(
         shared_load_wavefronts=shared.total("passes", "load"),
         shared_store_wavefronts=shared.total("passes", "store"),
         bank_conflicts=sum(site.passes - site.requests for site in shared.sites.values()),
-        local_sectors=None,
+        local_sectors=local.total("passes", "load", "store", "atomic"),
         divergent_branches=branches.divergent.total(),
         thread_instructions=None,
         global_atomic_sectors=memory.total("passes", "atomic"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.bind import Binder
 from kernelmate.backends.emulator.bound import Limits, Tally
-from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.choose import Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
     from kernelmate.backends.emulator.jit.program import Program
 
-Counted = tuple[GlobalCounter, SharedCounter, BranchCounter]
+Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
 Watched = tuple["Program", "Watch"]
@@ -163,7 +163,7 @@ class Execution:
         return self.tally
 
     def _count(
-        self, native: Native, memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter
+        self, native: Native, memory: GlobalCounter, shared: SharedCounter, branches: BranchCounter, local: LocalCounter
     ) -> None:  # fmt: skip
         decoded = native.program.refined.decoded
         for piece in np.flatnonzero(native.diverged):
@@ -174,5 +174,5 @@ class Execution:
             requests, passes, lanes, lines = (int(figure) for figure in native.sites[number])
             action = "load" if isinstance(operation, Load) else "store"
             size = SIZES[operation.kind] * len(operation.results if isinstance(operation, Load) else operation.sources)
-            counter = shared if operation.space == "shared" else memory
+            counter = {"shared": shared, "local": local}.get(operation.space, memory)
             counter.at(int(number), action, size).add(requests, passes, lanes, lines)

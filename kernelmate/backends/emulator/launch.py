@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
-from kernelmate.backends.emulator.attribution import with_lines
+from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
-from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, SharedCounter, as_record
+from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.execution import Choice, Execution, Watched
 from kernelmate.backends.emulator.facts import Facts
@@ -78,7 +78,13 @@ class Launch:
         self.machine = self._machine(linked)
         self._watches: list[SharedWatch | LocalWatch] = []
         self._global_watch: GlobalWatch | None = None
-        self.counted = (GlobalCounter(), SharedCounter(), BranchCounter(self.lanes)) if run.count else None
+        self.counted = self._counters() if run.count else None
+
+    def _counters(self) -> Counted:
+        passed = (
+            number for number, step in enumerate(self.decoded.steps) if getattr(step.operation, "space", "") == "param"
+        )
+        return GlobalCounter(), SharedCounter(), BranchCounter(self.lanes), LocalCounter(frozenset(passed))
 
     def _lanes(self) -> Lanes:
         """Which blocks run, and how many at a time."""
@@ -185,6 +191,7 @@ class Launch:
         if self.counted is not None:
             machine.global_monitors.append(self.counted[0])
             machine.shared.monitors.append(self.counted[1])
+            machine.local.monitors.append(self.counted[3])
         watched = self._watched(choice) if self.run.check else None
         shadows = None
         limits = Limits(self.run.step_limit, self.run.limited_by, self.run.total_limit)

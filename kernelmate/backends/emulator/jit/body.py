@@ -7,6 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from kernelmate.backends.emulator.counters import rows_of
 from kernelmate.backends.emulator.decode import Block, Decoded, Step
 from kernelmate.backends.emulator.jit.accesses import (
     Access,
@@ -253,8 +254,8 @@ class Body(LaneValues):
         if frame.checks is not None:
             me = b.or_(self._warp.stamp, b.zext(self._lane, I64))
             watch_access(b, frame, group, access, own, place, self._warp.shadow, me)
-        if self._counts and group.memory != "local":
-            self._remember(access, group, own)
+        if self._counts:
+            self._remember(access, group, self._interleaved(own) if group.memory == "local" else own)
         if isinstance(access.operation, Load):
             self._load(access.operation, place)
         else:
@@ -326,6 +327,12 @@ class Body(LaneValues):
 
     # -------------------------------------------------------------------------------------------- counters
 
+    def _interleaved(self, own: ir.Value) -> ir.Value:
+        """Where a place in a thread's frame lies among those of its warp: four bytes of each lane side by side."""
+        b = self._b
+        row = b.shl(b.lshr(own, number(2)), number(7))
+        return b.or_(b.or_(row, b.shl(b.zext(self._lane, I64), number(2))), b.and_(own, number(3)))
+
     def _remember(self, access: Access, group: Together, own: ir.Value) -> None:
         """Keep the address for counting, unless another access of the group has the same pattern."""
         if not access.served:
@@ -356,6 +363,10 @@ class Body(LaneValues):
                 requests: Any = number(1)
                 both = b.call(frame.helpers.sectors, [counted.addresses, lanes])
                 passes, lines = b.and_(both, number(0xFFFFFFFF)), b.lshr(both, number(32))
+            elif counted.group.memory == "local":
+                both = b.call(frame.helpers.sectors, [counted.addresses, lanes])
+                rows = number(rows_of(counted.access.size))
+                requests, passes, lines = number(1), b.mul(b.and_(both, number(0xFFFFFFFF)), rows), number(0)
             else:
                 both = b.call(frame.helpers.wavefronts(counted.access.served), [counted.addresses, lanes])
                 requests, passes, lines = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF)), number(0)
