@@ -125,7 +125,7 @@ class Sample(Launch):
         """Run for so many instructions one after the other; None where nothing was accessed."""
         machine, tracer = self.machine, _Tracer()
         machine.global_monitors.append(tracer)
-        fold_constants(self.decoded, machine, self.facts.single)
+        fold_constants(self.facts.foldable, self.decoded, machine)
         tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
         limits = Limits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)
         scheduler = Scheduler(machine, self.decoded, Binder(self.decoded, machine).blocks(), limits, tally)
