@@ -135,7 +135,7 @@ def _converted(
     if letter in "eEfFgG":
         return (spec + letter).__mod__(struct.unpack("<d", take(8))[0]).encode()
     if letter in "aA":
-        return float(struct.unpack("<d", take(8))[0]).hex().encode()
+        return _hexadecimal(struct.unpack("<d", take(8))[0], upper=letter == "A")
     if letter == "s":
         return (spec + "s").__mod__(string_at(struct.unpack("<Q", take(8))[0]).decode(errors="replace")).encode()
     if letter == "p":
@@ -151,3 +151,9 @@ def _converted(
         if letter in "di" and number >> (bits - 1):
             number -= 1 << bits
     return (spec + ("d" if letter in "diu" else letter)).__mod__(number).encode()
+
+
+def _hexadecimal(value: float, *, upper: bool) -> bytes:
+    """`%a` as C prints it: without the zeros that Python keeps at the end of the fraction."""
+    text = re.sub(r"\.?0*p", "p", value.hex())
+    return (text.upper() if upper else text).encode()

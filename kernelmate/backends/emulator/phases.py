@@ -38,7 +38,8 @@ class _Barrier:
         plain = Site(number, "store", 8, 1, position, served=0)
         strong = replace(plain, synchronizing=True, scope=scope)
         orders = "relaxed" not in words
-        self.writes = self._addressing(plain)
+        # To end a barrier is not judged: CUDA's own pipelines do it by a count of their users that orders nothing.
+        self.writes = self._addressing(plain if operation.action == "init" else strong)
         self.arrives = self._addressing(replace(strong, action="atomic", returns=True, releases=orders))
         self.reads = self._addressing(replace(strong, action="load"))
         self.acquires = self._addressing(replace(strong, action="load", acquires=orders))
