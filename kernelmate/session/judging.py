@@ -42,6 +42,18 @@ OUT_OF_TIME = (
 )
 TOO_MUCH_MEMORY = "Judge smaller sizes (--size), or raise memory_limit_mb in the settings."
 OUT_OF_MEMORY = f"Emulating and checking takes it, which says nothing about the kernel. {TOO_MUCH_MEMORY}"
+CRASHED = (
+    "Emulated code cannot end the process that emulates it, so this says nothing about the kernel. Judge it again, and "
+    "report it where it comes back."
+)
+OF_THE_EMULATOR = {
+    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
+    # found by its instructions.
+    "hang": ("time-limit", OUT_OF_TIME),
+    "out-of-memory": ("out-of-memory", OUT_OF_MEMORY),
+    "worker-crash": ("worker-crash", CRASHED),
+}
+"""Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,16 +282,11 @@ def _with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
 def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
     """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
     message = f"{death.detail}{_printed(death)}"
-    if verdict.backend == "emulator" and death.kind == "hang":
-        # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end
-        # is found by its instructions.
-        finding = kernel_finding(kernel, "time-limit", f"{message} {OUT_OF_TIME}")
-        return replace(verdict, correct=None, findings=(finding,))
-    if verdict.backend == "emulator" and death.kind == "out-of-memory":
-        finding = kernel_finding(kernel, death.kind, f"{message} {OUT_OF_MEMORY}")
-        return replace(verdict, correct=None, findings=(finding,))
     if death.judge_failed:
         message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
+    elif verdict.backend == "emulator" and death.kind in OF_THE_EMULATOR:
+        code, advice = OF_THE_EMULATOR[death.kind]
+        return replace(verdict, correct=None, findings=(kernel_finding(kernel, code, f"{message} {advice}"),))
     finding = kernel_finding(kernel, death.kind, message)
     return replace(verdict, correct=None if death.judge_failed else False, findings=(finding,))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import functools
 import io
@@ -166,6 +167,15 @@ def _limit(memory: int | None, *, cuda: bool) -> None:
             resource.setrlimit(kind, (wanted, wanted))
 
 
+def _ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is how the system, or the loader of a library, says that there is no more memory."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # glibc: dl-map-segments.h and dl-load.c.
+    signs = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+    return isinstance(error, ImportError) and any(sign in str(error).lower() for sign in signs)
+
+
 def _taken(column: int) -> int:
     """Bytes of address space or of data that this process has now; 0 where the system does not tell."""
     try:
@@ -288,6 +298,9 @@ class _Desk:
             self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
             return False
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
+            if _ran_out_of_memory(error):
+                self._send(protocol.OutOfMemory(number, str(error)))
+                return False
             traceback.print_exc()
             self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
             return False

@@ -294,7 +294,7 @@ def test_a_kernel_that_is_itself_wrong_is_not_optimised(
     wrong = load(scale.replace("int i =", f"/* {word} */ int i ="))
     result = session.optimize(wrong, PROMPT, suggesters=[proposer])
     assert (result.best, result.candidates, proposer.asked) == (None, (), 0)
-    assert "not right" in result.notes[0]
+    assert ("could not be judged" if word == "crash" else "not right") in result.notes[0]
 
 
 def test_a_kernel_that_does_not_compile_is_not_optimised(load: Load, scale: str, scripted: Make) -> None:

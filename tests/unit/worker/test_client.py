@@ -32,6 +32,12 @@ DEATHS = {
     "memory in Python": ("x = bytearray(1 << 31)", "out-of-memory", "300 MB"),
     "memory in NumPy": ("import numpy; numpy.ones((1 << 31,))", "out-of-memory", "300 MB"),
     "memory bit by bit": ("x = []\nwhile True: x.append(bytes(1 << 20))", "out-of-memory", "300 MB"),
+    "memory for a library": (
+        "raise ImportError('x.so: failed to map segment from shared object')",
+        "out-of-memory",
+        "x.so",
+    ),
+    "memory of the system": ("raise OSError(12, 'Cannot allocate memory')", "out-of-memory", "300 MB"),
     "endless print": ("while True: print('x' * 100)", "output-flood", "1000000 bytes"),
     "endless C output": ("import os\nwhile True: os.write(2, b'y' * 4096)", "output-flood", "1000000 bytes"),
     "endless write to descriptor 1": ("import os\nwhile True: os.write(1, b'z' * 4096)", "output-flood", "bytes"),
