@@ -11,7 +11,8 @@ published by the thread that signals after it; and what a thread learns between 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,14 +44,13 @@ class _Log:
     """All releases at one location that a read of its present value observes.
 
     Attributes:
-        entries: by block, in the order in which they came. nested: what the releasing threads knew of other logs, each
-            with the position from which it counts.
+        entries: by block, in the order in which they came. nested: what the releasing threads knew of other logs: for
+            each the positions from which more of it counts, ascending, and how much from there.
     """
 
     length: int = 0
     entries: dict[int, list[_Entry]] = field(default_factory=dict)
-    nested: list[tuple[int, _Log, int, bool]] = field(default_factory=list)
-    linked: dict[tuple[int, bool], int] = field(default_factory=dict)
+    nested: dict[tuple[_Log, bool], tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def find(self, block: int, upto: int) -> _Entry | None:
         """The latest release of a block among the first `upto`."""
@@ -71,10 +71,20 @@ class _Log:
         if len(mine) > _ENTRIES_KEPT:
             del mine[: _ENTRIES_KEPT // 2]
         for (log, home_only), length in known.items():
-            if log is not self and self.linked.get((id(log), home_only), -1) < length:
-                self.linked[id(log), home_only] = length
-                self.nested.append((self.length, log, length, home_only))
+            if log is self:
+                continue
+            positions, lengths = self.nested.setdefault((log, home_only), ([], []))
+            if not lengths or lengths[-1] < length:
+                positions.append(self.length)
+                lengths.append(length)
         self.length += 1
+
+    def inner(self, upto: int) -> Iterator[tuple[_Log, int, bool]]:
+        """How much of which other logs the releasing threads knew at the first `upto` releases."""
+        for (log, home_only), (positions, lengths) in self.nested.items():
+            place = bisect_left(positions, upto)
+            if place:
+                yield log, lengths[place - 1], home_only
 
 
 Known = dict[tuple[_Log, bool], int]
@@ -265,7 +275,7 @@ class Visibility:
                 published = entry.at_home if block == home else None if home_only else entry.abroad
                 if published is not None:
                     found |= stamps < published[threads]
-            queue += [(inner, upto, home_only or narrow) for at, inner, upto, narrow in log.nested if at < length]
+            queue += [(inner, upto, home_only or narrow) for inner, upto, narrow in log.inner(length)]
         return found
 
 

@@ -203,6 +203,37 @@ def test_bench_judges_and_its_json_obeys_the_schema(program: Program, documents:
     assert "faster" not in shown.out
 
 
+IN_ORDER_OF_ARRIVAL = """\
+// /// kernelmate
+// sizes = [{ n = 1000 }]
+// grid = "cdiv(n, 128)"
+// block = 128
+// deterministic = true
+// [args]
+// x = "in int32[n]"
+// y = "out int32[n]"
+// count = "inout int32[1] ~ zeros"
+// n = "int32"
+// ///
+__global__ void take(const int *x, int *y, int *count, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[PLACE] = x[i];
+}
+"""
+
+
+@pytest.mark.parametrize(("place", "codes"), [("atomicAdd(count, 1)", {"nondeterministic"}), ("i", set())])
+def test_what_depends_on_which_block_comes_first_is_nondeterministic(
+    place: str, codes: set[str], program: Program, folder: Path, documents: Callable[[str], Any]
+) -> None:
+    (folder / "order.cu").write_text(IN_ORDER_OF_ARRIVAL.replace("PLACE", place))
+    (verdict,) = documents(program("bench", "order.cu", "--json").out)["verdicts"]
+    found = {finding["code"] for finding in verdict["findings"] if finding["severity"] == "error"}
+    assert found & {"nondeterministic"} == codes
+    assert (verdict["accepted"] is False) == bool(codes)
+
+
 def test_compare_rejects_a_wrong_candidate_and_takes_a_right_one(
     program: Program, folder: Path, documents: Callable[[str], Any]
 ) -> None:
