@@ -117,8 +117,10 @@ def test_an_error_has_every_key() -> None:
 
 def test_targets_and_checks_obey_the_schema() -> None:
     target = Target("H100 SXM", "sm_90", (9, 0), 132, 1980, 80 << 30, 3350.0, 50 << 20, 66.9, 33.5, 133.8, "datasheet")
-    valid(targets_json([target]))
-    valid(doctor_json([Check("python", "ok", "3.11"), Check("gpu", "missing", "none", "None is needed.")]))
+    (shown,) = valid(targets_json([target]))["targets"]
+    assert (shown["name"], shown["arch"], shown["capability"], shown["sms"]) == ("H100 SXM", "sm_90", [9, 0], 132)
+    document = valid(doctor_json([Check("python", "ok", "3.11"), Check("gpu", "missing", "none", "None is needed.")]))
+    assert [list(check.values())[:2] for check in document["checks"]] == [["python", "ok"], ["gpu", "missing"]]
 
 
 def test_bytes_are_left_out_and_numpy_numbers_are_numbers() -> None:

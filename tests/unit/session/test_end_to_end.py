@@ -133,6 +133,33 @@ def test_a_kernel_that_never_ends_is_a_hang_and_the_next_verdict_is_right(
     assert session.compare(baseline, baseline).candidate[0].accepted is True
 
 
+LONG = """\
+// /// kernelmate
+// sizes = [{ n = 32 }]
+// grid = "cdiv(n, block)"
+// block = 32
+// reference = "x + 1"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void long_way(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    unsigned h = i;
+    for (int turn = 0; turn < 3200000; ++turn) h = h * 1664525u + (h >> 16);
+    y[i] = x[i] + (h == 4026531839u ? 2.0f : 1.0f);
+}
+"""
+
+
+def test_ten_million_instructions_of_every_thread_are_judged_in_time(load: Load, session: Session) -> None:
+    (verdict,) = session.bench(load(LONG))
+    assert (verdict.correct, verdict.accepted, verdict.findings) == (True, True, ())
+    assert verdict.cases[0].size == {"n": 32}
+
+
 def test_a_time_limit_too_short_for_the_emulator_is_named_and_says_nothing_of_the_kernel(
     load: Load, scale: str, reference: Callable[[str], None]
 ) -> None:

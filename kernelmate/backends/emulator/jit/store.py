@@ -10,10 +10,13 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 
 MOST_BYTES = 256 << 20
 """Size of all files together from which the oldest are removed."""
+ABANDONED_S = 3600.0
+"""Age in seconds from which a file that was never finished is taken for one whose writer was killed."""
 _MAGIC = b"KMJIT1\n"
 
 
@@ -75,6 +78,9 @@ def write(key: str, head: bytes, code: bytes) -> None:
 def _make_room() -> None:
     """Remove what was not used for longest, from a size on; someone else may be doing the same."""
     with contextlib.suppress(OSError):
+        for left in folder().glob("*.part"):
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                left.unlink(missing_ok=True)
         entries = [(path.stat(), path) for path in folder().glob("*.bin")]
         total = sum(status.st_size for status, _ in entries)
         for status, path in sorted(entries, key=lambda entry: entry[0].st_mtime):

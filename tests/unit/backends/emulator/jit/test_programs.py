@@ -123,6 +123,36 @@ def test_old_files_make_room(cache: Path, double: Launch, monkeypatch: pytest.Mo
     assert len(list(cache.glob("*.bin"))) == 1
 
 
+def test_what_a_killed_writer_left_is_removed_and_what_another_is_writing_is_not(cache: Path, double: Launch) -> None:
+    cache.mkdir(parents=True)
+    abandoned, fresh = cache / "abandoned.part", cache / "fresh.part"
+    for path in (abandoned, fresh):
+        path.write_bytes(b"half")
+    os.utime(abandoned, (1, 1))
+    assert right(double(1), 1)
+    assert not abandoned.exists()
+    assert fresh.exists()
+
+
+def test_processes_that_compile_at_once_leave_one_whole_file(cache: Path, double: Launch) -> None:
+    code = f"""
+import numpy as np
+from kernelmate.backends.base import ArrayArgument, Run
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, LaunchShape
+code = Compiled('k', None, 'k', 'sm_90', 'by hand', True, (), ptx={doubling()!r})
+data = np.arange(64, dtype=np.uint32)
+run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument('a', data),), check=False)
+done = EmulatorBackend('always').load(code, find_target('H100 SXM')).run(run)
+assert (done.arrays['a'] == 2 * data).all()
+"""
+    children = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(3)]
+    assert [(child.communicate()[1], child.returncode) for child in children] == [(b"", 0)] * 3
+    assert [path.suffix for path in cache.iterdir()] == [".bin"]
+    assert right(double())
+
+
 def test_another_kernel_or_another_cpu_is_another_program(
     cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
