@@ -38,6 +38,7 @@ REFUSED = [
     "mapa.u64 %d1, %p0, 0;",
     "barrier.cluster.arrive;",
     "discard.global.L2 [%p0], 128;",
+    "mov.u32 %r1, %reserved_smem_offset_1;",
     "vavrg4.u32.u32.u32 %r1, %r2, %r3, %r4;",
 ]
 
