@@ -78,8 +78,8 @@ def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
 def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
     """An array's shape, or what sizes must fulfil, counts by the block's length: results are one per block."""
     shapes = [extent for argument in contract.args for extent in argument.shape or ()]
-    numbers = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
-    return bool(numbers & {length for length in (*sides, _product(sides)) if length >= WARP})
+    divisors = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?:%|//|,)\s*(\d+)", text)}
+    return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
 
 
 def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:

@@ -247,6 +247,10 @@ def test_pieces_whose_length_the_kernel_names_stay(ask) -> None:
 def test_an_output_with_one_element_per_block_holds_the_block(ask) -> None:
     source = PIECES.format(start="blockIdx.x * blockDim.x + threadIdx.x").replace("cdiv(n, 512)", "cdiv(n, 128)")
     assert list(RECIPE.candidates(ask(source))) != []
+    assert (
+        list(RECIPE.candidates(ask(source.replace("// block = 128", '// block = 128\n// require = ["n >= 128"]'))))
+        != []
+    )
     assert list(RECIPE.candidates(ask(source.replace("float32[n]", "float32[cdiv(n, 128)]")))) == []
 
 
