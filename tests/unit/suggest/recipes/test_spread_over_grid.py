@@ -35,7 +35,6 @@ def test_one_block_becomes_as_many_as_there_is_work_for(judged) -> None:
     assert one.candidate.contract.grid == ("cdiv(n, block)",)
     assert "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)" in text
     assert "k<<<(count + 127) / 128, 128>>>" in text
-    assert one.verdict.accepted is None
     assert one.verdict.speedup.median > 1.5
 
 

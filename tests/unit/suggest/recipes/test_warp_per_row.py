@@ -39,7 +39,7 @@ def test_lanes_share_a_sum_and_one_of_them_stores_it(judged) -> None:
     assert "for (int c = lane; c < cols; c += 32)" in text
     assert "if (lane == 0) y[r] = s;" in text
     assert one.candidate.contract.grid == ("cdiv(rows * 32, 64)",)
-    assert one.verdict.accepted is None
+    assert one.verdict.speedup.median > 1.2
 
 
 @pytest.mark.parametrize(
