@@ -280,4 +280,6 @@ def test_a_tile_of_a_product_is_right(path: Path) -> None:
     with Session(load_settings(seed=5, backend="emulator")) as session:
         (verdict,) = session.bench(load_kernels(path)[0])
     assert verdict.correct is True
-    assert verdict.findings == ()
+    # tf32 has fewer bits than the float32 that this kernel's contract passes, which its reader is told.
+    expected = [("precision-loss", "warning")] if path.stem == "mma_tf32" else []
+    assert [(finding.code, finding.severity) for finding in verdict.findings] == expected
