@@ -76,4 +76,4 @@ def test_the_schema_is_plain_and_closed(form: type) -> None:
 
 def test_what_obeys_the_schema_can_be_read() -> None:
     jsonschema.validate(REVIEW, schema_of(Review))
-    read_reply(json.dumps(REVIEW), Review)
+    assert read_reply(json.dumps(REVIEW), Review).analysis == REVIEW["analysis"]
