@@ -83,7 +83,8 @@ class Settings(BaseSettings):
         history: keep every judged version in the history.
         history_file: the history's file; None for `history.db` in the user's data folder.
         model: the local model's name; None for the one in use (`kernelmate model use`).
-        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1.
+        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; what goes to
+            one on another machine is shown first.
         model_key_variable: the environment variable that holds that server's key.
         models_dir: where models are kept; None for the user's data folder.
         model_context: tokens of one conversation; None for what the model was made for, up to 16,384.

@@ -123,13 +123,15 @@ def optimize(
 
 
 def _agrees(outgoing: Outgoing, progress: Progress) -> bool:
-    """Show what would be sent to Claude, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
     import sys
 
     from kernelmate.report.words import printable
 
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        note("Claude was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal")
+        note(
+            f"{outgoing.model} was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal"
+        )
         return False
     with progress.paused():
         price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"

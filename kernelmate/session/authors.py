@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kernelmate.config import Settings
 from kernelmate.errors import UsageError
@@ -31,7 +32,7 @@ class Wishes:
     Attributes:
         author: `auto`, `recipes`, `local`, `claude`, or the name of another package's suggester.
         samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
-        ask: shows what would be sent to Claude. on_step: told of each step. on_text: told of text as it arrives.
+        ask: shows what would be sent to another machine. on_step: told of each step. on_text: told of text as it arrives.
         stop: True once the user wants no more.
     """
 
@@ -68,7 +69,7 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
 
         router.recipes = Composition()
     if wishes.author in {"auto", "local"}:
-        router.local = local_model(settings, wishes, wanted=wishes.author == "local")
+        router.local = local_model(settings, kernel, wishes, wanted=wishes.author == "local")
     if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
         router.reviewer = _claude(settings, kernel, wishes)
     if router.recipes is not None and (router.local is not None or router.reviewer is not None):
@@ -78,15 +79,17 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
     return (router,)
 
 
-def local_model(settings: Settings, wishes: Wishes, *, wanted: bool) -> LocalModel | None:
+def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: bool) -> LocalModel | None:
     """The model in use; None where there is none and none was asked for by name.
 
     Raises:
         UsageError: none is set up and one was wanted, or the one that is named does not exist.
     """
     if settings.model_url is not None:
-        endpoint = Endpoint(settings.model_url.rstrip("/"), settings.model or "default", _key(settings))
-        return LocalModel(lambda: endpoint, settings.model or "default", on_text=wishes.on_text, stop=wishes.stop)
+        name = settings.model or "default"
+        endpoint = Endpoint(settings.model_url.rstrip("/"), name, _key(settings))
+        agree = _agreement(settings.model_url, name, kernel, wishes)
+        return LocalModel(lambda: endpoint, name, on_text=wishes.on_text, stop=wishes.stop, agree=agree)
     library = Library(settings.models_dir)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is None:
@@ -109,6 +112,24 @@ def model_server(settings: Settings) -> ModelServer:
         idle_s=settings.model_idle_s,
     )
     return ModelServer(wanted, library=Library(settings.models_dir))
+
+
+def _agreement(url: str, model: str, kernel: Kernel, wishes: Wishes) -> Callable[[str], bool] | None:
+    """Asks before a text goes to another machine, once for a workspace; None for a server on this one."""
+    host = urlsplit(url).hostname or ""
+    if host in {"localhost", "127.0.0.1", "::1"}:
+        return None
+    workspace, consents = workspace_of(Path(kernel.unit.path)), Consents()
+
+    def agree(text: str) -> bool:
+        if consents.given(workspace, host):
+            return True
+        if not wishes.ask(Outgoing(text, host, model, None, workspace)):
+            return False
+        consents.give(workspace, host)
+        return True
+
+    return agree
 
 
 def _key(settings: Settings) -> str | None:

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from kernelmate.environment import looks_secret
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
@@ -120,7 +121,7 @@ def _die_with_parent() -> None:
 
 def _prepare_environment() -> None:
     """Take secrets out, and keep linear algebra libraries from taking every core of the user's machine."""
-    for name in [name for name in os.environ if protocol.looks_secret(name)]:
+    for name in [name for name in os.environ if looks_secret(name)]:
         del os.environ[name]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[name] = LIBRARY_THREADS

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelmate.environment import without_secrets
 from kernelmate.errors import ReferenceFailed, WorkerUnavailable
 from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
@@ -213,7 +214,7 @@ class Worker:
         _open_workers.discard(self)
 
     def _spawn(self) -> Process:
-        environment = protocol.without_secrets(os.environ if self._environment is None else self._environment)
+        environment = without_secrets(os.environ if self._environment is None else self._environment)
         return Process(self._command, environment, self._output_limit)
 
     def _greet(self, started: Started) -> None:

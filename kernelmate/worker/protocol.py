@@ -30,7 +30,6 @@ A frame is a 4-byte big-endian length and that many bytes of MessagePack: one ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -53,9 +52,6 @@ MAX_FRAME = 64 * 1024 * 1024
 
 _Message = TypeVar("_Message")
 _HEADER = 4
-_SECRET = re.compile(
-    r"(^|_)(api_?key|key|tokens?|secrets?|(pg|my)?password|passwd|passphrase|credentials?)(_|$)", re.IGNORECASE
-)
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -264,13 +260,3 @@ def error_of(refused: Refused) -> KernelmateError:
 def rootless(path: str) -> str:
     """A path of the session's machine without its root or drive, with `/`: how files are named that travel."""
     return path.replace("\\", "/").replace(":", "").lstrip("/")
-
-
-def looks_secret(name: str) -> bool:
-    """An environment variable of this name holds a key, a token or a password, as far as its name tells."""
-    return _SECRET.search(name) is not None
-
-
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without those variables whose names say that they hold secrets."""
-    return {name: value for name, value in environment.items() if not looks_secret(name)}

@@ -10,6 +10,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.local.chat import OnText, Question, ask
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
+from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
 
 CHARACTERS_PER_TOKEN = 2.5
@@ -32,6 +33,7 @@ class LocalModel:
         endpoint: gives where it answers, starting it where that is needed. label: the model's name for candidates.
         temperature: of all attempts but the first, which is greedy. seed: of the first; the others follow.
         on_text: told of text as it arrives. stop: True once the user wants no more.
+        agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         last_cost: tokens of the last answer.
     """
 
@@ -42,6 +44,7 @@ class LocalModel:
     on_text: OnText | None = None
     stop: Callable[[], bool] = lambda: False
     timeout_s: float = 300.0
+    agree: Callable[[str], bool] | None = None
     last_cost: Cost = field(default_factory=Cost)
     _asked: int = 0
 
@@ -78,6 +81,10 @@ class LocalModel:
     def _attempts(self, request: SuggestRequest, parts: list[str], task: str, count: int) -> Iterator[Proposal]:
         endpoint = self.endpoint()
         user, room = fitted(kernel_part(request), parts, task, endpoint.context)
+        if self.agree is not None:
+            user = redacted(user)
+            if not self.agree(f"{RULES}\n{user}"):
+                raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
         read, unread = 0, ""
         for number in range(count):
             if self.stop() or request.stop():

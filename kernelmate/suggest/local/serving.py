@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+from kernelmate.environment import without_secrets
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.engines import EngineSettings, engine_name
 from kernelmate.suggest.local.library import Library, Model
@@ -142,7 +143,12 @@ class ModelServer:
         }
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+                env=without_secrets(os.environ),
             )
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):

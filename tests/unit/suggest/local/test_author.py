@@ -186,3 +186,19 @@ def test_the_nonsense_of_a_random_model_costs_one_line_and_the_loop_goes_on(
     (note,) = router.notes
     assert note.startswith("local:tiny") or "local:tiny wrote" in note
     assert server.running() is not None
+
+
+def test_a_text_that_is_not_agreed_to_leaves_for_no_other_machine(
+    chat: Callable[..., Chat], request_: SuggestRequest
+) -> None:
+    server, shown = chat(json.dumps(GOOD)), []
+    model = author(server)
+    model.agree = lambda text: bool(shown.append(text))
+    with pytest.raises(AuthorFailed) as caught:
+        list(model.samples(request_, 2))
+    assert caught.value.kind == "consent"
+    assert server.bodies == []
+    model.agree = lambda text: shown.append(text) is None
+    list(model.samples(request_, 1))
+    sent = server.bodies[0]["messages"]
+    assert shown[-1] == f"{sent[0]['content']}\n{sent[1]['content']}"

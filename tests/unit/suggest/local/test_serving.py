@@ -86,6 +86,17 @@ def test_the_key_is_in_no_argument_and_no_environment_and_the_file_is_private(se
     assert endpoint.key not in repr(endpoint) + repr(state)
 
 
+def test_the_server_sees_no_secret_of_the_environment(
+    serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "a-secret-of-the-user")
+    server = serve()
+    server.ensure(model)
+    state = server.running()
+    assert state is not None
+    assert b"a-secret-of-the-user" not in Path(f"/proc/{state.pid}/environ").read_bytes()
+
+
 def test_two_processes_share_one_server(serve: Serve, model: Model) -> None:
     first, second = serve(), serve()
     one, two = first.ensure(model), second.ensure(model)

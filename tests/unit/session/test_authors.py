@@ -1,0 +1,49 @@
+"""Which authors a search gets, and that nothing goes to another machine unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.records import Kernel
+from kernelmate.session.authors import Wishes, local_model
+from kernelmate.suggest.consent import Outgoing
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://127.0.0.1:8080/v1", False),
+        ("http://localhost:8080/v1", False),
+        ("http://[::1]:8080/v1", False),
+        ("https://models.example.com/v1", True),
+        ("http://192.168.1.7:8080/v1", True),
+        ("http://127.0.0.1.example.com/v1", True),
+    ],
+)
+def test_a_server_beyond_this_machine_is_asked_for_once(
+    load: Callable[..., Kernel], scale: str, url: str, asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: tmp_path / "consent.json")
+    shown: list[Outgoing] = []
+    wishes = Wishes(ask=lambda outgoing: shown.append(outgoing) is None)
+    model = local_model(load_settings(model_url=url), load(scale), wishes, wanted=True)
+    assert model is not None
+    assert (model.agree is not None) is asked
+    if model.agree is not None:
+        assert model.agree("the text")
+        assert model.agree("the next one")
+        assert [one.text for one in shown] == ["the text"]
+
+
+def test_a_refusal_is_asked_again(
+    load: Callable[..., Kernel], scale: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: tmp_path / "consent.json")
+    model = local_model(load_settings(model_url="https://m.example.com/v1"), load(scale), Wishes(), wanted=True)
+    assert model is not None
+    assert model.agree is not None
+    assert not model.agree("the text")
+    assert not model.agree("the text")

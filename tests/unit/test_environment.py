@@ -1,0 +1,29 @@
+"""Names of the environment that say that they hold secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate import environment
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("ANTHROPIC_API_KEY", True),
+        ("HF_TOKEN", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("PGPASSWORD", True),
+        ("DB_PASSWORD", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("OPENAI_APIKEY", True),
+        ("github_token", True),
+        ("KEYBOARD_LAYOUT", False),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("PATH", False),
+        ("MONKEY", False),
+    ],
+)
+def test_secrets_are_known_by_their_names(name: str, secret: bool) -> None:
+    assert environment.looks_secret(name) is secret
+    assert (name in environment.without_secrets({name: "x"})) is not secret
