@@ -16,7 +16,7 @@ from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.options import flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import EMPTY_HEADERS, PRELUDE_NAME, prelude_for
-from kernelmate.compiler.process import COMPILER
+from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
@@ -43,6 +43,7 @@ def compile_kernel(
     timeout_s: float = 60,
     use_cache: bool = True,
     cache_dir: Path | None = None,
+    compiler: CompilerProcess = COMPILER,
 ) -> Compiled:
     """Compile one kernel, or one instance of a template, for a target's architecture.
 
@@ -55,6 +56,7 @@ def compile_kernel(
         timeout_s: seconds until the compiler is killed.
         use_cache: look the result up on disk, and keep it there.
         cache_dir: where; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
+        compiler: the child that compiles.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
@@ -70,7 +72,7 @@ def compile_kernel(
     product = cache.load(key) if cache is not None else None
     if product is None:
         try:
-            product = COMPILER.compile(prepared.job, timeout_s)
+            product = compiler.compile(prepared.job, timeout_s)
         except CompileTimeout as error:
             error.file = kernel.unit.path
             error.line, error.column = kernel.unit.locate(kernel.line, kernel.column)

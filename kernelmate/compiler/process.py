@@ -53,11 +53,12 @@ class _Child:
         """Kill it and wait for it. In a fork of this process, only forget it."""
         if os.getpid() != self.owner:
             return
-        with contextlib.suppress(OSError):
-            if sys.platform == "win32":
-                self.popen.kill()
-            else:
-                os.killpg(self.popen.pid, signal.SIGKILL)
+        if self.popen.poll() is None:
+            with contextlib.suppress(OSError):
+                if sys.platform == "win32":
+                    self.popen.kill()
+                else:
+                    os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         if self.popen.stdin is not None:
             with contextlib.suppress(OSError):
@@ -69,6 +70,10 @@ class _Child:
             while True:
                 self._answers.put(read_frame(cast(BinaryIO, stream)))
         self._answers.put(None)
+
+
+class Abandoned(Exception):
+    """A compilation was killed because nobody wants its result any more."""
 
 
 def _own_group() -> dict[str, Any]:
@@ -84,6 +89,7 @@ class CompilerProcess:
     def __init__(self) -> None:
         self._child: _Child | None = None
         self._lock = threading.Lock()
+        self._abandoned = False
 
     @property
     def pid(self) -> int | None:
@@ -96,11 +102,20 @@ class CompilerProcess:
         Raises:
             CompileTimeout: it did not end in `timeout_s` seconds, and was killed.
             CompilerUnavailable: the child cannot be started, or finds no NVRTC.
+            Abandoned: another thread called `abandon` meanwhile.
         """
         with self._lock:
+            self._abandoned = False
             try:
-                # The child may have died while it was idle; a job that kills it twice is at fault itself.
-                product = self._ask(job, timeout_s) or self._ask(job, timeout_s)
+                product = self._ask(job, timeout_s)
+                if product is None and self._abandoned:
+                    self._started()  # the next text is already being waited for
+                    raise Abandoned
+                if product is None:
+                    # The child may have died while it was idle; a job that kills it twice is at fault itself.
+                    product = self._ask(job, timeout_s)
+            except Abandoned:
+                raise
             except queue.Empty:
                 self._kill()
                 raise CompileTimeout(
@@ -119,6 +134,13 @@ class CompilerProcess:
                 hint="Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
             )
         return product
+
+    def abandon(self) -> None:
+        """Kill the compilation that another thread waits for, if there is one; that thread gets `Abandoned`."""
+        child = self._child
+        if child is not None and self._lock.locked():
+            self._abandoned = True
+            child.kill()
 
     def start(self) -> None:
         """Start the child ahead of the first job.

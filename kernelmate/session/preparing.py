@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.compiler import compile_kernel, occupancy, sm_limits
+from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.errors import CompileTimeout, ContractError
 from kernelmate.records import (
     Compiled,
@@ -61,12 +62,14 @@ class Workshop:
         target: compiled for, and held against. options: of every compilation.
         timeout_s: seconds for one compilation.
         cache_dir: where compiled code is kept; None for the user's cache folder.
+        compiler: the child that compiles.
     """
 
     target: Target
     options: CompileOptions
     timeout_s: float
     cache_dir: Path | None = None
+    compiler: CompilerProcess = COMPILER
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
         """Compile one instance and find its launch.
@@ -83,6 +86,7 @@ class Workshop:
             options=self.options,
             timeout_s=self.timeout_s,
             cache_dir=self.cache_dir,
+            compiler=self.compiler,
         )
         if not compiled.ok or compiled.resources is None:
             return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from kernelmate.compiler import read_build
+from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.config import Settings
 from kernelmate.errors import BackendUnavailable, ContractError
 from kernelmate.measure.calibration import roofs_of
@@ -75,6 +76,7 @@ class Session:
         settings: as loaded by `kernelmate.config.load_settings`.
         on_progress: told of a stage and how many of how many of its steps are done, in the calling thread.
         worker: judges in place of a worker process of its own.
+        compiler: compiles in place of the process's own compiler child.
 
     Raises:
         BackendUnavailable: the backend of the settings cannot run here.
@@ -82,7 +84,12 @@ class Session:
     """
 
     def __init__(
-        self, settings: Settings, on_progress: OnProgress | None = None, *, worker: JudgeWorker | None = None
+        self,
+        settings: Settings,
+        on_progress: OnProgress | None = None,
+        *,
+        worker: JudgeWorker | None = None,
+        compiler: CompilerProcess = COMPILER,
     ) -> None:
         self.settings = settings
         self._on_progress = on_progress
@@ -91,6 +98,7 @@ class Session:
         self._backend = choose_backend(settings.backend, self._place)
         self._target = choose_target(settings.target, self._backend, self._place)
         self._worker = worker or make_worker(settings, self._backend)
+        self._compiler = compiler
         self._recorder = Recorder(settings)
 
     @property
@@ -300,7 +308,8 @@ class Session:
         promises = [one for one in carried.promises if everything or one.open]
         with placed(carried.given) as kernel:
             options = carried.given.options
-            workshop = Workshop(self.target, options, self.settings.compile_timeout_s, self.settings.cache_dir)
+            settings = self.settings
+            workshop = Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
             court = replace(self._court_for(kernel, carried.given.contract, workshop), seed=carried.seed)
             found = confirm(court, carried, promises, on_judged)
             if Path(kernel.unit.path).parent == Path(carried.given.directory):
@@ -344,7 +353,7 @@ class Session:
         if settings.build is not None:
             explicit_std = "std" in settings.model_fields_set
             options = _joined(options, read_build(settings.build, Path(kernel.unit.path)), explicit_std)
-        return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir)
+        return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
 
     def _seed(self) -> int:
         """The settings' seed, else one that nobody has seen: the one that was worked ahead for."""

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from kernelmate.compiler.child import Job
-from kernelmate.compiler.process import CompilerProcess
+from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.errors import CompileTimeout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
@@ -112,3 +112,22 @@ def test_it_goes_with_its_parent_in_the_middle_of_a_compilation(tmp_path, how) -
     parent.send_signal(how)
     parent.wait()
     assert gone(child)
+
+
+def test_a_compilation_that_nobody_wants_any_more_is_killed_and_the_next_one_begins_at_once(compiler) -> None:
+    compiler.start()
+    first = compiler.pid
+    threading.Timer(0.3, compiler.abandon).start()
+    with pytest.raises(Abandoned):
+        compiler.compile(ENDLESS, 600)
+    assert compiler.pid not in {first, None}
+    assert gone(first)
+    assert compiler.compile(GOOD, 60).ok
+
+
+def test_abandoning_while_nothing_is_compiled_leaves_the_child_as_it_is(compiler) -> None:
+    compiler.compile(GOOD, 60)
+    child = compiler.pid
+    compiler.abandon()
+    assert compiler.compile(GOOD, 60).ok
+    assert compiler.pid == child
