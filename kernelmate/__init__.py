@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelmate.session import Comparison, Session
 
 __version__ = VERSION
-__all__ = ["__version__", "bench", "check", "compare", "optimize"]
+__all__ = ["__version__", "bench", "check", "compare", "load_ipython_extension", "optimize", "unload_ipython_extension"]
 
 
 def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
@@ -115,6 +115,23 @@ def optimize(
     """
     with _session(settings) as session:
         return session.optimize(_kernel(kernel), prompt, sizes, max_candidates, reference=reference)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext kernelmate`: give a notebook `%%kernelmate` and `%kernelmate`."""
+    _widgets().load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Give back what `%load_ext kernelmate` opened."""
+    _widgets().unload_ipython_extension(shell)
+
+
+def _widgets() -> Any:
+    """The notebook's package, which stands above this one and is loaded by name for that reason."""
+    import importlib
+
+    return importlib.import_module("kernelmate_widgets")
 
 
 def _session(settings: Mapping[str, Any]) -> Session:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, limits
+from kernelmate.checks.live import live_array, otherwise
 from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
@@ -75,8 +76,18 @@ def styles_of(contract: Contract) -> tuple[Style, ...]:
     return (*floats, WIDE_INTEGERS) if signed else floats
 
 
-def draw(contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path) -> Arrays:
+def draw(
+    contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False
+) -> Arrays:
     """Contents of all `in` and `inout` arrays, and zeros for `out` arrays, by argument.
+
+    Args:
+        contract: says what they hold.
+        size: gives their shapes.
+        seed: equal seeds give equal contents.
+        style: of what the contract leaves open.
+        directory: that files are relative to.
+        first: these are the inputs that live arrays stand in for as they are.
 
     Raises:
         ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
@@ -86,7 +97,12 @@ def draw(contract: Contract, size: Size, seed: tuple[int, ...], style: Style, di
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
         return _made(contract, size, int(rng.integers(2**31)), shapes, directory)
-    return {a.name: _array(a, shapes[a.name], size, rng, style, directory) for a in arguments}
+    made: Arrays = {}
+    for a in arguments:
+        live = live_array(a, shapes[a.name], directory, rng, first=first)
+        left = replace(a, distribution=otherwise(a))
+        made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
+    return made
 
 
 def _array(

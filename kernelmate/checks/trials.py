@@ -257,7 +257,7 @@ def inputs_for(contract: Contract, size: Size, shot: Shot, seed: int, directory:
         ReferenceFailed: the contract's own inputs cannot be had.
     """
     numbers = (seed % 2**64, shot.inputs, *(size[name] for name in sorted(size)))
-    return draw(contract, size, numbers, shot.style, directory)
+    return draw(contract, size, numbers, shot.style, directory, first=shot.inputs == FIRST)
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:

@@ -153,20 +153,22 @@ class Session:
         seed = self._upcoming_seed()
         return tuple(compiled_verdict(one, self.target, self._backend, seed) for one in self.prepare(kernel))
 
-    def prepare(self, kernel: Kernel, instance: str | None = None) -> tuple[Prepared, ...]:
+    def prepare(
+        self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None
+    ) -> tuple[Prepared, ...]:
         """Compile only, and keep the code: one per instance. Runs nothing of the file.
 
         Args:
             kernel: what is compiled.
             instance: in place of the contract's: this one alone.
+            contract: in place of the kernel's own.
 
         Raises:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
-        contract = parse_contract(kernel)
         if contract is None:
-            contract = _guess(kernel)
+            contract = parse_contract(kernel) or _guess(kernel)
         workshop = self._workshop(kernel)
         instances = instances_of(contract) if instance is None else (instance,)
         prepared = []
@@ -175,19 +177,22 @@ class Session:
             prepared.append(workshop.prepare(kernel, contract, one))
         return tuple(prepared)
 
-    def bench(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> tuple[Verdict, ...]:
+    def bench(
+        self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, *, contract: Contract | None = None
+    ) -> tuple[Verdict, ...]:
         """Judge a kernel by its own contract: right, honest, how long; one verdict per instance.
 
         Args:
             kernel: what is judged.
             sizes: in place of the contract's; the first is the headline.
             reference: in place of the contract's and the settings'.
+            contract: in place of the kernel's own: a notebook makes one of live objects.
 
         Raises:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = self._court(kernel, sizes, reference)
+        court = self._court(kernel, sizes, reference, contract)
         trials = court.baselines()
         self._look_ahead(court, trials)
         verdicts = tuple(trial.verdict for trial in trials)
@@ -201,6 +206,8 @@ class Session:
         prompt: str | None = None,
         sizes: Sizes = (),
         reference: str | None = None,
+        *,
+        contract: Contract | None = None,
     ) -> Comparison:
         """Judge a candidate against a kernel, by the kernel's contract.
 
@@ -213,22 +220,23 @@ class Session:
             prompt: what was asked for; without it, a right kernel without errors is accepted.
             sizes: in place of the contract's; the first is the headline.
             reference: in place of the contract's and the settings'.
+            contract: in place of the kernel's own.
 
         Raises:
             InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = self._court(kernel, sizes, reference)
+        court = self._court(kernel, sizes, reference, contract)
         own = parse_contract(candidate, court.contract)
-        contract = court.contract if own is None else own
+        in_force = court.contract if own is None else own
         baselines = court.baselines()
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
-        trials = court.candidates(candidate, contract, baselines, objective)
+        trials = court.candidates(candidate, in_force, baselines, objective)
         remarks = _ignored_keys(candidate, court.contract) if own is not None else ()
         before = tuple(trial.verdict for trial in baselines)
         after = tuple(replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
         parent = self._recorder.own("compare", kernel, court.contract, before)
-        self._recorder.own("compare", candidate, contract, after, prompt=prompt, parent=parent)
+        self._recorder.own("compare", candidate, in_force, after, prompt=prompt, parent=parent)
         return Comparison(before, after)
 
     def optimize(
@@ -244,6 +252,7 @@ class Session:
         suggesters: Sequence[Suggester] | None = None,
         reference: str | None = None,
         objective: MetricName | None = None,
+        contract: Contract | None = None,
     ) -> Optimization:
         """Search for a version that does what the prompt asks for; every one that is proposed is judged.
 
@@ -258,13 +267,14 @@ class Session:
             suggesters: who proposes; None for all built-in recipes and sequences of them.
             reference: in place of the contract's and the settings'.
             objective: what the prompt means; None reads it from the words.
+            contract: in place of the kernel's own.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
         read_objective(prompt, name=objective)  # a prompt that cannot be read is told before anything is compiled
-        court = self._court(kernel, sizes, reference)
+        court = self._court(kernel, sizes, reference, contract)
         baselines = court.baselines()
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         parent = self._recorder.own("optimize", kernel, court.contract, [trial.verdict for trial in baselines])
@@ -323,8 +333,8 @@ class Session:
             candidate = Candidate(one.promise.author, one.promise.why, version, one.promise.contract)
             self._recorder.candidate(candidate, one.verdict, found.objective, parent, "confirm")
 
-    def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None) -> Court:
-        contract = with_sizes(contract_for(kernel), tuple(sizes))
+    def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None, contract: Contract | None = None) -> Court:
+        contract = with_sizes(contract or contract_for(kernel), tuple(sizes))
         contract = with_reference(contract, kernel, reference or self.settings.reference)
         return self._court_for(kernel, contract, self._workshop(kernel))
 

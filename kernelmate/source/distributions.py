@@ -16,6 +16,7 @@ _ARGUMENTS: dict[str, tuple[int, ...]] = {
     "ones": (0,),
     "file": (1,),
 }
+LIVE = "live"
 _FORMS = "normal, normal(mean, std), uniform(low, high), integers(low, high), zeros, ones, file('x.npz')"
 
 
@@ -23,13 +24,15 @@ _FORMS = "normal, normal(mean, std), uniform(low, high), integers(low, high), ze
 class Distribution:
     """A distribution: `name` is one of normal, uniform, integers, zeros, ones, file.
 
-    `arguments` are expressions over the sizes, as text; `path` is the file's, as written, for `file`.
-    `integers(low, high)` leaves `high` out, as NumPy does.
+    `arguments` are expressions over the sizes, as text; `path` is the file's, as written, for `file` and `live`.
+    `integers(low, high)` leaves `high` out, as NumPy does. `live('x.npz')` holds what an array of a notebook held when
+    the kernel was judged; what follows it after `|` draws the sizes that the array does not have.
     """
 
     name: str
     arguments: tuple[str, ...] = ()
     path: str | None = None
+    otherwise: str | None = None
 
 
 def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distribution:
@@ -44,6 +47,9 @@ def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distrib
     """
     known = None if names is None else tuple(names)
     stripped = text.strip()
+    if stripped.startswith(f"{LIVE}("):
+        shown, _, otherwise = stripped.partition(" | ")
+        return Distribution(LIVE, path=_quoted(shown[len(LIVE) + 1 : -1], 0), otherwise=otherwise or None)
     shift = len(text) - len(text.lstrip())
     name, opening, rest = stripped.partition("(")
     name = name.strip()

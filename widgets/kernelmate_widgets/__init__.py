@@ -1,1 +1,28 @@
-"""Notebook magics and panels. They come with a later version; nothing is shown yet."""
+"""KernelMate in notebooks: `%load_ext kernelmate`, then `%%kernelmate` above a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LOADED = "_kernelmate_magics"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a shell the magics; one that has them keeps the ones it has, with their kernels and workers."""
+    if getattr(shell, _LOADED, None) is not None:
+        return
+    from kernelmate_widgets.completion import complete_with
+    from kernelmate_widgets.magics import KernelmateMagics
+
+    magics = KernelmateMagics(shell)
+    shell.register_magics(magics)
+    complete_with(shell, magics)
+    setattr(shell, _LOADED, magics)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Give back the workers; bound kernels go on launching."""
+    magics = getattr(shell, _LOADED, None)
+    if magics is not None:
+        magics.desk.close()
+        setattr(shell, _LOADED, None)

@@ -1,0 +1,76 @@
+"""Inputs that a notebook's own arrays stand in for: as they are once, and shuffled, so that no kernel can know them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, is_inexact
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Argument
+from kernelmate.source import numpy_dtype, parse_distribution
+from kernelmate.source.distributions import LIVE
+
+
+def otherwise(argument: Argument) -> str | None:
+    """How an argument is drawn at sizes that its live array does not have: its own distribution where it has no array."""
+    if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
+        return argument.distribution
+    return parse_distribution(argument.distribution).otherwise
+
+
+def live_array(
+    argument: Argument, shape: tuple[int, ...], directory: Path, rng: np.random.Generator, *, first: bool
+) -> Array | None:
+    """What a live array gives one set of inputs; None where the argument has none of this shape.
+
+    The first set has the array as it is. Others have its values in another order, since they must differ and yet be of
+    the same kind; whole numbers that rise all the way, as the starts of rows do, stay where they are.
+
+    Raises:
+        ReferenceFailed: the copy cannot be read.
+    """
+    if argument.direction == "out" or argument.distribution is None:
+        return None
+    distribution = parse_distribution(argument.distribution)
+    if distribution.name != LIVE:
+        return None
+    array = _read(directory / (distribution.path or ""), argument)
+    dtype = numpy_dtype(argument.dtype)
+    inexact = is_inexact(dtype)
+    if array.shape == shape:
+        if first or (not inexact and _rising(array)):
+            return array
+        return _shuffled(array, rng)
+    if not inexact or distribution.otherwise is not None or not array.size:
+        return None
+    values: Array = array.reshape(-1)[rng.integers(0, array.size, shape)]
+    return values
+
+
+def _rising(array: Array) -> bool:
+    flat = array.reshape(-1)
+    return bool((flat[1:] >= flat[:-1]).all())
+
+
+def _shuffled(array: Array, rng: np.random.Generator) -> Array:
+    """The same values in another order; where they are all alike, which no order changes, ordinary numbers."""
+    flat = array.reshape(-1)
+    if flat.size and (flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all():
+        return np.asarray(rng.standard_normal(array.shape)).astype(array.dtype)
+    return np.asarray(rng.permutation(flat)).reshape(array.shape)
+
+
+def _read(path: Path, argument: Argument) -> Array:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            stored = held[argument.name]
+            shape = tuple(int(extent) for extent in held[f"{argument.name}.shape"])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ReferenceFailed(
+            f"The copy of the array given for {argument.name} cannot be read: {error}.", hint="Run the cell again."
+        ) from None
+    # Kept as bytes: a file of NumPy's does not know bfloat16.
+    array: Array = np.frombuffer(stored.tobytes(), numpy_dtype(argument.dtype)).reshape(shape)
+    return array

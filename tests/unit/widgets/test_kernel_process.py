@@ -1,0 +1,131 @@
+"""The extension in a real Jupyter kernel, a process of its own: interrupted, restarted, ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+jupyter_client = pytest.importorskip("jupyter_client", reason="jupyter_client is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install 'kernelmate[notebook]'")
+
+ROOT = Path(__file__).resolve().parents[3]
+
+ENDLESS = """%%kernelmate slow
+// /// kernelmate
+// sizes = [{ n = 262144 }]
+// grid = "cdiv(n, block)"
+// block = 256
+// reference = "x + 1"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void slow(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float v = 0.0f;
+    for (int k = 0; k < 4000; ++k) v = v * 0.5f + x[(i + k) % n];
+    if (i < n) y[i] = x[i] + 1.0f + (v > 1e30f);
+}
+"""
+
+
+class Kernel:
+    """A running kernel and its client."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.manager, self.client = jupyter_client.manager.start_new_kernel(
+            kernel_name="python3", env=environment, startup_timeout=120
+        )
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.pid).children(recursive=True)
+
+    def run(self, code: str) -> tuple[str, str]:
+        """Status (`ok`, or the exception's name) and what was printed."""
+        return self.ended(self.client.execute(code))
+
+    def ended(self, request: str) -> tuple[str, str]:
+        printed: list[str] = []
+        name = "ok"
+        while True:
+            message = self.client.get_iopub_msg(timeout=300)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed.append(content["text"])
+            if message["msg_type"] == "error":
+                name = content["ename"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return name, "".join(printed)
+
+
+@pytest.fixture
+def kernel(tmp_path) -> Iterator[Kernel]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "widgets"), os.environ.get("PYTHONPATH", "")])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "KERNELMATE_HISTORY_FILE": str(tmp_path / "h.db"),
+        "KERNELMATE_BACKEND": "emulator",
+        "IPYTHONDIR": str(tmp_path),
+    }
+    kernel = Kernel(environment)
+    yield kernel
+    kernel.client.stop_channels()
+    kernel.manager.shutdown_kernel(now=True)
+
+
+def until(condition, seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_interrupting_stops_the_worker_and_leaves_the_namespace_as_it_was(kernel) -> None:
+    assert kernel.run("%load_ext kernelmate")[0] == "ok"
+    before = kernel.run("print(sorted(k for k in globals() if not k.startswith('_')))")[1]
+    request = kernel.client.execute(ENDLESS)
+    workers = []
+
+    def working() -> bool:
+        workers[:] = [one for one in kernel.children() if "kernelmate.worker.child" in " ".join(one.cmdline())]
+        return bool(workers) and workers[0].cpu_times().user > 2.0
+
+    assert until(working), "the worker is at work"
+    kernel.manager.interrupt_kernel()
+    assert kernel.ended(request)[0] == "KeyboardInterrupt"
+    assert until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in workers))
+    assert kernel.run("print(sorted(k for k in globals() if not k.startswith('_')))")[1] == before
+    # And the notebook goes on.
+    assert kernel.run(ENDLESS.replace("k < 4000", "k < 1").replace("262144", "64"))[0] == "ok"
+    assert kernel.run("assert slow.verdict.correct")[0] == "ok"
+
+
+@pytest.mark.parametrize("how", ["shutdown", "restart", "killed"])
+def test_no_process_outlives_the_kernel(kernel, how) -> None:
+    assert kernel.run("%load_ext kernelmate")[0] == "ok"
+    assert kernel.run(ENDLESS.replace("k < 4000", "k < 1").replace("262144", "64"))[0] == "ok"
+    children = kernel.children()
+    assert children, "a warm worker is kept"
+    if how == "killed":
+        psutil.Process(kernel.pid).kill()
+    elif how == "restart":
+        kernel.manager.restart_kernel()
+    else:
+        kernel.manager.shutdown_kernel()
+    gone = until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in children))
+    assert gone, [one.cmdline() for one in children if one.is_running()]

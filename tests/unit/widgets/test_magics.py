@@ -1,0 +1,254 @@
+"""`%%kernelmate` and `%kernelmate` in a real IPython shell, with the real emulator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from IPython.core.error import UsageError
+
+from kernelmate_widgets.failing import KernelFailed, Stopped
+from kernelmate_widgets.handle import KernelHandle
+
+LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
+
+
+def test_a_cell_with_a_contract_is_judged_and_bound_under_its_kernels_name(notebook) -> None:
+    ran = notebook.run("%%kernelmate\n" + notebook.SCALE)
+    scale = notebook.names["scale"]
+    assert isinstance(scale, KernelHandle)
+    assert scale.verdict.correct is True
+    assert {dict(case.size)["n"] for case in scale.verdict.cases} >= {1024, 7}
+    assert "clean" in ran.text
+    assert "registers" in ran.text
+
+
+def test_live_objects_are_judged_and_give_the_contract(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate total {LIVE}\n" + notebook.ROW_SUM)
+    total = notebook.names["total"]
+    assert total.verdict.correct is True
+    first, *others = total.verdict.cases
+    assert dict(first.size) == {"rows": 37, "cols": 96}
+    assert any(case.origin == "own" for case in others), "sizes by name let other sizes be tried"
+    notebook.run("total(x, y, rows, cols)")
+    np.testing.assert_allclose(notebook.names["y"], notebook.names["x"].sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+def test_what_the_live_arrays_hold_is_what_the_kernel_is_judged_on(notebook) -> None:
+    notebook.run(
+        "import numpy as np\nx = np.tile([3, 1, 4, 1], 16).astype(np.int32); y = np.zeros(64, np.int32); n = 64"
+    )
+    notebook.run("def ref(x):\n    return np.where(x == 3, 7, x)")
+    cell = "__global__ void k(const int* x, int* y, int n) { int i = threadIdx.x; if (i < n) y[i] = x[i] == 3 ? 7 : x[i]; }"
+    notebook.run("%%kernelmate --args x,y,n --grid 1 --block 64 --ref ref\n" + cell)
+    assert notebook.names["k"].verdict.correct is True
+    # Right for everything but the one value that only the user's array holds.
+    notebook.run("x[5] = 9")
+    wrong = cell.replace("x[i] == 3", "x[i] == 9 || x[i] == 3")
+    ran = notebook.run("%%kernelmate --args x,y,n --grid 1 --block 64 --ref ref\n" + wrong, fails=True)
+    assert isinstance(ran.error, KernelFailed)
+    assert ran.error.verdict.cases[0].first_wrong.index == (5,)
+
+
+def test_judging_leaves_the_users_arrays_as_they_were(notebook, arrays) -> None:
+    arrays(notebook)
+    before = notebook.names["x"].copy()
+    notebook.run(f"%%kernelmate {LIVE}\n" + notebook.ROW_SUM)
+    spoils = notebook.ROW_SUM.replace(
+        "float sum = 0.0f;", "float sum = 0.0f; ((float*)x)[0] = 5; y[threadIdx.x % 2] = 3;"
+    )
+    notebook.run(f"%%kernelmate {LIVE}\n" + spoils, fails=True)
+    assert (notebook.names["x"] == before).all()
+    assert (notebook.names["y"] == 0).all()
+
+
+def test_a_failing_kernel_raises_with_its_line_and_leaves_the_name_as_it_was(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate {LIVE}\n" + notebook.ROW_SUM)
+    before, version = notebook.names["row_sum"], notebook.names["row_sum"].version
+    racy = notebook.ROW_SUM.replace("    __syncthreads();\n    for (int half", "    for (int half")
+    ran = notebook.run(f"%%kernelmate {LIVE}\n" + racy, fails=True)
+    assert isinstance(ran.error, KernelFailed)
+    assert next(finding.code for finding in ran.error.verdict.findings if finding.severity == "error") == "shared-race"
+    shown = "\n".join(ran.error._render_traceback_())
+    assert "shared-race" in shown
+    assert "Traceback" not in shown
+    assert "row_sum stays what it was" in shown
+    # The line that the cell's editor shows: the magic line is the first.
+    line = ran.error.verdict.findings[0].line
+    assert "part[" in ("%%kernelmate\n" + racy).split("\n")[line - 1]
+    assert notebook.names["row_sum"] is before
+    assert before.version is version
+
+
+def test_a_kernel_that_does_not_compile_says_the_editors_line(notebook) -> None:
+    ran = notebook.run("%%kernelmate broken\n" + notebook.SCALE.replace("a * x[i]", "a * z[i]"), fails=True)
+    assert isinstance(ran.error, KernelFailed)
+    finding = ran.error.verdict.findings[0]
+    assert (finding.code, finding.line) == ("compile-error", 15)
+    assert "broken" not in notebook.names
+
+
+def test_running_a_cell_again_changes_the_kernel_under_existing_references(notebook) -> None:
+    notebook.run("%%kernelmate\n" + notebook.SCALE)
+    held = notebook.names["scale"]
+    notebook.run("%%kernelmate\n" + notebook.SCALE.replace("a * x[i];", "x[i] * a;"))
+    assert notebook.names["scale"] is held
+    assert len(held.versions) == 2
+    assert "x[i] * a" in held.source
+
+
+def test_a_prompt_finds_candidates_and_one_is_accepted_reverted_and_compared(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate {LIVE}\n" + notebook.ROW_SUM)
+    total, held = notebook.names["row_sum"], notebook.names["row_sum"]
+    ran = notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 3 -v found')
+    assert "reduce memory usage" in ran.text
+    found = notebook.names["found"]
+    assert found.optimization.objective.metric == "shared_bytes"
+    assert total.candidates[0].verdict.objective.after < total.candidates[0].verdict.objective.before
+    before = total.source
+    said = notebook.run("%kernelmate accept row_sum 1")
+    assert "+" in said.text
+    assert held.source != before
+    assert held.version.author.startswith("recipe:")
+    notebook.run("y[:] = 0\nrow_sum(x, y, rows, cols)")
+    np.testing.assert_allclose(notebook.names["y"], notebook.names["x"].sum(axis=1), rtol=1e-5, atol=1e-5)
+    compared = notebook.run("%kernelmate compare row_sum:0 row_sum:1")
+    assert "shared memory per block" in compared.text
+    notebook.run("%kernelmate revert row_sum")
+    assert held.source == before
+    again = notebook.run("%kernelmate revert row_sum", fails=True)
+    assert isinstance(again.error, UsageError)
+
+
+def test_explain_history_config_and_doctor_say_what_they_are_for(notebook) -> None:
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    assert "what to do" in notebook.run("%kernelmate explain scale").text
+    assert "user" in notebook.run("%kernelmate history scale").text
+    assert "scale" in notebook.run("%kernelmate history").text
+    assert "compiler" in notebook.run("%kernelmate doctor").text
+    notebook.run("%kernelmate config target=L4")
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    assert notebook.names["scale"].verdict.target == "L4"
+    assert isinstance(notebook.run("%kernelmate config target=nothing", fails=True).error, UsageError)
+
+
+def test_output_can_be_silenced_returned_and_kept(notebook) -> None:
+    quiet = notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    assert quiet.text.strip() == ""
+    kept = notebook.run("%%kernelmate -q -o -v kept\n" + notebook.SCALE)
+    assert kept.result.result is notebook.names["kept"]
+    assert notebook.names["kept"].verdict.correct is True
+    assert "clean" in repr(notebook.names["kept"])
+
+
+def test_nothing_of_the_kernels_text_or_the_line_is_expanded(notebook) -> None:
+    notebook.names["n"] = "EXPANDED"
+    text = notebook.SCALE.replace("if (i < n)", '{ const char* s = "{n} $n {{n}} %d"; (void)s; } if (i < n)')
+    notebook.run("%%kernelmate -q\n" + text)
+    assert "{n} $n {{n}} %d" in notebook.names["scale"].source
+    ran = notebook.run('%kernelmate optimize scale "faster {n} $n" --max-candidates 1')
+    assert '"faster {n} $n"' in ran.text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%%kernelmate --nonsense", "nonsense"),
+        ("%%kernelmate 3x", "no name"),
+        ("%%kernelmate --args x,y", "takes 4 arguments"),
+        ("%%kernelmate --args x,y,missing,n", "missing"),
+        ("%%kernelmate --args y,x,2.0,n --block what(", "cannot be read"),
+        ("%%kernelmate --args x,y,2.0,n --grid 1,2,3,4", "4 sides"),
+        ("%%kernelmate --ref n", "not a function"),
+        ("%%kernelmate --ref wrong", "takes other"),
+        ("%%kernelmate --target nothing", "nothing"),
+        ("%%kernelmate --backend abacus", "abacus"),
+    ],
+)
+def test_bad_arguments_are_usage_errors_with_what_to_do(notebook, line, said) -> None:
+    notebook.run(
+        "import numpy as np\nx = np.ones(64, np.float32); y = np.zeros_like(x); n = 64\ndef wrong(other): pass"
+    )
+    ran = notebook.run(line + "\n" + notebook.SCALE, fails=True)
+    assert isinstance(ran.error, UsageError)
+    assert said in str(ran.error)
+    assert "scale" not in notebook.names
+
+
+@pytest.mark.parametrize(
+    "line", ["%kernelmate frobnicate", "%kernelmate optimize", "%kernelmate accept nothing", "%kernelmate compare a"]
+)
+def test_bad_commands_are_usage_errors(notebook, line) -> None:
+    assert isinstance(notebook.run(line, fails=True).error, UsageError)
+
+
+def test_a_wrong_contract_ends_the_cell_without_a_traceback(notebook) -> None:
+    ran = notebook.run("%%kernelmate\n" + notebook.SCALE.replace("block = 256", "block = 4096"), fails=True)
+    assert isinstance(ran.error, Stopped)
+    assert "4096" in str(ran.error)
+    assert "Traceback" not in "\n".join(ran.error._render_traceback_())
+
+
+def test_a_reference_that_raises_is_told_as_the_users_own(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run("def reference(x):\n    raise KeyError('lost')")
+    ran = notebook.run(f"%%kernelmate {LIVE}\n" + notebook.ROW_SUM, fails=True)
+    assert isinstance(ran.error, Stopped)
+    assert "lost" in str(ran.error)
+    assert "/tmp" not in str(ran.error)
+
+
+def test_what_is_no_kernel_is_not_overwritten_unasked(notebook) -> None:
+    notebook.run("scale = 3")
+    ran = notebook.run("%%kernelmate\n" + notebook.SCALE, fails=True)
+    assert isinstance(ran.error, UsageError)
+    assert "--replace" in str(ran.error)
+    assert notebook.names["scale"] == 3
+    notebook.run("%%kernelmate --replace -q\n" + notebook.SCALE)
+    assert isinstance(notebook.names["scale"], KernelHandle)
+
+
+def test_loading_twice_is_harmless(notebook) -> None:
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    before = notebook.names["scale"]
+    notebook.run("%load_ext kernelmate")
+    notebook.run("%reload_ext kernelmate")
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    assert notebook.names["scale"] is before
+
+
+def test_help_names_every_option(notebook) -> None:
+    from kernelmate_widgets.magics import KernelmateMagics
+
+    help_text = KernelmateMagics.judge.__doc__
+    assert all(option in help_text for option in ("--args", "--grid", "--ref", "--quiet", "%%kernelmate"))
+    assert "--author" in KernelmateMagics.command.__doc__
+
+
+def test_completion_knows_commands_options_kernels_and_live_names(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    assert "optimize" in notebook.completions("%kernelmate op")
+    assert "scale" in notebook.completions("%kernelmate optimize sc")
+    assert "--shared" in notebook.completions("%%kernelmate --sh")
+    assert "reference" in notebook.completions("%%kernelmate --ref ref")
+    assert {"x", "y", "rows"} <= set(notebook.completions("%%kernelmate --args "))
+    assert "target=" in notebook.completions("%kernelmate config ta")
+
+
+def test_a_cell_of_several_kernels_needs_a_name_unless_one_has_a_contract(notebook) -> None:
+    other = "__global__ void other(float* y) { y[0] = 1; }\n"
+    notebook.run("%%kernelmate -q\n" + other + notebook.SCALE)
+    assert "scale" in notebook.names
+    ran = notebook.run("%%kernelmate\n" + other + notebook.ROW_SUM, fails=True)
+    assert "other, row_sum" in str(ran.error)
+
+
+def test_loading_the_library_for_the_command_line_loads_nothing_of_the_notebook() -> None:
+    code = "import sys, kernelmate; assert not {'IPython', 'kernelmate_widgets', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

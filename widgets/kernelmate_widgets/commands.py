@@ -1,0 +1,234 @@
+"""What follows `%kernelmate`: each command takes the magics and its words, and shows something."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+
+from kernelmate.errors import UsageError
+from kernelmate.records import Kernel, Optimization
+from kernelmate_widgets.desk import handle_named
+from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
+
+if TYPE_CHECKING:
+    from kernelmate_widgets.magics import KernelmateMagics
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How a prompt is searched for; as on the command line."""
+
+    author: str = "auto"
+    max_candidates: int = 32
+    budget: float | None = None
+    samples: int | None = None
+    rounds: int = 1
+    objective: Any = None
+    quiet: bool = False
+
+
+def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+    """Do what a line asks for.
+
+    Raises:
+        UsageError: there is no such command, or it does not take these words.
+    """
+    if options.command not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(options.command, COMMANDS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
+        raise UsageError(f"There is no command {options.command!r}.", hint=hint)
+    return COMMANDS[options.command](magics, options)
+
+
+def _words(options: argparse.Namespace, usage: str, least: int, most: int) -> list[str]:
+    if not least <= len(options.words) <= most:
+        raise UsageError(f"That is not how {options.command} is used.", hint=f"Write %kernelmate {usage}.")
+    words: list[str] = options.words
+    return words
+
+
+def _show(bundle: dict[str, Any], options: argparse.Namespace) -> None:
+    if not options.quiet:
+        display(bundle, raw=True)
+
+
+# ---------------------------------------------------------------------------------------------------- searching
+
+
+def search(
+    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchOptions
+) -> Optimization:
+    """Search for a better version of a kernel, show what was found, and keep it with the kernel."""
+    from kernelmate.session.authors import Wishes, authors
+
+    known = magics.desk.known[name]
+    version = handle.version
+    session = magics.desk.session(known.options)
+    progress = magics.progress(quiet=wanted.quiet)
+    wishes = Wishes(wanted.author, wanted.samples, wanted.rounds, on_step=progress.step)
+    try:
+        with magics.desk.listening(progress.stage):
+            found = session.optimize(
+                version.kernel,
+                prompt,
+                (),
+                wanted.max_candidates,
+                progress.judged,
+                budget_s=wanted.budget,
+                suggesters=authors(session.settings, version.kernel, wishes),
+                objective=wanted.objective,
+                contract=version.contract,
+            )
+    except BaseException:
+        progress.gone()
+        raise
+    handle.found(found)
+    progress.result(optimization_bundle(found, version.kernel))
+    return found
+
+
+def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+    from kernelmate_widgets.magics import Result
+
+    name, prompt = _words(options, 'optimize NAME "PROMPT"', 2, 2)
+    handle = handle_named(magics.shell.user_ns, name)
+    wanted = SearchOptions(
+        options.author, options.max_candidates, options.budget, options.samples, options.rounds, options.objective,
+        options.quiet,
+    )  # fmt: skip
+    found = search(magics, name, handle, prompt, wanted)
+    return magics.give(Result((found.baseline,), found), options)
+
+
+# ----------------------------------------------------------------------------------------------------- deciding
+
+
+def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    name, *number = _words(options, "accept NAME [NUMBER]", 1, 2)
+    handle = handle_named(magics.shell.user_ns, name)
+    if number and not number[0].isdigit():
+        raise UsageError(f"{number[0]!r} is no number of a candidate.", hint="Give the number that the table shows.")
+    before = handle.version.kernel
+    version = handle.accept(int(number[0]) if number else None)
+    from kernelmate.report.diff import Diff
+
+    said = f"{name} is now the version of {version.author}; %kernelmate revert {name} takes it back."
+    if version.verdict.accepted is None:
+        said += " Its gain is predicted, not measured: confirm it on a GPU."
+    change = Diff(before.unit.text, version.source, before.unit.path)
+    _show(views_bundle(said, *([change] if change.lines() else [])), options)
+
+
+def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    (name,) = _words(options, "revert NAME", 1, 1)
+    version = handle_named(magics.shell.user_ns, name).revert()
+    _show(views_bundle(f"{name} is the version of {version.author} again."), options)
+
+
+# ------------------------------------------------------------------------------------------------------ looking
+
+
+def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+    """Two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
+    first, second = _words(options, "compare A B, or compare NAME:1 NAME:2", 2, 2)
+    from kernelmate.report.versions import comparison_view
+    from kernelmate_widgets.magics import Result
+
+    handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
+    before, contract = _version(magics, first)
+    after, _ = _version(magics, second)
+    session = magics.desk.session(magics.desk.known[handle.name].options)
+    progress = magics.progress(quiet=options.quiet)
+    with magics.desk.listening(progress.stage):
+        found = session.compare(before, after, contract=contract)
+    progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
+    return magics.give(Result(found.candidate), options)
+
+
+def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
+    """`NAME` is the version in force, `NAME:0` the cell's own, `NAME:2` a candidate of the last search."""
+    name, colon, number = text.partition(":")
+    handle = handle_named(magics.shell.user_ns, name)
+    if not colon:
+        return handle.version.kernel, handle.contract
+    if not number.isdigit() or not 0 <= int(number) <= len(handle.candidates):
+        raise UsageError(
+            f"{name} has no version {number!r}.",
+            hint=f"0 is the cell's own; candidates are 1 to {len(handle.candidates)}.",
+        )
+    if int(number) == 0:
+        return handle.first.kernel, handle.first.contract
+    candidate = handle.candidates[int(number) - 1].candidate
+    return candidate.kernel, candidate.contract
+
+
+def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    (name,) = _words(options, "explain NAME", 1, 1)
+    from kernelmate.report.causes import causes_view
+    from kernelmate.suggest.diagnosis import diagnose
+
+    handle = handle_named(magics.shell.user_ns, name)
+    kernel, verdict = handle.version.kernel, handle.verdict
+    _show(views_bundle(causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))), options)
+
+
+def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    names = _words(options, "history [NAME]", 0, 1)
+    from kernelmate.history import History
+    from kernelmate.report.history import kernels_view, versions_view
+
+    with History(magics.desk.settings().history_file) as history:
+        if not names:
+            _show(views_bundle(kernels_view(history.kernels())), options)
+            return
+        number = history.find(handle_named(magics.shell.user_ns, names[0]).version.kernel)
+        recorded = [] if number is None else list(history.judgements(number))
+    view = versions_view(recorded) if recorded else f"Nothing is kept of {names[0]}: the setting history is off."
+    _show(views_bundle(view), options)
+
+
+def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    _words(options, "doctor", 0, 0)
+    from kernelmate.cli.machine import look
+    from kernelmate.report.machine import doctor_view
+
+    _show(views_bundle(doctor_view(look(magics.desk.settings()))), options)
+
+
+def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    words = _words(options, "config [SETTING=VALUE ...]", 0, 99)
+    from kernelmate.report.console import pairs
+
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} sets nothing.", hint="Write %kernelmate config SETTING=VALUE.")
+        magics.desk.set(name.strip(), value)
+    settings = magics.desk.settings()
+    given = magics.desk.settings_given
+    rows = [
+        (f"{name} *" if name in given else name, str(value))
+        for name, value in settings.model_dump().items()
+        if not words or name in given
+    ]
+    note = "* set in this notebook" if given else "Nothing is set in this notebook alone."
+    _show(views_bundle(pairs(rows), "", note), options)
+
+
+COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
+    "optimize": _optimize,
+    "accept": _accept,
+    "revert": _revert,
+    "compare": _compare,
+    "explain": _explain,
+    "history": _history,
+    "config": _config,
+    "doctor": _doctor,
+}

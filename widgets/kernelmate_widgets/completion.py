@@ -1,0 +1,105 @@
+"""Completion in the magics' lines: commands, options, kernels, and the live names that an option takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kernelmate_widgets import commands
+from kernelmate_widgets.arrays import live_array
+from kernelmate_widgets.cells import quoted
+from kernelmate_widgets.handle import KernelHandle
+
+if TYPE_CHECKING:
+    from kernelmate_widgets.magics import KernelmateMagics
+
+PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
+"""Wishes that every objective is understood by."""
+
+OPTIONS_OF_CELL = (
+    "--args", "--grid", "--block", "--shared", "--ref", "--target", "--backend", "--seed", "--prompt", "--panel",
+    "--replace", "--quiet", "--output", "--variable",
+)  # fmt: skip
+OPTIONS_OF_LINE = (
+    "--author", "--max-candidates", "--budget", "--samples", "--rounds", "--objective", "--quiet", "--output",
+    "--variable",
+)  # fmt: skip
+
+
+def complete_with(shell: Any, magics: KernelmateMagics) -> None:
+    """Have a shell complete the lines of both magics."""
+    shell.set_hook("complete_command", lambda _, event: complete_cell(magics, event), str_key="%%kernelmate")
+    shell.set_hook("complete_command", lambda _, event: complete_line(magics, event), str_key="%kernelmate")
+
+
+def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
+    """What may come next in a line that begins with `%%kernelmate`."""
+    before = _before(event)
+    option = _open_option(before)
+    namespace = magics.shell.user_ns
+    word = event.symbol
+    if option == "--args":
+        return _beginning(
+            word, [name for name, value in _own(namespace) if live_array(value) is not None or _number(value)]
+        )
+    if option == "--ref":
+        return _beginning(word, [name for name, value in _own(namespace) if callable(value)])
+    if option == "--target":
+        from kernelmate.compiler import TARGETS
+
+        return _beginning(word, [quoted(target.name) if " " in target.name else target.name for target in TARGETS])
+    if option == "--backend":
+        return _beginning(word, ["auto", "cuda", "emulator"])
+    if option == "--prompt":
+        return _beginning(word, map(quoted, PROMPTS))
+    if option in {"--grid", "--block", "--shared"}:
+        return _beginning(word, [name for name, value in _own(namespace) if _number(value)])
+    return _beginning(word, [*OPTIONS_OF_CELL, *_kernels(namespace)])
+
+
+def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
+    """What may come next in a line that begins with `%kernelmate`."""
+    words = _before(event)
+    namespace = magics.shell.user_ns
+    if not words:
+        return _beginning(event.symbol, commands.COMMANDS)
+    if _open_option(words) == "--author":
+        from kernelmate.session.authors import BUILT_IN
+
+        return _beginning(event.symbol, BUILT_IN)
+    if words[0] == "config":
+        from kernelmate.config import Settings
+
+        return _beginning(event.symbol, [f"{name}=" for name in Settings.model_fields])
+    if event.symbol.startswith("-"):
+        return _beginning(event.symbol, OPTIONS_OF_LINE)
+    if words[0] == "optimize" and len(words) >= 2:
+        return _beginning(event.symbol, map(quoted, PROMPTS))
+    return _beginning(event.symbol, _kernels(namespace))
+
+
+def _before(event: Any) -> list[str]:
+    """The words between the magic and the one that is typed now."""
+    words: list[str] = event.line[: len(event.line)].split()
+    return words[1:-1] if event.symbol and words and words[-1].endswith(event.symbol) else words[1:]
+
+
+def _open_option(words: list[str]) -> str | None:
+    """The option whose value is typed now."""
+    return words[-1] if words and words[-1].startswith("--") else None
+
+
+def _own(namespace: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in namespace.items() if not name.startswith("_")]
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kernels(namespace: dict[str, Any]) -> list[str]:
+    return [name for name, value in _own(namespace) if isinstance(value, KernelHandle)]
+
+
+def _beginning(word: str, choices: Iterable[str]) -> list[str]:
+    return sorted(choice for choice in choices if choice.startswith(word))

@@ -1,0 +1,99 @@
+"""What ends a cell: a kernel that is not good, and what the user has to change first. Each is told without a Python traceback."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import UsageError as CellUsageError
+
+from kernelmate.errors import KernelmateError, UsageError
+from kernelmate.records import Verdict
+from kernelmate.report.excerpt import SourceLines
+
+FOLDER_PREFIX = "kernelmate-notebook-"
+"""How the folder begins that copies for the worker are in."""
+
+COPIED_FUNCTION = re.compile(rf"\S*/{FOLDER_PREFIX}[^/\s]*/\d+/(\w+)\.py(?::\w+)?")
+
+WIDTH = 100
+"""Columns that messages are wrapped at."""
+
+
+class CellFailed(Exception):
+    """Ends a cell, so that "Run All" and nbclient stop there; IPython shows what `_render_traceback_` gives."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The message as lines for IPython, in place of a traceback."""
+        return str(self).split("\n")
+
+
+class KernelFailed(CellFailed):
+    """The cell's kernel is wrong, does not compile, or cannot be launched.
+
+    Args:
+        verdict: what was found out.
+        sources: where excerpts of its lines come from.
+        remark: what became of the name.
+
+    Attributes:
+        verdict: what was found out.
+    """
+
+    def __init__(self, verdict: Verdict, sources: SourceLines, remark: str = "") -> None:
+        self.verdict = verdict
+        self._sources = sources
+        self._remark = remark
+        super().__init__(self._text(color=False))
+
+    def _render_traceback_(self) -> list[str]:
+        return self._text(color=True).split("\n")
+
+    def _text(self, *, color: bool) -> str:
+        from kernelmate.report.console import findings_view, lines
+        from kernelmate.report.tables import first_wrong_lines, verdict_line
+        from kernelmate.report.words import further_reasons
+        from kernelmate_widgets.rendering import as_ansi, as_text
+
+        views: list[Any] = [verdict_line(self.verdict)]
+        if self.verdict.findings:
+            views.append(findings_view(self.verdict.findings, self._sources))
+        else:
+            views.append(lines(further_reasons(self.verdict)))
+        views += first_wrong_lines([case for case in self.verdict.cases if case.origin == "contract"])
+        if self._remark:
+            views.append(self._remark)
+        return f"{type(self).__name__}: {(as_ansi if color else as_text)(*views, width=WIDTH)}"
+
+
+class Stopped(CellFailed):
+    """Something else than the kernel needs a change: a contract, the reference, this machine."""
+
+    def __init__(self, error: KernelmateError) -> None:
+        self.error = error
+        super().__init__(f"{type(error).__name__}: {error}")
+
+
+def _by_its_name(error: KernelmateError) -> KernelmateError:
+    """An error that speaks of a function of the notebook by the name that it has there, not by its copy's."""
+    error.message = COPIED_FUNCTION.sub(r"\1", error.message)
+    if error.file is not None and FOLDER_PREFIX in error.file:
+        error.file = error.line = error.column = None
+    return error
+
+
+def told(work: Callable[..., Any]) -> Callable[..., Any]:
+    """A magic whose errors are IPython's own: its UsageError for bad arguments, no traceback for anything of ours."""
+
+    @functools.wraps(work)
+    def wrapped(*positional: Any, **named: Any) -> Any:
+        try:
+            return work(*positional, **named)
+        except UsageError as error:
+            raise CellUsageError(str(error)) from None
+        except KernelmateError as error:
+            raise Stopped(_by_its_name(error)) from None
+
+    return wrapped

@@ -1,0 +1,342 @@
+"""The kernel as a Python object: called it launches, and it knows its verdict, its versions and what was found to replace it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelmate.errors import ContractError, UsageError
+from kernelmate.records import BackendName, Compiled, Contract, Cost, Judged, Kernel, LaunchShape, Optimization, Verdict
+from kernelmate.source import launch_shape, size_allowed
+from kernelmate_widgets.arguments import Given, check_against, read_arguments, size_text, solve_size
+from kernelmate_widgets.launching import Launcher
+
+USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a kernel that was in force, or is.
+
+    Attributes:
+        kernel: with its text. contract: by which it is launched. verdict: what was found out about it.
+        author: `user` for a cell's own text. why: what its author said of it. prompt: what was asked for.
+    """
+
+    kernel: Kernel
+    contract: Contract
+    verdict: Verdict
+    author: str = USER
+    why: str = ""
+    prompt: str | None = None
+    cost: Cost | None = None
+
+    @property
+    def source(self) -> str:
+        """The text of the cell, contract included."""
+        return self.kernel.unit.text
+
+    def __repr__(self) -> str:
+        from kernelmate.report.tables import verdict_line
+
+        return f"<{self.author}: {verdict_line(self.verdict, candidate=self.author != USER).plain}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A version that can be launched in this process."""
+
+    version: Version
+    launcher: Launcher
+    compiled: Compiled
+
+
+Prepare = Callable[[Version], tuple[Compiled, Launcher]]
+"""Compiles a judged version and loads it here; its binary must be the judged one."""
+
+
+class KernelHandle:
+    """A kernel that a cell defined. Bound under its name; whoever holds it launches the version in force.
+
+    `k(x, y, n)` takes grid and block from the contract, `k[grid, block](x, y, n)` and `k[grid, block, shared_bytes](...)`
+    take those given. Arrays are CuPy's or torch's on the GPU, used in place, or NumPy's (and torch's of the CPU) in the
+    emulator.
+
+    Attributes:
+        name: what it is bound under.
+        backend: where it runs.
+        optimization: what the last prompt led to; None before any.
+        versions: every version that was in force, in order; the last one is, unless it was taken back.
+    """
+
+    def __init__(self, name: str, backend: BackendName, first: Version, prepare: Prepare) -> None:
+        self.name = name
+        self.backend: BackendName = backend
+        self.optimization: Optimization | None = None
+        self._prepare = prepare
+        # A panel's thread may accept a version while a cell calls.
+        self._lock = threading.RLock()
+        self._versions: list[Version] = []
+        self._history: list[int] = []
+        self._ready: Ready | None = None
+        self._watchers: list[Callable[[], None]] = []
+        self.rebase(first, backend, prepare)
+
+    # ------------------------------------------------------------------------------------------------ what it is
+
+    @property
+    def version(self) -> Version:
+        """The version in force."""
+        return self._versions[self._history[-1]]
+
+    @property
+    def first(self) -> Version:
+        """The version of the cell's own text, as it was run last."""
+        return self._versions[self._history[0]]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What was found out about the version in force."""
+        return self.version.verdict
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """Every version that was in force, in order."""
+        return tuple(self._versions)
+
+    @property
+    def candidates(self) -> tuple[Judged, ...]:
+        """What the last prompt led to, the best first, as numbered in its table from 1."""
+        return () if self.optimization is None else self.optimization.candidates
+
+    @property
+    def source(self) -> str:
+        """The text of the version in force."""
+        return self.version.source
+
+    @property
+    def contract(self) -> Contract:
+        """By which it is launched."""
+        return self.version.contract
+
+    @property
+    def raw(self) -> Any:
+        """The `cupy.RawKernel` in force; None in the emulator."""
+        return self._loaded().launcher.raw
+
+    # -------------------------------------------------------------------------------------------------- changing
+
+    def rebase(self, version: Version, backend: BackendName, prepare: Prepare) -> None:
+        """Take a new text of the cell: it is in force for everybody who holds this object."""
+        with self._lock:
+            compiled, launcher = prepare(version)
+            self._prepare, self.backend = prepare, backend
+            self._ready = Ready(version, launcher, compiled)
+            self._versions.append(version)
+            self._history = [len(self._versions) - 1]
+            self.optimization = None
+        self._tell()
+
+    def found(self, optimization: Optimization) -> None:
+        """Keep what a prompt led to, so that one of it can be accepted."""
+        self.optimization = optimization
+        self._tell()
+
+    def accept(self, number: int | None = None) -> Version:
+        """Put a candidate of the last search in force, here and under every other reference to this object.
+
+        Args:
+            number: as in the table, from 1; None for the best.
+
+        Raises:
+            UsageError: there is no such candidate, or it may not be taken; says why.
+        """
+        found = self._candidate(number)
+        why_not = reason_not_to_take(found)
+        if why_not is not None:
+            raise UsageError(
+                f"Candidate {number or 1} of {self.name} cannot be accepted: {why_not}.",
+                hint="Choose another, or change the kernel.",
+            )
+        candidate = found.candidate
+        assert self.optimization is not None
+        version = Version(
+            candidate.kernel, candidate.contract, found.verdict, candidate.author, candidate.why,
+            self.optimization.objective.prompt, candidate.cost,
+        )  # fmt: skip
+        with self._lock:
+            # Compiled first: what cannot be loaded changes nothing.
+            compiled, launcher = self._prepare(version)
+            self._ready = Ready(version, launcher, compiled)
+            self._versions.append(version)
+            self._history.append(len(self._versions) - 1)
+        self._tell()
+        return version
+
+    def revert(self) -> Version:
+        """Go back to the version before the last one accepted.
+
+        Raises:
+            UsageError: nothing was accepted since the cell was run.
+        """
+        with self._lock:
+            if len(self._history) < 2:
+                raise UsageError(f"{self.name} is as its cell has it: there is nothing to take back.")
+            version = self._versions[self._history[-2]]
+            compiled, launcher = self._prepare(version)
+            self._ready = Ready(version, launcher, compiled)
+            self._history.pop()
+        self._tell()
+        return version
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Be told whenever another version is in force, or a search has ended."""
+        self._watchers.append(watcher)
+
+    def _tell(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
+
+    def _candidate(self, number: int | None) -> Judged:
+        if self.optimization is None:
+            hint = f'Ask for some: %kernelmate optimize {self.name} "make it faster".'
+            raise UsageError(f"There are no candidates for {self.name} yet.", hint=hint)
+        if number is None:
+            if self.optimization.best is None:
+                hint = "Name one by its number, or ask in other words."
+                raise UsageError(f"No candidate for {self.name} is worth taking.", hint=hint)
+            return self.candidates[self.optimization.best]
+        if not 1 <= number <= len(self.candidates):
+            raise UsageError(
+                f"There is no candidate {number} for {self.name}.", hint=f"They are 1 to {len(self.candidates)}."
+            )
+        return self.candidates[number - 1]
+
+    # -------------------------------------------------------------------------------------------------- calling
+
+    def __call__(self, *arguments: object) -> None:
+        """Launch, with grid and block from the contract.
+
+        Raises:
+            UsageError: arguments are not as the kernel takes them, or the contract says no launch for them.
+            LaunchFailed: the backend saw an error.
+        """
+        __tracebackhide__ = True  # a mistake in the call is shown at the call
+        ready = self._loaded()
+        given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
+        ready.launcher.launch(self._shape(ready.version, given), given)
+
+    def __getitem__(self, launch: Any) -> Callable[..., None]:
+        """`k[grid, block]` or `k[grid, block, shared_bytes]`: the kernel with this launch.
+
+        Raises:
+            UsageError: it is no launch.
+        """
+        __tracebackhide__ = True
+        shape = _given_shape(self.name, launch, self.version.contract)
+
+        def launched(*arguments: object) -> None:
+            __tracebackhide__ = True
+            ready = self._loaded()
+            given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
+            ready.launcher.launch(shape, given)
+
+        return launched
+
+    def _shape(self, version: Version, given: Sequence[Given]) -> LaunchShape:
+        __tracebackhide__ = True
+        contract = version.contract
+        size = solve_size(contract, given)
+        if size is None:
+            names = ", ".join(contract.sizes[0])
+            raise UsageError(
+                f"These arguments do not say what {names} are, which grid and block depend on.",
+                hint=f"Give the launch: {self.name}[grid, block](...).",
+            )
+        check_against(contract, size, given)
+        try:
+            if not size_allowed(contract, size):
+                raise UsageError(
+                    f"{self.name} is made for {' and '.join(contract.require)}, which {size_text(size)} is not.",
+                    hint="Give other arrays.",
+                )
+            return launch_shape(contract, size)
+        except ContractError as error:
+            raise UsageError(error.message, hint=error.hint) from None
+
+    def _loaded(self) -> Ready:
+        with self._lock:
+            assert self._ready is not None, "a version is loaded from the beginning"
+            return self._ready
+
+    # --------------------------------------------------------------------------------------------------- showing
+
+    def __repr__(self) -> str:
+        """What it is and how it stands, in two lines."""
+        from kernelmate.report.tables import verdict_line
+
+        version, contract = self.version, self.version.contract
+        arguments = ", ".join(
+            f"{one.name}: {one.dtype}" + ("" if one.shape is None else f"[{', '.join(one.shape)}]")
+            for one in contract.args
+        )
+        launch = f"grid {_plain(contract.grid)}, block {_plain(contract.block)}"
+        by = "" if version.author == USER else f", by {version.author}"
+        return f"<kernel {self.name}({arguments}), {launch}>\n{verdict_line(version.verdict).plain}{by}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The verdict of the version in force, as a cell shows it."""
+        from kernelmate_widgets.output import handle_bundle
+
+        return handle_bundle(self)
+
+
+def _plain(sides: Sequence[str]) -> str:
+    return sides[0] if len(sides) == 1 else f"({', '.join(sides)})"
+
+
+def reason_not_to_take(found: Judged) -> str | None:
+    """Why a candidate cannot be put in force even by hand; None where it can.
+
+    A gain that is only predicted, or a guessed contract, is for the user to decide: nothing takes such a version by itself.
+    """
+    verdict = found.verdict
+    if not verdict.compiled:
+        return "it does not compile"
+    if verdict.correct is False or any(finding.severity == "error" for finding in verdict.findings):
+        return f"it was rejected ({'; '.join(verdict.reasons[:1]) or 'it is wrong'})"
+    if verdict.accepted is False:
+        return f"it was rejected ({'; '.join(verdict.reasons[:1])})"
+    if verdict.correct is None:
+        return "nothing shows that it is right"
+    return None
+
+
+def _given_shape(name: str, launch: Any, contract: Contract) -> LaunchShape:
+    __tracebackhide__ = True
+    hint = f"Write {name}[grid, block](...), each a number or a tuple of up to three."
+    if not isinstance(launch, tuple) or not 2 <= len(launch) <= 3:
+        raise UsageError(f"{launch!r} is no launch.", hint=hint)
+    shared = launch[2] if len(launch) == 3 else 0
+    if isinstance(shared, bool) or not isinstance(shared, int) or shared < 0:
+        raise UsageError(f"{shared!r} is no number of bytes of shared memory.", hint=hint)
+    sides = tuple(_texts(one, hint) for one in launch[:2])
+    fixed = replace(contract, grid=sides[0], block=sides[1], shared=str(shared))
+    try:
+        return launch_shape(fixed, contract.sizes[0])
+    except ContractError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+
+
+def _texts(sides: Any, hint: str) -> tuple[str, ...]:
+    __tracebackhide__ = True
+    several = sides if isinstance(sides, tuple | list) else (sides,)
+    if not 1 <= len(several) <= 3 or not all(_is_whole(side) for side in several):
+        raise UsageError(f"{sides!r} is no grid or block.", hint=hint)
+    return tuple(str(int(side)) for side in several)
+
+
+def _is_whole(side: Any) -> bool:
+    return not isinstance(side, bool) and hasattr(side, "__index__")

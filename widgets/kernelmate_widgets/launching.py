@@ -1,0 +1,198 @@
+"""Launching an accepted kernel in this process: on the GPU in place, or in the emulator on arrays of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, ScalarArgument, UnsupportedInstruction
+from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError, LaunchTooLarge, UsageError
+from kernelmate.records import BackendName, Compiled, Finding, Kernel, LaunchShape, Target
+from kernelmate_widgets.arguments import Given
+
+
+class LaunchFailed(KernelmateError):
+    """A launch of an accepted kernel went wrong: what the backend found, the first error first.
+
+    Attributes:
+        findings: what it saw, with lines of the cell.
+    """
+
+    code = "launch-failed"
+
+    def __init__(self, findings: Sequence[Finding], kernel: Kernel) -> None:
+        self.findings = tuple(findings)
+        first = findings[0]
+        line, column = first.line, first.column
+        if line is not None:
+            line, column = kernel.unit.locate(line, column)
+        super().__init__(
+            f"{first.code}: {first.message}",
+            file=kernel.unit.path,
+            line=line,
+            column=column,
+            hint="Check the sizes, grid and block of this call; arrays that it writes may hold anything now.",
+        )
+
+
+class Launcher(Protocol):
+    """One compiled kernel, ready to be launched in this process."""
+
+    @property
+    def raw(self) -> Any:
+        """The `cupy.RawKernel`; None where there is none."""
+        ...
+
+    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+        """Launch once. On a GPU it is not waited for; in the emulator it is over when this returns.
+
+        Raises:
+            LaunchFailed: the backend saw an error. UsageError: arguments cannot be launched with.
+        """
+        ...
+
+
+def make_launcher(backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target) -> Launcher:
+    """A launcher of the code that was judged: nothing is compiled again.
+
+    Raises:
+        BackendUnavailable: the code cannot be loaded here.
+    """
+    try:
+        if backend == "cuda":
+            return GpuLauncher(kernel, compiled)
+        return EmulatorLauncher(kernel, compiled, target)
+    except UnsupportedInstruction as error:
+        message = f"{kernel.name} cannot be launched here: {error.finding.message}."
+        raise BackendUnavailable(message, hint="Judge it with another backend.") from None
+
+
+class EmulatorLauncher:
+    """Launches in the emulator; what the kernel writes is in the caller's arrays afterwards."""
+
+    raw = None
+
+    def __init__(self, kernel: Kernel, compiled: Compiled, target: Target) -> None:
+        from kernelmate.backends.emulator import EmulatorBackend
+
+        self._kernel = kernel
+        self._module = EmulatorBackend().load(compiled, target)
+
+    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+        """Launch once, and wait; arrays stay as they were where it fails.
+
+        Raises:
+            LaunchFailed: the emulator saw an error. UsageError: two arrays share memory that is written.
+            LaunchTooLarge: the launch is beyond what the emulator takes on.
+        """
+        __tracebackhide__ = True
+        held = {one.argument.name: one.array.shared() for one in given if one.array is not None}
+        _refuse_overlaps(given, held)
+        arguments = tuple(_argument(one, held) for one in given)
+        try:
+            result = self._module.run(Run(shape, arguments, check=False))
+        except EmulationTooLarge as error:
+            raise LaunchTooLarge(str(error), hint=f"Launch less at once, or {error.advice}.") from None
+        errors = [finding for finding in result.findings if finding.severity == "error"]
+        if errors:
+            raise LaunchFailed(errors, self._kernel)
+        for one in given:
+            if one.array is not None and one.argument.direction != "in":
+                array = held[one.argument.name]
+                np.copyto(array, result.arrays[one.argument.name].reshape(array.shape))
+        if result.printed:
+            print(result.printed, end="")
+
+
+def _argument(one: Given, held: dict[str, np.ndarray[Any, Any]]) -> ArrayArgument | ScalarArgument:
+    name = one.argument.name
+    if one.array is None:
+        assert one.scalar is not None
+        return ScalarArgument(name, one.scalar)
+    return ArrayArgument(name, held[name], written=one.argument.direction != "in")
+
+
+def _refuse_overlaps(given: Sequence[Given], held: dict[str, np.ndarray[Any, Any]]) -> None:
+    """The emulator gives every argument memory of its own, so that one array under two names would not be one."""
+    __tracebackhide__ = True
+    for one in given:
+        if one.array is None or one.argument.direction == "in":
+            continue
+        name = one.argument.name
+        for other, array in held.items():
+            if other != name and np.shares_memory(held[name], array):
+                raise UsageError(
+                    f"{name} and {other} share memory, and {name} is written.",
+                    hint="The emulator cannot launch with that; give arrays of their own.",
+                )
+
+
+class GpuLauncher:
+    """Launches on the GPU that the arrays are on, on the stream that is current there, without a copy."""
+
+    def __init__(self, kernel: Kernel, compiled: Compiled) -> None:
+        self._kernel = kernel
+        self._compiled = compiled
+        self._loaded: dict[bool, Any] = {}
+
+    @property
+    def raw(self) -> Any:
+        """The `cupy.RawKernel` of the judged code."""
+        return self._function(cooperative=False)
+
+    def _function(self, *, cooperative: bool) -> Any:
+        from kernelmate.backends.cuda.backend import load_function
+
+        if cooperative not in self._loaded:
+            self._loaded[cooperative] = load_function(self._compiled, cooperative=cooperative)
+        return self._loaded[cooperative]
+
+    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+        """Launch once; as with any kernel, an error inside it shows at the next synchronisation.
+
+        Raises:
+            LaunchFailed: the driver refuses the launch. DeviceFailed: the GPU is lost to this process.
+        """
+        import cupy
+
+        from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT, plain
+        from kernelmate.backends.cuda.clusters import launch_in_clusters
+
+        arrays = [one.array for one in given if one.array is not None]
+        device = arrays[0].device if arrays else None
+        arguments = tuple(
+            np.uint64(one.array.pointer) if one.array is not None else plain(_argument(one, {}))  # type: ignore[arg-type]
+            for one in given
+        )
+        try:
+            with cupy.cuda.Device(device), _stream(given):
+                function = self._function(cooperative=shape.cooperative)
+                if shape.shared_bytes + function.shared_size_bytes > STATIC_SHARED_LIMIT:
+                    function.max_dynamic_shared_size_bytes = shape.shared_bytes
+                if shape.cluster is None:
+                    function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
+                else:
+                    launch_in_clusters(function, shape, arguments, cupy.cuda.get_current_stream().ptr)
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            raise self._failure(int(error.status), str(error)) from None
+
+    def _failure(self, status: int, words: str) -> KernelmateError:
+        from kernelmate.backends.cuda.faults import fault_of
+
+        try:
+            return LaunchFailed((fault_of(status, words, traps=False).finding,), self._kernel)
+        except DeviceFailed as error:
+            return error
+
+
+def _stream(given: Sequence[Given]) -> Any:
+    """The stream that the arrays' own library works on, so that a launch comes after what was asked for before."""
+    import cupy
+
+    if any(one.array is not None and one.array.library == "torch" for one in given):
+        import torch
+
+        return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+    return cupy.cuda.get_current_stream()

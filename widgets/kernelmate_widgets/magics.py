@@ -1,0 +1,205 @@
+"""`%%kernelmate` judges the kernel of a cell and binds it; `%kernelmate` does everything else with kernels that are bound."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.utils.process import arg_split
+
+from kernelmate.errors import UsageError
+from kernelmate.records import Contract, Kernel, Optimization, Verdict
+from kernelmate.session import Session
+from kernelmate.source import contract_for
+from kernelmate_widgets import commands
+from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
+from kernelmate_widgets.desk import Desk, Known
+from kernelmate_widgets.failing import KernelFailed, told
+from kernelmate_widgets.handle import KernelHandle, Version
+from kernelmate_widgets.live import Wanted, live_contract
+from kernelmate_widgets.output import sources_of, verdict_bundle
+from kernelmate_widgets.progress import CellProgress
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result:
+    """What `-o` returns and `-v` keeps.
+
+    Attributes:
+        verdicts: one per instance; of the version before the prompt, where there was one.
+        optimization: what a prompt led to, None without one.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    optimization: Optimization | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first, which is the only one where the kernel is no template."""
+        return self.verdicts[0]
+
+    def __repr__(self) -> str:
+        """One line for each verdict, and what a prompt led to."""
+        from kernelmate.report.tables import verdict_line
+        from kernelmate.report.versions import best_line
+
+        lines = [verdict_line(verdict).plain for verdict in self.verdicts]
+        return "\n".join(lines + ([] if self.optimization is None else [best_line(self.optimization).plain]))
+
+
+@magics_class
+class KernelmateMagics(Magics):
+    """The magics, with one desk for the notebook."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.desk = Desk()
+
+    @no_var_expand
+    @magic_arguments("%kernelmate")
+    @argument("name", nargs="?", help="What the kernel is bound under; its own name when not given.")
+    @argument("--args", help="Live arrays and scalars in the kernel's order, as in --args x,y,n.")
+    @argument("--grid", help="Blocks: a number, up to three with commas, or an expression such as cdiv(n,block).")
+    @argument("--block", help="Threads of a block: a number, or up to three with commas.")
+    @argument("--shared", help="Dynamic shared memory of a block in bytes: a number or an expression.")
+    @argument("--ref", help="A Python function of this notebook that returns what the kernel must compute.")
+    @argument("--target", help="The GPU that figures are for, as in H100 or sm_90.")
+    @argument("--backend", choices=["auto", "cuda", "emulator"], help="Where the kernel runs.")
+    @argument("--seed", type=int, help="Of the inputs; drawn and reported when not given.")
+    @argument("--prompt", help="Ask for a better version once the kernel is judged, as in --prompt 'make it faster'.")
+    @argument("--replace", action="store_true", help="Bind NAME even where it is something else than a kernel.")
+    @argument("-q", "--quiet", action="store_true", help="Show nothing but a failure.")
+    @argument("-o", "--output", action="store_true", help="Return the result.")
+    @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
+    @cell_magic("kernelmate")
+    @told
+    def judge(self, line: str, cell: str) -> Result | None:
+        """Judge the CUDA kernel of this cell, and bind it.
+
+        It is judged with the live objects that the line names, else by the contract block above the kernel. A kernel
+        that is not good raises, so that "Run All" stops, and leaves what NAME was before.
+        """
+        options = self.judge.parser.parse_args(arg_split(line, posix=True))
+        unit = cell_unit(cell, self._raw_cell(), place_name())
+        kernel = chosen_kernel(unit, options.name)
+        name = options.name or short_name(kernel)
+        self._check_names(name, options)
+        chosen = {
+            key: getattr(options, key) for key in ("target", "backend", "seed") if getattr(options, key) is not None
+        }
+        wanted = Wanted(options.args, options.grid, options.block, options.shared, options.ref)
+        contract = live_contract(kernel, wanted, self.shell.ev, self.desk.folder()) if wanted.anything else None
+        session = self.desk.session(chosen)
+        progress = self.progress(quiet=options.quiet)
+        try:
+            with self.desk.listening(progress.stage):
+                verdicts = session.bench(kernel, contract=contract)
+        except BaseException:
+            progress.gone()
+            raise
+        known = Known(kernel, contract, verdicts[0], chosen)
+        self.desk.known[name] = known
+        remarks = (*session.notices, *_guessed(kernel, contract))
+        progress.result(verdict_bundle(verdicts, kernel, remarks))
+        failed = next((verdict for verdict in verdicts if verdict.accepted is False), None)
+        if failed is not None:
+            raise KernelFailed(failed, sources_of(kernel), self._unchanged(name))
+        handle = self._bind(name, known, session)
+        result = Result(verdicts)
+        if options.prompt is not None:
+            found = commands.search(self, name, handle, options.prompt, commands.SearchOptions(quiet=options.quiet))
+            result = Result(verdicts, found)
+        return self.give(result, options)
+
+    @no_var_expand
+    @magic_arguments("kernelmate")
+    @argument("command", help=f"One of {', '.join(commands.COMMANDS)}.")
+    @argument("words", nargs="*", help='What it is about: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.')
+    @argument("--author", default="auto", help="Who proposes: auto, recipes, local, claude, or a package's suggester.")
+    @argument("--max-candidates", type=int, default=32, help="Judge at most this many.")
+    @argument("--budget", type=float, metavar="SECONDS", help="Begin no candidate after this time.")
+    @argument("--samples", type=int, help="Attempts of the local model in a round.")
+    @argument("--rounds", type=int, default=1, help="How often the local model is asked.")
+    @argument("--objective", help="What the prompt means, where it was misread: time, shared_bytes, registers, ...")
+    @argument("-q", "--quiet", action="store_true", help="Show nothing.")
+    @argument("-o", "--output", action="store_true", help="Return the result.")
+    @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
+    @line_magic("kernelmate")
+    @told
+    def command(self, line: str) -> Any:
+        """Do something with kernels that %%kernelmate has bound.
+
+        %kernelmate optimize softmax "reduce memory usage"
+        %kernelmate accept softmax 2
+        %kernelmate revert softmax
+        %kernelmate compare softmax:1 softmax:2
+        %kernelmate explain softmax
+        %kernelmate history softmax
+        %kernelmate config target=L4 backend=emulator
+        %kernelmate doctor
+        """
+        options = self.command.parser.parse_args(arg_split(line, posix=True))
+        return commands.run(self, options)
+
+    # ----------------------------------------------------------------------------------------------- for commands
+
+    def progress(self, *, quiet: bool) -> CellProgress:
+        """Progress in the output of the running cell."""
+        return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"))
+
+    def give(self, result: Result, options: argparse.Namespace) -> Result | None:
+        """Return or keep a result as `-o` and `-v` say."""
+        if options.variable is not None:
+            if not is_name(options.variable):
+                raise UsageError(f"-v {options.variable} is no name.", hint="Give the name of a variable.")
+            self.shell.push({options.variable: result})
+        return result if options.output else None
+
+    # ---------------------------------------------------------------------------------------------------- binding
+
+    def _raw_cell(self) -> str | None:
+        """The running cell as typed; None where the history does not hold it."""
+        history = getattr(self.shell, "history_manager", None)
+        raw = history.input_hist_raw if history is not None else []
+        return raw[-1] if raw else None
+
+    def _check_names(self, name: str, options: argparse.Namespace) -> None:
+        """What would be overwritten is told before anything is judged."""
+        if not is_name(name):
+            raise UsageError(f"{name!r} is no name in Python.", hint="Give another: %%kernelmate NAME.")
+        held = self.shell.user_ns.get(name)
+        if held is not None and not isinstance(held, KernelHandle) and not options.replace:
+            raise UsageError(
+                f"{name} is a {type(held).__name__} in this notebook, and no kernel.",
+                hint="Give the kernel another name (%%kernelmate NAME), or bind it all the same with --replace.",
+            )
+        if options.variable is not None and not is_name(options.variable):
+            raise UsageError(f"-v {options.variable} is no name.", hint="Give the name of a variable.")
+
+    def _unchanged(self, name: str) -> str:
+        held = self.shell.user_ns.get(name)
+        return (
+            f"{name} stays what it was before this cell." if isinstance(held, KernelHandle) else f"{name} is not bound."
+        )
+
+    def _bind(self, name: str, known: Known, session: Session) -> KernelHandle:
+        contract = known.contract if known.contract is not None else contract_for(known.kernel)
+        version = Version(known.kernel, contract, known.verdict)
+        prepare = self.desk.preparer(session)
+        held = self.shell.user_ns.get(name)
+        if isinstance(held, KernelHandle):
+            held.rebase(version, session.backend, prepare)
+            return held
+        handle = KernelHandle(name, session.backend, version, prepare)
+        self.shell.push({name: handle})
+        return handle
+
+
+def _guessed(kernel: Kernel, contract: Contract | None) -> tuple[str, ...]:
+    """That a contract was guessed is said with every verdict by it."""
+    if contract is not None or not contract_for(kernel).inferred:
+        return ()
+    return ("judged with a guessed contract: write one above the kernel, or name live arrays with --args",)

@@ -1,0 +1,75 @@
+"""Progress in a cell's output: only for work that lasts, and replaced by its result."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any
+
+from IPython.display import DisplayHandle, display
+
+from kernelmate.cli.progress import STAGES
+from kernelmate.records import Judged
+
+AFTER_S = 1.0
+"""Seconds of work before anything is shown."""
+
+EVERY_S = 0.25
+"""Seconds between two updates."""
+
+
+class CellProgress:
+    """Shows how far the work of a cell is, and gives its place to the result.
+
+    Args:
+        quiet: show nothing.
+        live: the front end can replace what was shown; in a terminal nothing is shown until the end.
+    """
+
+    def __init__(self, *, quiet: bool, live: bool) -> None:
+        self._enabled = live and not quiet
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+        self._handle: DisplayHandle | None = None
+        self._judged: list[Judged] = []
+
+    def stage(self, stage: str, done: int, total: int) -> None:
+        """How far a stage is; called by the session in this thread."""
+        count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
+        self._update(f"{STAGES.get(stage, stage)}{count}")
+
+    def step(self, text: str) -> None:
+        """What is begun now, in words."""
+        self._update(text)
+
+    def judged(self, found: Judged) -> None:
+        """One more candidate has its verdict."""
+        self._judged.append(found)
+
+    def result(self, bundle: dict[str, Any]) -> None:
+        """Show the result, in the place of the progress where there was any."""
+        if self._quiet:
+            return
+        if self._handle is not None:
+            self._handle.update(bundle, raw=True)
+        else:
+            display(bundle, raw=True)
+
+    def gone(self) -> None:
+        """Leave nothing behind, since no result comes."""
+        if self._handle is not None:
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+    def _update(self, text: str) -> None:
+        now = time.monotonic()
+        if not self._enabled or now - self._began < AFTER_S or now - self._shown_at < EVERY_S:
+            return
+        self._shown_at = now
+        shown = f"{text} ({len(self._judged)} candidates judged)" if self._judged else text
+        bundle = {"text/plain": f"{shown} ...", "text/html": f"<div>{escape(shown)} …</div>"}
+        if self._handle is None:
+            self._handle = DisplayHandle()
+            self._handle.display(bundle, raw=True)
+        else:
+            self._handle.update(bundle, raw=True)
