@@ -28,15 +28,9 @@ def lines(history: History, kernel: int | None = None, *, accepted_only: bool = 
         parent = recorded.judged.parent
         if parent is None or (accepted_only and recorded.judged.verdict.get("accepted") is not True):
             continue
-        before = _before(history, parent, recorded.at_us)
+        before = history.version_at(parent, recorded.at_us)
         if before is not None:
             yield json.dumps(_example(before, recorded), allow_nan=False)
-
-
-def _before(history: History, version: int, at_us: int) -> Recorded | None:
-    """The parent with the verdict that stood when its child was judged."""
-    earlier = [one for one in history.judgements(version=version) if one.at_us <= at_us]
-    return earlier[-1] if earlier else None
 
 
 def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
@@ -57,13 +51,11 @@ def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
             "sizes": [case.get("size") for case in verdict.get("cases") or () if case.get("origin") == "contract"],
             "launch": before.judged.launch,
         },
-        "reasoning": [step for step in (judged.why, *(verdict.get("reasons") or ())) if step],
+        "reasoning": list(judged.steps or filter(None, (judged.why,))),
         "before": _side(before),
         "after": _side(after),
+        "verdict": _outcome(verdict),
         "author": judged.author,
-        "accepted": verdict.get("accepted"),
-        "objective": verdict.get("objective"),
-        "speedup": verdict.get("speedup"),
         "cost": {
             "input_tokens": judged.cost.input_tokens,
             "output_tokens": judged.cost.output_tokens,
@@ -71,6 +63,18 @@ def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
         },
         "judged_us": after.at_us,
         "tool": after.tool,
+    }
+
+
+def _outcome(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of the changed version, without the figures that stand with each side."""
+    return {
+        "accepted": verdict.get("accepted"),
+        "correct": verdict.get("correct"),
+        "objective": verdict.get("objective"),
+        "speedup": verdict.get("speedup"),
+        "findings": [finding.get("code") for finding in verdict.get("findings") or ()],
+        "reasons": verdict.get("reasons") or [],
     }
 
 

@@ -62,7 +62,12 @@ CREATE INDEX judgements_version ON judgements (version);
 CREATE INDEX judgements_parent ON judgements (parent);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_STEPS = """
+ALTER TABLE judgements ADD COLUMN steps TEXT;
+"""
+"""How the author came to a version, as a JSON list of sentences; NULL where nothing is known of it."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _STEPS)
 
 SCHEMA = len(MIGRATIONS)
 """What this version of KernelMate reads and writes."""

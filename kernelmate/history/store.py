@@ -116,6 +116,16 @@ class History:
             yield from map(_recorded, rows)
             rows = page(rows[-1]["id"])
 
+    def latest_of(self, kernel: int, most: int) -> list[Recorded]:
+        """A kernel's latest judgements, the last one first.
+
+        Raises:
+            HistoryUnavailable: the file cannot be read.
+        """
+        query = f"{_RECORDED} WHERE versions.kernel = ? ORDER BY judgements.id DESC LIMIT ?"
+        rows = self._read(lambda connection: connection.execute(query, (kernel, most)).fetchall())
+        return [_recorded(row) for row in rows or ()]
+
     def version(self, number: int) -> Recorded:
         """A version with its latest judgement.
 
@@ -129,6 +139,16 @@ class History:
                 f"The history has no version {number}.", hint="`kernelmate history FILE` lists a kernel's versions."
             )
         return _recorded(row)
+
+    def version_at(self, number: int, at_us: int) -> Recorded | None:
+        """A version with the judgement that stood at a time; None where it had none yet, or is forgotten.
+
+        Raises:
+            HistoryUnavailable: the file cannot be read.
+        """
+        query = f"{_RECORDED} WHERE versions.id = ? AND judgements.at_us <= ? ORDER BY judgements.id DESC LIMIT 1"
+        row = self._read(lambda connection: connection.execute(query, (number, at_us)).fetchone())
+        return None if row is None else _recorded(row)
 
     def forget(self, *, kernel: int | None = None, before_us: int | None = None) -> int:
         """Delete for good: a kernel, or what was judged before a time, or both, or everything. Returns the judgements deleted.
@@ -216,7 +236,7 @@ def _record(connection: sqlite3.Connection, kernel: Kernel, judged: JudgementEnt
     version = _version(connection, number, kernel, judged.launch)
     connection.execute(
         "INSERT INTO judgements (version, at_us, command, author, prompt, metric, why, parent, verdict, input_tokens, "
-        "output_tokens, usd, tool) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "output_tokens, usd, tool, steps) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             version,
             now,
@@ -231,6 +251,7 @@ def _record(connection: sqlite3.Connection, kernel: Kernel, judged: JudgementEnt
             judged.cost.output_tokens,
             judged.cost.usd,
             VERSION,
+            json.dumps(judged.steps) if judged.steps else None,
         ),
     )
     connection.execute("COMMIT")
@@ -323,6 +344,7 @@ def _recorded(row: sqlite3.Row) -> Recorded:
         launch=None if row["launch"] is None else json.loads(row["launch"]),
         parent=row["parent"],
         cost=Cost(row["input_tokens"], row["output_tokens"], row["usd"]),
+        steps=() if row["steps"] is None else tuple(json.loads(row["steps"])),
     )
     return Recorded(
         version=row["version"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 CommandName = Literal["bench", "compare", "optimize", "confirm", "fix", "other"]
 
@@ -16,6 +16,23 @@ class Cost:
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: float | None = None
+
+    def __add__(self, other: Cost) -> Cost:
+        """Of both; what is unknown of one is left out."""
+        return Cost(
+            _sum(self.input_tokens, other.input_tokens),
+            _sum(self.output_tokens, other.output_tokens),
+            _sum(self.usd, other.usd),
+        )
+
+
+Amount = TypeVar("Amount", int, float)
+
+
+def _sum(one: Amount | None, other: Amount | None) -> Amount | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,7 @@ class JudgementEntry:
         launch: grid, block, shared and require in force, as a contract writes them.
         parent: the version that this one was made from.
         cost: of the author's model.
+        steps: how the author came to it, one sentence each.
     """
 
     command: CommandName
@@ -43,6 +61,7 @@ class JudgementEntry:
     launch: Mapping[str, Any] | None = None
     parent: int | None = None
     cost: Cost = Cost()
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,10 @@ class Candidate:
         author: `recipe:pad-shared-tile`, `local:NAME`, `claude:MODEL`.
         why: one sentence. kernel: the changed kernel within its whole changed unit.
         contract: the contract in force for it (the baseline's with grid, block, shared, require perhaps changed).
-        cost: what its author's model was paid for it; None for authors without one.
+        cost: what was paid for it: its author's model and, with the first version made from it, a review; None for
+            authors without a model.
         caution: why it is never accepted by itself, however it is judged; None where nothing speaks against it.
+        steps: how its author came to it, one sentence each; empty where `why` is all.
     """
 
     author: str
@@ -48,6 +50,7 @@ class Candidate:
     contract: Contract
     cost: Cost | None = None
     caution: str | None = None
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

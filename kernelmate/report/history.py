@@ -99,6 +99,7 @@ def version_view(one: Recorded, *, source: bool) -> Group:
     rows += [("made from", f"version {one.judged.parent}")] if one.judged.parent is not None else []
     rows += [("asked for", f'"{one.judged.prompt}"')] if one.judged.prompt else []
     rows += [("why", one.judged.why)] if one.judged.why else []
+    rows += [("how", step) for step in one.judged.steps]
     rows += [("cost", _cost(one))] if one.judged.cost.input_tokens is not None else []
     rows += _figures(verdict)
     parts: list[RenderableType] = [heading(f"{one.name}, version {one.version}", _standing(one)), pairs(rows)]
@@ -180,6 +181,7 @@ def _version(one: Recorded) -> Document:
         "prompt": judged.prompt,
         "metric": judged.metric,
         "why": judged.why,
+        "steps": list(judged.steps),
         "parent": judged.parent,
         "launch": judged.launch,
         "cost": {"input_tokens": cost.input_tokens, "output_tokens": cost.output_tokens, "usd": cost.usd},

@@ -17,8 +17,9 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.judging import Court
-from kernelmate.session.searching import rank, verdict_on
+from kernelmate.session.searching import verdict_on
 from kernelmate.source import same_kernel
+from kernelmate.suggest.metrics import rank
 from kernelmate.suggest.objective import read_objective
 
 OnConfirmed = Callable[[Confirmation], None]

@@ -5,14 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from kernelmate.config import Settings
 from kernelmate.errors import HistoryUnavailable
 from kernelmate.history import History
-from kernelmate.records import Candidate, CommandName, Contract, Cost, JudgementEntry, Kernel, Objective, Verdict
+from kernelmate.records import (
+    Candidate,
+    CommandName,
+    Contract,
+    Cost,
+    Judged,
+    JudgementEntry,
+    Kernel,
+    Objective,
+    Recorded,
+    Verdict,
+)
 from kernelmate.report.json import plain, verdict_json
+from kernelmate.source import find_kernels, text_unit
+from kernelmate.suggest.base import candidate_key
+from kernelmate.suggest.metrics import rank
 
 USER = "user"
 """Author of what stands in the user's own file."""
+MOST_READ, MOST_EARLIER = 200, 8
+"""Judgements of the history that are looked at for a search, the latest, and versions that it is told of."""
+
+
+class _Launch(msgspec.Struct, frozen=True):
+    """What of a contract the history keeps with a version."""
+
+    grid: tuple[str, ...] | None = None
+    block: tuple[str, ...] | None = None
+    shared: str | None = None
+    require: tuple[str, ...] | None = None
 
 
 class Recorder:
@@ -69,8 +96,34 @@ class Recorder:
             launch=_launch(candidate.contract),
             parent=parent,
             cost=candidate.cost or Cost(),
+            steps=candidate.steps,
         )
         self._write(candidate.kernel, entry)
+
+    def earlier(
+        self, kernel: Kernel, contract: Contract, baseline: Verdict, objective: Objective
+    ) -> tuple[Judged, ...]:
+        """What earlier searches found for a kernel where figures compare with its own, best first; at most `MOST_EARLIER`.
+
+        A history that cannot be read knows of none: that it cannot is told where something is written.
+        """
+        if self._history is None:
+            return ()
+        try:
+            number = self._history.find(kernel)
+            known = () if number is None else tuple(self._history.latest_of(number, MOST_READ))
+        except HistoryUnavailable:
+            return ()
+        own = candidate_key(kernel, contract)
+        found: dict[tuple[str, ...], Judged] = {}
+        for recorded in known:
+            judged = _as_judged(recorded, contract)
+            if judged is None or not _compares(judged, baseline):
+                continue
+            key = candidate_key(judged.candidate.kernel, judged.candidate.contract)
+            if key != own:
+                found.setdefault(key, judged)
+        return tuple(sorted(found.values(), key=lambda judged: rank(judged.verdict, objective))[:MOST_EARLIER])
 
     def _write(self, kernel: Kernel, entry: JudgementEntry) -> int | None:
         if self._history is None:
@@ -84,6 +137,28 @@ class Recorder:
         self.notices += self._history.notices
         self._history.notices.clear()
         return number
+
+
+def _as_judged(recorded: Recorded, contract: Contract) -> Judged | None:
+    """A version of the history as a judged candidate; None for the user's own, and where it cannot be read any more."""
+    entry = recorded.judged
+    if entry.parent is None or entry.author == USER:
+        return None
+    kernel = next((one for one in find_kernels(text_unit(recorded.text)) if one.name == recorded.name), None)
+    if kernel is None:
+        return None
+    try:
+        verdict, launch = msgspec.convert(entry.verdict, Verdict), msgspec.convert(entry.launch or {}, _Launch)
+    except msgspec.ValidationError:
+        return None
+    changed = {key: value for key in _Launch.__struct_fields__ if (value := getattr(launch, key)) is not None}
+    return Judged(Candidate(entry.author, entry.why or "", kernel, replace(contract, **changed)), verdict)
+
+
+def _compares(judged: Judged, baseline: Verdict) -> bool:
+    """Both were judged for the same target in the same way."""
+    verdict = judged.verdict
+    return (verdict.backend, verdict.target) == (baseline.backend, baseline.target)
 
 
 def _kept(verdict: Verdict) -> dict[str, object]:

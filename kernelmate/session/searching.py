@@ -11,7 +11,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Objective, Optimization, Verdict
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
-from kernelmate.suggest.metrics import better, metric_value
+from kernelmate.suggest.metrics import rank
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -30,6 +30,7 @@ class Search:
         court: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
         max_candidates: candidates to judge at most. budget_s: seconds to search at most, None for no limit.
         stopped: True once the user wants no more.
+        earlier: what earlier searches found for this kernel, best first.
     """
 
     court: Court
@@ -39,6 +40,7 @@ class Search:
     budget_s: float | None
     on_judged: OnJudged | None
     stopped: Callable[[], bool]
+    earlier: Callable[[], Sequence[Judged]] = tuple
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -68,6 +70,7 @@ class Search:
             judge=self.judge,
             versions=self.versions,
             stop=self.over,
+            earlier=self.earlier,
         )
         for suggester in suggesters:
             if self.over():
@@ -171,14 +174,6 @@ def verdict_on(
         return _turned_away(baselines[0].verdict, finding)
     trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective)
     return _with_caution(candidate, _worst(trials))
-
-
-def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
-    """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
-    standing = {True: 0, None: 1, False: 2}[verdict.accepted]
-    value = metric_value(objective.metric, verdict)
-    sign = 1.0 if better(objective.metric) == "lower" else -1.0
-    return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)
 
 
 def content_key(kernel: Kernel, contract: Contract) -> str:

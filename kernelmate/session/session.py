@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -284,7 +285,9 @@ class Session:
             if on_judged is not None:
                 on_judged(found)
 
-        search = Search(court, baselines, aim, max_candidates, budget_s, judged, stop or _never)
+        # Only models are told of it, and once per search is enough.
+        earlier = cache(lambda: self._recorder.earlier(kernel, court.contract, baselines[0].verdict, aim))
+        search = Search(court, baselines, aim, max_candidates, budget_s, judged, stop or _never, earlier)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:

@@ -20,6 +20,7 @@ class SuggestRequest:
         judge: judges one candidate in the worker; cached by content, so asking twice costs nothing.
         versions: everything judged so far for this kernel, best first by the objective.
         stop: True once the user has cancelled or the budget is spent; look at it between candidates.
+        earlier: what earlier searches found for this kernel on the same target, best first by the objective.
     """
 
     kernel: Kernel
@@ -31,6 +32,12 @@ class SuggestRequest:
     judge: Callable[[Candidate], Judged]
     versions: Callable[[], Sequence[Judged]]
     stop: Callable[[], bool]
+    earlier: Callable[[], Sequence[Judged]] = tuple
+
+
+def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
+    """What two versions share that are the same to a reader: the definition and the launch."""
+    return (kernel.source, *contract.grid, "|", *contract.block, "|", contract.shared)
 
 
 class Suggester(Protocol):

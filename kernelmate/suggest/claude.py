@@ -79,6 +79,11 @@ class Claude:
         """The author's name in candidates and in the history."""
         return f"claude:{self.model}"
 
+    @property
+    def account(self) -> str:
+        """What all calls of the session have cost so far, and what may be spent."""
+        return self.purse.account
+
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
         """What is wrong with the best version that failed, and what to do next.
 
@@ -109,6 +114,7 @@ class Claude:
 
     def _call(self, request: SuggestRequest, tried: str, task: str, form: type[Form]) -> Form:
         """One call: agreed to, paid for, streamed, and read."""
+        self.last_cost = Cost()
         system, kernel, rest = (redacted(part) for part in (RULES, kernel_part(request), f"{tried}\n\n{task}"))
         text = f"{system}\n{kernel}\n{rest}"
         tokens = self._tokens(len(text))

@@ -79,6 +79,14 @@ def metric_value(name: MetricName, verdict: Verdict) -> float | None:
     return float(max(resources.local_bytes, resources.spill_bytes or 0))
 
 
+def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
+    """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
+    standing = {True: 0, None: 1, False: 2}[verdict.accepted]
+    value = metric_value(objective.metric, verdict)
+    sign = 1.0 if better(objective.metric) == "lower" else -1.0
+    return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)
+
+
 def measure(objective: Objective, verdict: Verdict) -> float | None:
     """The number of a verdict that an objective is about."""
     return metric_value(objective.metric, verdict)

@@ -83,6 +83,12 @@ class Purse:
         self.spent_usd = 0.0
         self.calls: list[Cost] = []
 
+    @property
+    def account(self) -> str:
+        """What was spent so far, as people read it."""
+        calls = "1 call" if len(self.calls) == 1 else f"{len(self.calls)} calls"
+        return f"{calls} so far, {self.spent_usd:.4f} of {self.limit_usd:.2f} USD"
+
     def most(self, model: str, characters: int, output_tokens: int) -> float:
         """The most that a call can cost, in US dollars, by an estimate of its tokens on the safe side."""
         price = price_of(model) or UNKNOWN

@@ -6,12 +6,13 @@ round, the question each time. So a server that keeps what it has evaluated read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kernelmate.records import Counters, Finding, Judged, LineCounters, Verdict
 from kernelmate.source import render_contract
-from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.metrics import WORDS, metric_value
+from kernelmate.suggest.base import SuggestRequest, candidate_key
+from kernelmate.suggest.metrics import WORDS, better, metric_value
 from kernelmate.suggest.replies import Review
 
 MOST_VERSIONS = 3
@@ -19,6 +20,12 @@ MOST_LINES = 8
 MOST_FINDINGS = 8
 MOST_CONTEXT = 6000
 """Characters of the file above the kernel that are shown."""
+
+_SPEAKER = re.compile(
+    r"<(?=[|\uff5c][^|\uff5c<>\n]{1,64}[|\uff5c]>)|<(?=/?s>|/?(?:start|end)_of_turn>|/?(?:system|user|assistant)>|/?<?/?SYS>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
+)
+"""Where `<|im_end|>`, `</s>`, `<start_of_turn>`, `[INST]` and their like begin, in the templates of common models."""
 
 RULES = """\
 You improve CUDA kernels. Every answer is compiled with NVRTC, checked against a reference on many sizes and inputs, \
@@ -51,21 +58,38 @@ def kernel_part(request: SuggestRequest) -> str:
         _marked("kernel", _numbered(request)),
         _marked("contract", render_contract(request.contract, "cuda")),
         _marked("measured" if verdict.backend == "cuda" else "emulated", _figures(verdict)),
-        f"Objective: {request.objective.reading} Asked for: {request.objective.prompt!r}. "
+        f"Objective: {request.objective.reading} Asked for: {plain(request.objective.prompt)!r}. "
         f"Decisive: {WORDS[request.objective.metric]}, {request.objective.direction}. GPU: {_gpu(request)}.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def versions_part(versions: Sequence[Judged], request: SuggestRequest) -> str:
-    """The best versions so far, each with how it stands, and the best that failed with what was wrong."""
-    if not versions:
+    """The best versions of this search and of earlier ones, each with how it stands, and the best that failed.
+
+    What was found in earlier searches counts as much as what was found now: the best of both come first.
+    """
+    known = {_key(judged) for judged in versions}
+    all_of_them = [*versions, *(judged for judged in request.earlier() if _key(judged) not in known)]
+    if not all_of_them:
         return _marked("versions", "None was tried before.")
-    shown = [judged for judged in versions if judged.verdict.accepted is not False][:MOST_VERSIONS]
-    failed = [judged for judged in versions if judged.verdict.accepted is False][: MOST_VERSIONS - len(shown) + 1]
+    good = [judged for judged in all_of_them if judged.verdict.accepted is not False]
+    shown = sorted(good, key=lambda judged: _worth(judged, request))[:MOST_VERSIONS]
+    failed = [judged for judged in all_of_them if judged.verdict.accepted is False][: MOST_VERSIONS - len(shown) + 1]
     return _marked(
         "versions", "\n\n".join(_version(number, one, request) for number, one in enumerate([*shown, *failed], 1))
     )
+
+
+def _key(judged: Judged) -> tuple[str, ...]:
+    return candidate_key(judged.candidate.kernel, judged.candidate.contract)
+
+
+def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, float]:
+    """What versions that are right are sorted by: accepted before promising, then the metric, the best first."""
+    value = metric_value(request.objective.metric, judged.verdict)
+    sign = 1.0 if better(request.objective.metric) == "lower" else -1.0
+    return judged.verdict.accepted is None, value is None, sign * (value or 0.0)
 
 
 def failed_part(judged: Judged, request: SuggestRequest) -> str:
@@ -83,8 +107,17 @@ def review_part(review: Review) -> str:
 
 def _marked(name: str, text: str) -> str:
     """Text between marks that it cannot close itself."""
-    body = text.replace(f"</{name}", f"< /{name}").strip("\n")
+    body = plain(text.replace(f"</{name}", f"< /{name}")).strip("\n")
     return f"<{name}>\n{body}\n</{name}>"
+
+
+def plain(text: str) -> str:
+    """The text without the spellings by which a model's chat template tells who speaks.
+
+    A server reads them as such wherever they stand, so a comment in a kernel could end the user's part of the
+    conversation and go on in another's name. C++ means the same with a space in each.
+    """
+    return _SPEAKER.sub(lambda found: f"{found.group()} ", text)
 
 
 def _numbered(request: SuggestRequest) -> str:

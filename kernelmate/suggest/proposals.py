@@ -9,13 +9,16 @@ from kernelmate.records import Candidate, Cost
 from kernelmate.source import change_launch, parse_contract
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.replies import Proposal
-from kernelmate.suggest.untrusted import Forbidden, spliced
+from kernelmate.suggest.untrusted import Forbidden, as_written, screen, spliced
 
 MOST_WHY = 2000
 
 
 def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cost | None = None) -> Candidate:
     """The candidate that a proposal is.
+
+    A text that may not be compiled becomes one too where it holds the kernel at all: it is turned away with a finding,
+    which the user sees, the history keeps, and a repair is told.
 
     Args:
         request: of the search.
@@ -24,9 +27,11 @@ def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cos
         cost: what its model was paid.
 
     Raises:
-        AuthorFailed: its text may not be compiled, or its launch cannot be written.
+        AuthorFailed: its text does not hold the kernel, or its launch cannot be written.
     """
-    why = "; ".join(step.what for step in proposal.changes) or proposal.analysis
+    why = " ".join(("; ".join(step.what for step in proposal.changes) or proposal.analysis).split())[:MOST_WHY]
+    said = (proposal.analysis, *(f"{step.what} {step.why}" for step in proposal.changes))
+    steps = tuple(" ".join(text.split())[:MOST_WHY] for text in said if text.strip())
     contract = request.contract
     wanted = {"grid": proposal.grid, "block": proposal.block, "shared": proposal.shared}
     changed = {key: value for key, value in wanted.items() if value and value != getattr(contract, key)}
@@ -36,7 +41,10 @@ def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cos
             kernel = change_launch(kernel, **changed, contract=contract)  # type: ignore[arg-type]
             contract = parse_contract(kernel) or replace(contract, **changed)  # type: ignore[arg-type]
     except Forbidden as error:
+        written = as_written(request.kernel, proposal.kernel)
+        if written is not None and screen(request.kernel, written) is not None:
+            return Candidate(author, why, written, contract, cost, steps=steps)
         raise AuthorFailed("malformed", f"{author} wrote what may not be compiled: {error}") from None
     except KernelmateError as error:
         raise AuthorFailed("malformed", f"{author} wrote what cannot be put into the file: {error.message}") from None
-    return Candidate(author, " ".join(why.split())[:MOST_WHY], kernel, contract, cost)
+    return Candidate(author, why, kernel, contract, cost, steps=steps)

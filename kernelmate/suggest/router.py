@@ -7,8 +7,8 @@ needed where the last one did not do it, and learns from what went wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from kernelmate.records import Candidate, Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, Suggester, SuggestRequest
@@ -16,6 +16,14 @@ from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Audit, Proposal, Review
 
 SUSPICIOUS = "suspicious-speedup"
+MOST_NOTE = 400
+"""Characters of a reviewer's sentence that are shown."""
+WITHOUT_LOCAL = (
+    "{name} was not asked: it reviews what a local model writes and then carries out, and none is set up. Add one with "
+    "`kernelmate model add`, or let Claude write by the setting claude_may_write."
+)
+
+Answer = TypeVar("Answer")
 
 
 class LocalAuthor(Protocol):
@@ -57,6 +65,11 @@ class Reviewer(Protocol):
         """Of its last answer."""
         ...
 
+    @property
+    def account(self) -> str:
+        """What all its calls have cost so far, and what may be spent."""
+        ...
+
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
         """What to do next. Raises `AuthorFailed`."""
         ...
@@ -82,7 +95,7 @@ class Router:
         rounds: how often the local model is asked, each time with what was learnt.
         may_write: the reviewer may write a kernel itself.
         on_step: told of each step in one line.
-        notes: who was skipped and why, one line each, and what an audit doubts.
+        notes: one line each: who was skipped and why, what a review says, what an audit doubts, what was paid.
     """
 
     recipes: Suggester | None = None
@@ -94,6 +107,8 @@ class Router:
     on_step: Callable[[str], None] | None = None
     notes: list[str] = field(default_factory=list)
     name: str = "router"
+    _local_answers: int = 0
+    _local_cost: Cost = field(default_factory=Cost)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates of each author in turn; ends once one is accepted, or the request says stop."""
@@ -107,6 +122,7 @@ class Router:
                 if error.kind == "cancelled":
                     break
         self._audit(request)
+        self._account()
 
     def _recipes(self, request: SuggestRequest) -> Iterator[Candidate]:
         if self.recipes is not None:
@@ -114,71 +130,118 @@ class Router:
             yield from self.recipes.propose(request)
 
     def _local(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Samples, then the best that failed again with its verdict."""
+        """Samples side by side, then the best that failed again with its verdict."""
         if self.local is None:
             return
         for number in range(self.rounds):
             self._step(f"{self.local.name}, round {number + 1} of {self.rounds}")
-            yield from self._tried(request, self.local.samples(request, self.samples), self.local)
+            yield from self._tried(request, self.local.samples(request, self.samples))
             if request.stop() or self._done(request):
                 return
             failed = self._best_failed(request, self.local.name)
             if failed is not None:
                 self._step(f"{self.local.name} repairs its best version that failed")
-                yield from self._tried(request, self.local.repair(request, failed), self.local)
+                yield from self._until_done(request, self._tried(request, self.local.repair(request, failed)))
                 if request.stop() or self._done(request):
                     return
 
     def _review(self, request: SuggestRequest) -> Iterator[Candidate]:
-        if self.reviewer is None or self.local is None:
+        reviewer = self.reviewer
+        if reviewer is None:
             return
-        self._step(f"{self.reviewer.name} reviews")
-        review = self.reviewer.review(request, self._best_failed(request, self.local.name))
+        if self.local is None:
+            if not self.may_write:
+                self.notes.append(WITHOUT_LOCAL.format(name=reviewer.name))
+            return
+        self._step(f"{reviewer.name} reviews")
+        failed = self._best_failed(request, self.local.name)
+        review = self._paid("review", lambda: reviewer.review(request, failed))
+        self.notes += _said(reviewer.name, review)
         self._step(f"{self.local.name} carries out the review")
-        yield from self._tried(request, self.local.apply(request, review), self.local)
+        yield from self._until_done(request, self._applied(request, self.local, review, reviewer.last_cost))
+
+    def _applied(self, request: SuggestRequest, local: LocalAuthor, review: Review, paid: Cost) -> Iterator[Candidate]:
+        """What the local model makes of a review; the first version carries what the review has cost."""
+        steps = (review.analysis, *(f"{step.what} {step.why}".strip() for step in review.optimizations))
+        for candidate in self._tried(request, local.apply(request, review)):
+            cost = (candidate.cost or Cost()) + paid
+            yield replace(candidate, cost=cost, steps=(*steps, *candidate.steps))
+            paid = Cost()
 
     def _write(self, request: SuggestRequest) -> Iterator[Candidate]:
-        if self.reviewer is None or not self.may_write:
+        reviewer = self.reviewer
+        if reviewer is None or not self.may_write:
             return
-        self._step(f"{self.reviewer.name} writes")
-        proposal = self.reviewer.write(request)
-        yield from self._tried(request, iter([proposal]), self.reviewer)
+        self._step(f"{reviewer.name} writes")
+        proposal = self._paid("kernel", lambda: reviewer.write(request))
+        candidate = self._candidate(request, proposal, reviewer.name, reviewer.last_cost)
+        if candidate is not None:
+            yield candidate
 
-    def _tried(
-        self, request: SuggestRequest, proposals: Iterator[Proposal], author: LocalAuthor | Reviewer
-    ) -> Iterator[Candidate]:
-        """Proposals as candidates; one that cannot be put into the file costs a note and nothing else."""
+    def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal]) -> Iterator[Candidate]:
+        """The local model's proposals as candidates, until the request says stop."""
+        assert self.local is not None
         for proposal in proposals:
+            self._local_answers += 1
+            self._local_cost += self.local.last_cost
             if request.stop():
                 return
-            try:
-                candidate = proposed(request, proposal, author.name, author.last_cost)
-            except AuthorFailed as error:
-                self.notes.append(str(error))
-                continue
+            candidate = self._candidate(request, proposal, self.local.name, self.local.last_cost)
+            if candidate is not None:
+                yield candidate
+
+    def _candidate(self, request: SuggestRequest, proposal: Proposal, author: str, cost: Cost) -> Candidate | None:
+        """A proposal as a candidate; one that cannot be put into the file costs a note and nothing else."""
+        try:
+            return proposed(request, proposal, author, cost)
+        except AuthorFailed as error:
+            self.notes.append(str(error))
+            return None
+
+    def _until_done(self, request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+        for candidate in candidates:
             yield candidate
             if self._done(request):
                 return
 
     def _audit(self, request: SuggestRequest) -> None:
         """Let the reviewer doubt the best version where its speed is not explained."""
-        best = next(iter(request.versions()), None)
-        if self.reviewer is None or best is None or best.verdict.accepted is False or request.stop():
+        best, reviewer = next(iter(request.versions()), None), self.reviewer
+        if reviewer is None or best is None or best.verdict.accepted is False or request.stop():
             return
         if not any(finding.code == SUSPICIOUS for finding in best.verdict.findings):
             return
-        self._step(f"{self.reviewer.name} looks for what is wrong with the best version")
+        self._step(f"{reviewer.name} looks for what is wrong with the best version")
         try:
-            audit = self.reviewer.audit(request, best)
+            audit = self._paid("audit", lambda: reviewer.audit(request, best))
         except AuthorFailed as error:
             self.notes.append(str(error))
             return
         if audit.computes_the_contract and audit.honestly_fast and not audit.doubts:
-            self.notes.append(f"{self.reviewer.name} finds no reason to doubt the best version.")
+            self.notes.append(f"{reviewer.name} finds no reason to doubt the best version.")
+        elif not audit.doubts:
+            what = "computes what it should" if not audit.computes_the_contract else "is honestly fast"
+            self.notes.append(f"{reviewer.name} doubts that the best version {what}, and does not say why.")
         for doubt in audit.doubts:
             self.notes.append(
-                f"{self.reviewer.name} doubts the best version ({doubt.kind}, {doubt.where}): {doubt.what}"
+                _short(f"{reviewer.name} doubts the best version ({doubt.kind}, {doubt.where}): {doubt.what}")
             )
+
+    def _paid(self, what: str, call: Callable[[], Answer]) -> Answer:
+        """The answer of a call to the reviewer, with a note on what it has cost, whether it gave one or failed."""
+        assert self.reviewer is not None
+        try:
+            return call()
+        finally:
+            cost = self.reviewer.last_cost
+            if cost.input_tokens is not None:
+                self.notes.append(f"{self.reviewer.name}, {what}: {_cost_words(cost)}; {self.reviewer.account}.")
+
+    def _account(self) -> None:
+        """What the local model has read and written, where its server counts that."""
+        if self.local is not None and self._local_cost.input_tokens is not None:
+            answers = "1 answer" if self._local_answers == 1 else f"{self._local_answers} answers"
+            self.notes.append(f"{self.local.name}, {answers}: {_cost_words(replace(self._local_cost, usd=None))}.")
 
     def _step(self, text: str) -> None:
         if self.on_step is not None:
@@ -194,3 +257,22 @@ class Router:
         """The best of an author's versions, none of which was accepted."""
         failed = [judged for judged in request.versions() if judged.candidate.author == author]
         return failed[0] if failed else None
+
+
+def _said(name: str, review: Review) -> list[str]:
+    """A review as notes: what limits the kernel, what is wrong with the version, what to do."""
+    speed = "" if review.estimated_speedup is None else f" It expects {review.estimated_speedup:.2f}x, if done well."
+    problems = [f"{name} finds ({one.kind}, {one.where}): {one.what}" for one in review.problems]
+    steps = [f"{name} advises: {step.what} Why: {step.why}" for step in review.optimizations]
+    return [_short(text) for text in (f"{name} reviews: {review.analysis}{speed}", *problems, *steps)]
+
+
+def _short(text: str) -> str:
+    """One line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_NOTE else f"{line[: MOST_NOTE - 3]}..."
+
+
+def _cost_words(cost: Cost) -> str:
+    price = "" if cost.usd is None else f", {cost.usd:.4f} USD"
+    return f"{cost.input_tokens or 0:,} tokens read, {cost.output_tokens or 0:,} written{price}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import tree_sitter
 import tree_sitter_cuda
 
+from kernelmate.errors import SourceError
 from kernelmate.records import Finding, Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.source.tokens import Token, closing, lex
@@ -108,6 +109,20 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
     if includes:
         edits.append((0, 0, "".join(f"{line}\n" for line in includes)))
     return apply_edits(baseline, _merged(edits))
+
+
+def as_written(baseline: Kernel, text: str) -> Kernel | None:
+    """The baseline's file with a text in the kernel's place as it came, to be shown with what `screen` finds in it.
+
+    It is for text that `spliced` does not take, and never compiled. None where the kernel is not in it, or where it is
+    too long to be looked at.
+    """
+    if len(text) > MOST_TEXT:
+        return None
+    try:
+        return apply_edits(baseline, [(baseline.start, baseline.end, text)])
+    except SourceError:
+        return None
 
 
 def screen(baseline: Kernel, candidate: Kernel) -> Finding | None:

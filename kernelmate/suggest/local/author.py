@@ -18,6 +18,8 @@ CHARACTERS_PER_TOKEN = 2.5
 ANSWER_SHARE = 0.4
 """Of the context, kept for the answer."""
 MOST_ANSWER_TOKENS = 6_000
+WARMER, HOTTEST = 0.1, 1.2
+"""By how much the temperature goes up from one drawn attempt to the next, and how far."""
 
 REPAIR_TASK = (
     "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
@@ -31,7 +33,7 @@ class LocalModel:
 
     Attributes:
         endpoint: gives where it answers, starting it where that is needed. label: the model's name for candidates.
-        temperature: of all attempts but the first, which is greedy. seed: of the first; the others follow.
+        temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy. seed: of the first; the others follow.
         on_text: told of text as it arrives. stop: True once the user wants no more.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         last_cost: tokens of the last answer.
@@ -93,7 +95,7 @@ class LocalModel:
                 RULES,
                 user,
                 schema=schema_of(Proposal),
-                temperature=0.0 if number == 0 else self.temperature,
+                temperature=self._temperature(number),
                 seed=self.seed + self._asked,
                 most_tokens=room,
             )
@@ -108,12 +110,19 @@ class LocalModel:
         if not read and unread:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
+    def _temperature(self, number: int) -> float:
+        """Greedy, then as set, then warmer with each attempt up to a bound beyond which text falls apart."""
+        if number == 0:
+            return 0.0
+        return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
+
     def _proposal(self, endpoint: Endpoint, question: Question, request: SuggestRequest) -> Proposal:
         """One answer, read.
 
         Raises:
             Malformed: it cannot be. AuthorFailed: there is none.
         """
+        self.last_cost = Cost()
 
         def stopped() -> bool:
             return self.stop() or request.stop()

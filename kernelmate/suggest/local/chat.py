@@ -28,12 +28,16 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; tokens as the server counts them, None where it does not."""
+    """What came back; tokens as the server counts them, None where it does not.
+
+    `known_tokens` are those of `input_tokens` that the server had evaluated before.
+    """
 
     text: str
     finished: bool
     input_tokens: int | None = None
     output_tokens: int | None = None
+    known_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,9 @@ def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if endpoint.state is not None:
+        # Our own server says how far it has read the prompt, so that slow reading is told apart from hanging.
+        body["return_progress"] = True
     if question.schema is not None:
         form = {"name": "answer", "schema": question.schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -174,7 +181,17 @@ class _Watch:
             if self._stop():
                 self._end(AuthorFailed("cancelled", "The model was interrupted."))
             elif time.monotonic() - self._since > self._timeout_s:
-                self._end(AuthorFailed("timeout", f"The model said nothing for {self._timeout_s:.0f} s."))
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Nothing has come for too long. A server of our own that hangs, as a file's chat template can make it, is ended."""
+        ended = ""
+        if self._endpoint.state is not None:
+            # The server ends once its file is gone, and the next question starts another one.
+            with contextlib.suppress(OSError):
+                self._endpoint.state.unlink()
+            ended = " Its server was ended."
+        self._end(AuthorFailed("timeout", f"The model said nothing for {self._timeout_s:.0f} s.{ended}"))
 
     def _end(self, verdict: AuthorFailed) -> None:
         self.verdict = verdict
@@ -200,7 +217,14 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
                     on_text(text)
     if finish is None:
         raise AuthorFailed("connection", "The model broke off in the middle of its answer.")
-    return Answer("".join(pieces), finish == "stop", usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    details = usage.get("prompt_tokens_details") or {}
+    return Answer(
+        "".join(pieces),
+        finish == "stop",
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        details.get("cached_tokens"),
+    )
 
 
 def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -71,33 +70,7 @@ def _xllamacpp(settings: EngineSettings) -> str:
 
 
 def _llama_cpp(settings: EngineSettings) -> str:
-    import socket
+    from kernelmate.suggest.local.binding import Binding
+    from kernelmate.suggest.local.chat_server import serve
 
-    import uvicorn
-    from llama_cpp.server.app import create_app
-    from llama_cpp.server.settings import ModelSettings, ServerSettings
-
-    listening = socket.create_server(("127.0.0.1", 0))
-    port = listening.getsockname()[1]
-    app = create_app(
-        server_settings=ServerSettings(host="127.0.0.1", port=port, api_key=settings.key, interrupt_requests=False),
-        model_settings=[
-            ModelSettings(
-                model=settings.model,
-                model_alias=settings.alias,
-                n_ctx=settings.context,
-                n_gpu_layers=settings.gpu_layers,
-                n_threads=settings.threads or _cores(),
-                verbose=False,
-            )
-        ],
-    )
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
-    return f"http://127.0.0.1:{port}"
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return serve(Binding(settings), settings)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -30,6 +31,11 @@ MOST_CONTEXT = 16_384
 BYTES_PER_WEIGHT_BYTE = 1.3
 """Memory that a model takes over its file's size, for a context of ordinary length."""
 
+_CAUSE = re.compile(
+    r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
+)
+"""What llama.cpp writes of a cause, as against of what follows from it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -49,13 +55,17 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How models are served here; `threads` None for all cores, `context` None for what the model was made for."""
+    """How models are served here; `threads` None for all cores, `context` None for what the model was made for.
+
+    `parallel` is how many conversations may go on at once, where the engine can do several.
+    """
 
     context: int | None = None
     gpu_layers: int = 0
     threads: int | None = None
     idle_s: float = 600.0
     engine: str | None = None
+    parallel: int = 2
 
 
 class ModelServer:
@@ -131,6 +141,7 @@ class ModelServer:
             context=context,
             gpu_layers=self.settings.gpu_layers,
             threads=self.settings.threads,
+            parallel=self.settings.parallel,
         )
 
     def _start(self, wanted: EngineSettings, identity: str, engine: str, stop: Callable[[], bool]) -> State:
@@ -189,7 +200,7 @@ class ModelServer:
 
 def _identity(wanted: EngineSettings, model: Model, engine: str) -> str:
     """What two servers share that answer alike."""
-    parts = (model.sha256, wanted.alias, wanted.context, wanted.gpu_layers, wanted.threads, engine)
+    parts = (model.sha256, wanted.alias, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -215,11 +226,13 @@ def _is_process(pid: int) -> bool:
 
 
 def _why(log: IO[bytes], name: str, code: int | None) -> str:
-    """The last line of llama.cpp that says what is wrong."""
+    """What llama.cpp says is wrong: its own cause, which stands before what follows from it, else the last complaint."""
     log.seek(0)
-    lines = log.read()[-20_000:].decode("utf-8", "replace").splitlines()
-    telling = [line.strip() for line in lines if "error" in line.lower() or "fail" in line.lower()]
-    said = (telling or [line.strip() for line in lines if line.strip()] or [f"exit status {code}"])[-1]
+    text = log.read()[-40_000:].decode("utf-8", "replace")
+    cause = _CAUSE.search(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]
+    said = cause[0] if cause is not None else (telling or lines or [f"exit status {code}"])[-1]
     return f"The model {name} cannot be loaded: {said[:300]}"
 
 

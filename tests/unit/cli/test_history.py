@@ -119,6 +119,8 @@ def test_examples_are_exported_line_by_line(run: Run, kept: Path) -> None:
     assert "tile[512]" in example["before"]["source"]
     assert "tile[256]" in example["after"]["source"]
     assert example["reasoning"][0] == "half is never used"
+    assert set(example) >= {"problem", "constraints", "reasoning", "before", "after", "verdict"}
+    assert example["verdict"]["accepted"] == example["after"]["verdict"]["accepted"]
     assert run("history", "export", "--jsonl", "--out", "out.jsonl").exit_code == 0
     assert Path("out.jsonl").read_text().splitlines() == [line]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelmate.history import History
-from kernelmate.records import Candidate, Kernel
+from kernelmate.records import Candidate, Judged, Kernel
 from kernelmate.session import Session
 from kernelmate.source import contract_for
 from kernelmate.suggest.base import SuggestRequest
@@ -62,6 +62,26 @@ def test_optimize_keeps_each_candidate_with_prompt_author_and_parent(
     assert (candidate.judged.metric, candidate.judged.why) == ("time", "half the block")
     assert candidate.judged.parent == baseline.version
     assert candidate.kernel == baseline.kernel
+
+
+def test_a_search_is_told_what_earlier_ones_found(
+    kept: History, scripted: Callable[..., tuple[Session, Any]], load: Load, scale: str
+) -> None:
+    kernel = load(scale)
+    changed = load(scale.replace("block = 256", "block = 128"), "other.cu")
+    heard: list[Judged] = []
+
+    class Listens(Halves):
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            heard.extend(request.earlier())
+            return super().propose(request)
+
+    for _ in range(2):
+        scripted()[0].optimize(kernel, "make it faster", suggesters=[Listens(changed)])
+    (earlier,) = heard
+    assert (earlier.candidate.author, earlier.candidate.why) == ("scripted:halves", "half the block")
+    assert earlier.candidate.contract.block == ("128",)
+    assert earlier.verdict.accepted is not None or earlier.verdict.correct
 
 
 def test_compare_keeps_both_sides(

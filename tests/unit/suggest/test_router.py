@@ -12,6 +12,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.replies import Audit, Problem, Proposal, Review, Step
 from kernelmate.suggest.router import Router
 from kernelmate.suggest.scripted import Scripted
+from kernelmate.suggest.untrusted import screen
 
 LOCAL_COST, CLAUDE_COST = Cost(5, 6, 0.0), Cost(7, 8, 0.5)
 
@@ -73,6 +74,7 @@ class Reviewer:
     calls: list[str] = field(default_factory=list)
     name: str = "claude:big"
     last_cost: Cost = CLAUDE_COST
+    account: str = "so much of so much"
 
     def _say(self, call: str) -> None:
         self.calls.append(call)
@@ -129,13 +131,19 @@ def test_a_recipe_that_is_accepted_ends_it(trial: Trial) -> None:
 
 
 def test_the_local_model_is_asked_where_recipes_fail(trial: Trial) -> None:
-    local, reviewer = Local(["bad", "good", "never"]), Reviewer()
+    local, reviewer = Local(["bad", "good"]), Reviewer()
     assert trial.run(Router(Scripted([version("b")]), local, reviewer)) == [
         "plugin:scripted",
         "local:small",
         "local:small",
     ]
     assert (local.calls, reviewer.calls) == (["samples 4"], [])
+
+
+def test_all_samples_of_a_round_are_judged_side_by_side(trial: Trial) -> None:
+    local = Local(["good", "bad", "good too"], ["never"])
+    assert trial.run(Router(None, local, rounds=3)) == ["local:small"] * 3
+    assert local.calls == ["samples 4"]
 
 
 def test_its_best_failure_is_repaired_then_reviewed_and_the_review_applied(trial: Trial) -> None:
@@ -175,15 +183,19 @@ def test_an_author_that_fails_is_skipped_with_one_line(trial: Trial) -> None:
     local = Local([AuthorFailed("missing", "No model is set up.")])
     router = Router(None, local, Reviewer(AuthorFailed("consent", "Not agreed to.")), may_write=True)
     assert trial.run(router) == []
-    assert router.notes == ["No model is set up.", "Not agreed to.", "Not agreed to."]
+    assert [note for note in router.notes if "tokens" not in note] == [
+        "No model is set up.",
+        "Not agreed to.",
+        "Not agreed to.",
+    ]
 
 
 def test_nonsense_costs_a_note_and_the_next_sample_is_tried(trial: Trial) -> None:
     nonsense = Proposal("", (), "I am a little model, short and stout.")
     router = Router(None, Local([nonsense, "good"]))
     assert trial.run(router) == ["local:small"]
-    (note,) = router.notes
-    assert "defines 0 kernels" in note
+    assert "defines 0 kernels" in router.notes[0]
+    assert len(router.notes) == 2
 
 
 def test_rounds_end_once_a_version_is_accepted(trial: Trial) -> None:
@@ -209,7 +221,10 @@ def test_a_best_version_of_unexplained_speed_is_audited(trial: Trial) -> None:
     router = Router(Scripted([version("good odd")]), None, reviewer)
     trial.run(router)
     assert reviewer.calls == ["audit it was told to"]
-    assert router.notes == ["claude:big doubts the best version (cheating, line 1): It skips half."]
+    assert router.notes == [
+        "claude:big, audit: 7 tokens read, 8 written, 0.5000 USD; so much of so much.",
+        "claude:big doubts the best version (cheating, line 1): It skips half.",
+    ]
 
 
 def test_a_best_version_whose_speed_is_explained_is_not(trial: Trial) -> None:
@@ -218,6 +233,50 @@ def test_a_best_version_whose_speed_is_explained_is_not(trial: Trial) -> None:
     assert reviewer.calls == []
 
 
-def test_candidates_say_what_they_have_cost(trial: Trial) -> None:
-    trial.run(Router(None, Local(["a"], ["b"], ["c"]), Reviewer(), may_write=True))
-    assert [one.candidate.cost for one in trial.judged] == [LOCAL_COST] * 3 + [CLAUDE_COST]
+def test_candidates_say_what_they_have_cost_and_a_review_counts_once(trial: Trial) -> None:
+    trial.run(Router(None, Local(["a"], ["b"], ["c", "d"]), Reviewer(), may_write=True))
+    review = Cost(12, 14, 0.5)
+    assert [one.candidate.cost for one in trial.judged] == [
+        LOCAL_COST,
+        LOCAL_COST,
+        review,
+        LOCAL_COST,
+        CLAUDE_COST,
+    ]
+
+
+def test_what_was_paid_and_what_a_review_says_is_told(trial: Trial) -> None:
+    router = Router(None, Local(["a"], ["b"], ["c"]), Reviewer(), may_write=True)
+    trial.run(router)
+    assert router.notes == [
+        "claude:big, review: 7 tokens read, 8 written, 0.5000 USD; so much of so much.",
+        "claude:big reviews: the review",
+        "claude:big advises: do Why: it",
+        "claude:big, kernel: 7 tokens read, 8 written, 0.5000 USD; so much of so much.",
+        "local:small, 3 answers: 15 tokens read, 18 written.",
+    ]
+
+
+def test_a_version_made_from_a_review_keeps_how_it_came_about(trial: Trial) -> None:
+    trial.run(Router(None, Local(["a"], ["b"], ["c"]), Reviewer()))
+    assert trial.judged[-1].candidate.steps == ("the review", "do it", "c")
+
+
+def test_a_text_that_may_not_be_compiled_becomes_a_candidate_that_is_turned_away(trial: Trial) -> None:
+    hostile = Proposal("", (Step("bad", ""),), '#include "/etc/passwd"\n' + version("bad"))
+    local = Local([hostile], ["good"])
+    trial.run(Router(None, local))
+    first, _ = trial.judged
+    finding = screen(trial.request.kernel, first.candidate.kernel)
+    assert finding is not None
+    assert finding.code == "forbidden-source"
+    assert local.calls == ["samples 4", "repair bad"]
+
+
+def test_a_reviewer_with_nobody_to_carry_its_review_out_is_not_paid_for_one(trial: Trial) -> None:
+    reviewer = Reviewer()
+    router = Router(Scripted([version("bad")]), None, reviewer)
+    trial.run(router)
+    assert reviewer.calls == []
+    (note,) = router.notes
+    assert "kernelmate model add" in note

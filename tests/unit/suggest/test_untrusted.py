@@ -8,7 +8,7 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, text_unit
-from kernelmate.suggest.untrusted import MOST_TEXT, Forbidden, screen, spliced
+from kernelmate.suggest.untrusted import MOST_TEXT, Forbidden, as_written, screen, spliced
 
 FILE = """\
 #include <cuda_runtime.h>
@@ -113,6 +113,23 @@ def test_hostile_text_is_turned_away(baseline: Kernel, text: str) -> None:
         spliced(baseline, text)
     assert len(str(caught.value)) < 400
     assert str(caught.value).isprintable()
+
+
+NOT_SHOWN = {"no kernel", "another name", "ten megabytes"}
+"""Texts that the kernel is not in, or that are too long to be looked at."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_that_holds_the_kernel_is_shown_with_a_finding(baseline: Kernel, name: str) -> None:
+    written = as_written(baseline, HOSTILE[name])
+    if name in NOT_SHOWN:
+        assert written is None
+        return
+    assert written is not None
+    finding = screen(baseline, written)
+    assert finding is not None
+    assert (finding.code, finding.severity) == ("forbidden-source", "error")
+    assert finding.message.isprintable()
 
 
 def test_the_limit_of_length_is_where_it_is_said(baseline: Kernel) -> None:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 pytest.importorskip("gguf")
 
-from tiny_gguf import write_tiny_gguf
+from tiny_gguf import DEEP, write_tiny_gguf
 
 from kernelmate.suggest.local.library import Library, Model
 from kernelmate.suggest.local.serving import ModelServer, ServerSettings
@@ -35,22 +35,33 @@ def model(library: Library, tiny: Path) -> Model:
     return library.add(tiny)
 
 
+@pytest.fixture(scope="session")
+def deep_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "deep.gguf", shape=DEEP)
+
+
+@pytest.fixture
+def deep(library: Library, deep_file: Path) -> Model:
+    """A model that takes its time."""
+    return library.add(deep_file)
+
+
 @pytest.fixture(params=["xllamacpp", "llama_cpp"])
 def engine(request: pytest.FixtureRequest) -> str:
     """Each package that can serve; those that are not installed are skipped, and said so."""
     name = str(request.param)
-    if find_spec(name) is None or (name == "llama_cpp" and find_spec("uvicorn") is None):
+    if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     return name
 
 
 @pytest.fixture
-def serve(library: Library, tmp_path: Path) -> Iterator[Callable[..., ModelServer]]:
-    """A model server with a state file of its own."""
+def serve(library: Library, tmp_path: Path, engine: str) -> Iterator[Callable[..., ModelServer]]:
+    """A model server with a state file of its own, by each package that is installed."""
     servers: list[ModelServer] = []
 
     def make(name: str = "server.json", **settings: Any) -> ModelServer:
-        settings.setdefault("engine", "xllamacpp")
+        settings.setdefault("engine", engine)
         server = ModelServer(
             ServerSettings(**{"context": 1024, "threads": 1, **settings}), tmp_path / "run" / name, library
         )

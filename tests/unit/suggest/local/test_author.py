@@ -100,7 +100,7 @@ def test_samples_differ_in_seed_and_temperature_and_share_their_beginning(
     server = chat(json.dumps(GOOD))
     model = author(server)
     assert [one.kernel for one in model.samples(request_, 3)] == [BETTER] * 3
-    assert [body["temperature"] for body in server.bodies] == [0.0, 0.7, 0.7]
+    assert [body["temperature"] for body in server.bodies] == [0.0, 0.7, 0.8]
     assert len({body["seed"] for body in server.bodies}) == 3
     assert len({json.dumps(body["messages"]) for body in server.bodies}) == 1
     assert server.bodies[0]["response_format"]["type"] == "json_schema"

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_gguf import write_tiny_gguf
 
 from kernelmate.errors import UsageError
 from kernelmate.suggest.base import AuthorFailed
@@ -170,21 +171,69 @@ def test_stopping_ends_it(serve: Serve, model: Model) -> None:
     assert server.running() is None
 
 
-def test_interrupting_ends_the_servers_work(serve: Serve, model: Model, engine: str) -> None:
-    endpoint = serve(engine=engine).ensure(model)
+def test_interrupting_ends_the_servers_work(serve: Serve, model: Model) -> None:
+    server = serve(context=4096)
+    endpoint = server.ensure(model)
     heard: list[str] = []
+    asked: list[float] = []
+
+    def stop() -> bool:
+        if len(heard) >= 3 and not asked:
+            asked.append(time.monotonic())
+        return bool(asked)
+
     with pytest.raises(AuthorFailed) as caught:
-        ask(endpoint, replace(SHORT, most_tokens=900), on_text=heard.append, stop=lambda: len(heard) >= 3)
+        ask(endpoint, replace(SHORT, most_tokens=3900), on_text=heard.append, stop=stop)
     assert caught.value.kind == "cancelled"
+    assert time.monotonic() - asked[0] < 0.3
+    assert len(heard) < 3900
+    assert _is_idle(server)
     assert ask(endpoint, SHORT).text, "the server is free for the next one"
 
 
-def test_interrupting_while_the_prompt_is_read_does_not_wait_for_it(serve: Serve, model: Model) -> None:
-    endpoint = serve(context=4096).ensure(model)
-    began = time.monotonic()
+def test_interrupting_while_the_prompt_is_read_does_not_wait_for_it(serve: Serve, deep: Model) -> None:
+    server = serve(context=4096)
+    endpoint = server.ensure(deep)
+    long = replace(SHORT, user="abcdefghij " * 300)
+    began = time.process_time(), _cpu_s(server)
+    ask(endpoint, replace(long, user="0" + long.user, most_tokens=1))
+    whole = _cpu_s(server) - began[1]
+    before = _cpu_s(server)
     with pytest.raises(AuthorFailed) as caught:
-        ask(endpoint, replace(SHORT, user="word " * 700), stop=lambda: time.monotonic() - began > 0.05)
+        ask(endpoint, long, stop=lambda: _cpu_s(server) - before > 0.1 * whole)
     assert caught.value.kind == "cancelled"
+    assert _is_idle(server)
+    assert _cpu_s(server) - before < 0.7 * whole, "the rest of the prompt was read for nobody"
+    assert ask(endpoint, SHORT).text, "the server is free for the next one"
+
+
+def _cpu_s(server: ModelServer) -> float:
+    """CPU seconds that the server's process has used."""
+    state = server.running()
+    assert state is not None
+    fields = Path(f"/proc/{state.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_idle(server: ModelServer) -> bool:
+    """The server comes to rest: it uses next to no CPU within some half second, of the twenty that are looked at."""
+    for _ in range(20):
+        before = _cpu_s(server)
+        time.sleep(0.5)
+        if _cpu_s(server) - before < 0.1:
+            return True
+    return False
+
+
+def test_the_common_beginning_of_two_questions_is_evaluated_once(serve: Serve, model: Model) -> None:
+    endpoint = serve(context=4096, parallel=1).ensure(model)
+    rules = "These are the rules, the same for every question of a search. " * 12
+    first = ask(endpoint, Question(rules, "The kernel. What limits it?", most_tokens=4))
+    second = ask(endpoint, Question(rules, "The kernel. What would be better?", most_tokens=4))
+    assert first.input_tokens is not None
+    assert second.known_tokens is not None
+    assert second.known_tokens > 0.9 * first.input_tokens
+    assert (first.known_tokens or 0) < 0.1 * first.input_tokens
 
 
 def test_a_prompt_beyond_the_context_is_said(serve: Serve, model: Model, engine: str) -> None:
@@ -196,11 +245,40 @@ def test_a_prompt_beyond_the_context_is_said(serve: Serve, model: Model, engine:
 
 def test_a_form_that_no_grammar_can_be_made_of_is_said_and_the_server_lives(serve: Serve, model: Model) -> None:
     endpoint = serve().ensure(model)
-    bad = {"type": "string", "pattern": "^((($"}
+    bad = {"type": "no type at all"}
     with pytest.raises(AuthorFailed) as caught:
         ask(endpoint, replace(SHORT, schema=bad))
     assert caught.value.kind in {"request", "server"}
     assert ask(endpoint, SHORT).text
+
+
+TEMPLATES = {
+    "reaches into Python": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "raises": "{{ raise_exception('no') }}",
+    "is no template": "{% for",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
+def test_a_hostile_chat_template_costs_one_line(serve: Serve, library: Library, tmp_path: Path, template: str) -> None:
+    model = library.add(write_tiny_gguf(tmp_path / "hostile.gguf", template=template))
+    with pytest.raises(AuthorFailed) as caught:
+        ask(serve().ensure(model), SHORT)
+    assert caught.value.kind in {"server", "request"}
+    assert "\n" not in str(caught.value)
+
+
+def test_a_chat_template_without_end_costs_one_line_and_the_server(
+    serve: Serve, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelmate.suggest.local.serving.START_S", 5.0)
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    model = library.add(write_tiny_gguf(tmp_path / "endless.gguf", template=endless))
+    server = serve()
+    with pytest.raises(AuthorFailed) as caught:
+        ask(server.ensure(model), SHORT, timeout_s=1.0)
+    assert caught.value.kind == "timeout"
+    assert server.running() is None
 
 
 def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: Library, tiny: Path, tmp_path: Path) -> None:
@@ -209,7 +287,7 @@ def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: Library, t
     with pytest.raises(AuthorFailed) as caught:
         serve().ensure(library.add(odd))
     assert caught.value.kind == "server"
-    assert "cannot be loaded" in str(caught.value)
+    assert "tensor 'blk.1.attn_q.weight' not found" in str(caught.value)
 
 
 def test_a_removed_file_is_said(serve: Serve, model: Model, library: Library, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ Run as a program it writes one: `python tests/unit/suggest/local/tiny_gguf.py OU
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-HIDDEN, LAYERS, HEADS, FEED_FORWARD = 64, 2, 4, 128
 WORDS = ("__global__", " void", " float", " int", "threadIdx", ".x", "return", " if", " for", "analysis", "kernel")
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
@@ -42,22 +42,38 @@ def vocabulary() -> tuple[list[str], list[str]]:
     return tokens, merges
 
 
-def write_tiny_gguf(path: Path, context: int = 4096, seed: int = 0) -> Path:
-    """Write the file, half a megabyte; equal arguments give equal files."""
+@dataclass(frozen=True)
+class Shape:
+    """How large a model is; `hidden` is a multiple of `heads`."""
+
+    hidden: int = 64
+    layers: int = 2
+    heads: int = 4
+    feed_forward: int = 128
+
+
+DEEP = Shape(256, 4, 4, 512)
+"""Large enough for a prompt of some thousand tokens to take a good part of a second."""
+
+
+def write_tiny_gguf(
+    path: Path, context: int = 4096, seed: int = 0, *, shape: Shape = Shape(), template: str = TEMPLATE
+) -> Path:
+    """Write the file, half a megabyte in the shape that is not asked for; equal arguments give equal files."""
     tokens, merges = vocabulary()
     plain = len(tokens)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny")
     writer.add_license("Apache-2.0")
     writer.add_context_length(context)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FEED_FORWARD)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.heads)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    writer.add_rope_dimension_count(shape.hidden // shape.heads)
     writer.add_vocab_size(plain + len(SPECIALS))
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_tokenizer_model("gpt2")
@@ -69,8 +85,8 @@ def write_tiny_gguf(path: Path, context: int = 4096, seed: int = 0) -> Path:
     writer.add_eos_token_id(plain + 2)
     writer.add_pad_token_id(plain)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
-    _add_weights(writer, plain + len(SPECIALS), np.random.default_rng(seed))
+    writer.add_chat_template(template)
+    _add_weights(writer, plain + len(SPECIALS), shape, np.random.default_rng(seed))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -78,21 +94,23 @@ def write_tiny_gguf(path: Path, context: int = 4096, seed: int = 0) -> Path:
     return path
 
 
-def _add_weights(writer: gguf.GGUFWriter, vocabulary_size: int, random: np.random.Generator) -> None:
-    def weights(name: str, *shape: int) -> None:
-        writer.add_tensor(name, (random.standard_normal(shape) * 0.2).astype(np.float32))
+def _add_weights(writer: gguf.GGUFWriter, vocabulary_size: int, shape: Shape, random: np.random.Generator) -> None:
+    hidden, feed_forward = shape.hidden, shape.feed_forward
 
-    weights("token_embd.weight", vocabulary_size, HIDDEN)
-    weights("output.weight", vocabulary_size, HIDDEN)
-    writer.add_tensor("output_norm.weight", np.ones(HIDDEN, np.float32))
-    for layer in range(LAYERS):
+    def weights(name: str, *sizes: int) -> None:
+        writer.add_tensor(name, (random.standard_normal(sizes) * 0.2).astype(np.float32))
+
+    weights("token_embd.weight", vocabulary_size, hidden)
+    weights("output.weight", vocabulary_size, hidden)
+    writer.add_tensor("output_norm.weight", np.ones(hidden, np.float32))
+    for layer in range(shape.layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            weights(f"blk.{layer}.{name}.weight", HIDDEN, HIDDEN)
-        weights(f"blk.{layer}.ffn_gate.weight", FEED_FORWARD, HIDDEN)
-        weights(f"blk.{layer}.ffn_up.weight", FEED_FORWARD, HIDDEN)
-        weights(f"blk.{layer}.ffn_down.weight", HIDDEN, FEED_FORWARD)
+            weights(f"blk.{layer}.{name}.weight", hidden, hidden)
+        weights(f"blk.{layer}.ffn_gate.weight", feed_forward, hidden)
+        weights(f"blk.{layer}.ffn_up.weight", feed_forward, hidden)
+        weights(f"blk.{layer}.ffn_down.weight", hidden, feed_forward)
         for name in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(HIDDEN, np.float32))
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(hidden, np.float32))
 
 
 if __name__ == "__main__":

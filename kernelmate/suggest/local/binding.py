@@ -1,0 +1,190 @@
+"""llama-cpp-python as something that answers one chat at a time and stops the moment nobody listens any more.
+
+The server that comes with the package does not know `json_schema`, leaves a prompt's evaluation running once its client
+has gone, and ends its stream without a word when something fails; so only the binding itself is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmate.suggest.local.engines import EngineSettings
+
+BATCH = 512
+"""Tokens of a prompt that are evaluated together."""
+PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
+"""The template for a file that brings none."""
+
+
+class Unanswerable(Exception):
+    """A question that this model cannot be asked; the message is one sentence for people."""
+
+
+class Gone(Exception):
+    """Nobody listens any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it."""
+
+    most_tokens: int
+    temperature: float
+    seed: int
+    grammar: Any = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens of one answer: the prompt's, those of them that were known from before, and those written.
+
+    `finish` is `stop` where the model ended its answer, `length` where there was no more room.
+    """
+
+    prompt: int
+    known: int = 0
+    written: int = 0
+    finish: str = "length"
+
+
+class Binding:
+    """A loaded model.
+
+    Args:
+        settings: of the model.
+
+    Raises:
+        Exception: it cannot be loaded; whatever llama-cpp-python raises.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        import llama_cpp
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+        threads = settings.threads or _cores()
+        # Only while it loads does llama.cpp's own account matter: its last words say why it could not.
+        self._llama = llama_cpp.Llama(
+            settings.model,
+            n_ctx=settings.context,
+            n_gpu_layers=settings.gpu_layers,
+            n_threads=threads,
+            n_threads_batch=threads,
+            n_batch=BATCH,
+        )
+        self._llama.verbose = False
+        logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
+        self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
+        # A file's template is a program of a stranger: the formatter runs it in Jinja's sandbox, without access to
+        # attributes of Python; that it may run for ever is the client's to notice, who then ends this process.
+        template = self._llama.metadata.get("tokenizer.chat_template", PLAIN)
+        self._format = Jinja2ChatFormatter(template, self._text_of("eos"), self._text_of("bos"))
+        self._gone: Callable[[], bool] = bool
+        # Asked between any two operations of an evaluation, which on a CPU is some thousand times a second.
+        self._abort = llama_cpp.ggml_abort_callback(lambda _: self._gone())
+        llama_cpp.llama_set_abort_callback(self._llama.ctx, self._abort, None)
+
+    @property
+    def context(self) -> int:
+        """Tokens of one conversation."""
+        return int(self._llama.n_ctx())
+
+    def prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """A conversation as tokens, by the template of the model's file.
+
+        Raises:
+            Unanswerable: the template fails, or the context is too small.
+        """
+        try:
+            text: str = self._format(messages=list(messages)).prompt
+        except Exception as error:
+            raise Unanswerable(
+                f"the chat template of the model's file fails: {type(error).__name__}: {error}"
+            ) from error
+        tokens: list[int] = self._llama.tokenize(text.encode("utf-8", "replace"), add_bos=False, special=True)
+        if len(tokens) >= self.context:
+            raise Unanswerable(f"the prompt has {len(tokens)} tokens and exceeds the context of {self.context}")
+        return tokens
+
+    def grammar(self, schema: object) -> Any:
+        """What holds an answer to a JSON Schema.
+
+        Raises:
+            Unanswerable: no grammar can be made of it.
+        """
+        from llama_cpp import LlamaGrammar
+
+        try:
+            return LlamaGrammar.from_json_schema(json.dumps(schema), verbose=False)
+        except Exception as error:
+            raise Unanswerable(f"no grammar can be made of the schema: {type(error).__name__}: {error}") from error
+
+    def answer(self, prompt: list[int], wanted: Wanted, counts: Counts, gone: Callable[[], bool]) -> Iterator[bytes]:
+        """The answer piece by piece; a piece may end within a character.
+
+        Args:
+            prompt: as `prompt` gives it.
+            wanted: how it is drawn.
+            counts: filled in as it goes.
+            gone: True once nobody listens; looked at thousands of times a second, so it must be quick.
+
+        Raises:
+            Gone: nobody listens any more. RuntimeError: llama.cpp failed.
+        """
+        import llama_cpp
+
+        counts.known = self._known(prompt)
+        room = min(wanted.most_tokens, self.context - len(prompt))
+        self._gone = gone
+        self._llama.set_seed(wanted.seed)
+        try:
+            for token in self._llama.generate(prompt, temp=wanted.temperature, grammar=wanted.grammar):
+                if gone():
+                    raise Gone
+                if llama_cpp.llama_vocab_is_eog(self._vocab, token):
+                    counts.finish = "stop"
+                    return
+                counts.written += 1
+                yield self._piece(token)
+                if counts.written >= room:
+                    return
+        except RuntimeError:
+            if gone():
+                raise Gone from None
+            raise
+        finally:
+            self._gone = bool
+
+    def _known(self, prompt: list[int]) -> int:
+        """Tokens at the prompt's beginning that need no evaluation, since the last conversation began alike."""
+        known = 0
+        for one, other in zip(self._llama.input_ids[: self._llama.n_tokens], prompt, strict=False):
+            if one != other:
+                break
+            known += 1
+        return known
+
+    def _piece(self, token: int, *, special: bool = False) -> bytes:
+        """A token's text. The package's own `detokenize` drops tokens of more than 32 bytes."""
+        import llama_cpp
+
+        buffer = ctypes.create_string_buffer(64)
+        size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        if size < 0:
+            buffer = ctypes.create_string_buffer(-size)
+            size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        return buffer.raw[: max(size, 0)]
+
+    def _text_of(self, name: str) -> str:
+        """The text of the vocabulary's first or last token of a text; empty where it has none."""
+        token = self._llama.token_eos() if name == "eos" else self._llama.token_bos()
+        return "" if token < 0 else self._piece(token, special=True).decode("utf-8", "replace")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

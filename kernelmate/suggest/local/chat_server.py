@@ -1,0 +1,192 @@
+"""OpenAI's chat protocol on loopback, for an engine that brings no server of its own: one question at a time, streamed."""
+
+from __future__ import annotations
+
+import codecs
+import hmac
+import json
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from kernelmate.suggest.local.binding import Binding, Counts, Gone, Unanswerable, Wanted
+from kernelmate.suggest.local.engines import EngineSettings
+
+MOST_BODY = 16 << 20
+"""Bytes of one question that are read."""
+LOOK_S = 0.02
+"""Seconds between two looks at whether the client is still there."""
+MOST_TOKENS = 4096
+"""Of an answer, where the question names no number."""
+
+
+def serve(binding: Binding, settings: EngineSettings) -> str:
+    """Serve a model from a thread; gives the address."""
+    turn = threading.Lock()
+
+    class Bound(_Handler):
+        model, alias, key, one_at_a_time = binding, settings.alias, settings.key, turn
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="kernelmate-chat", daemon=True).start()
+    return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+class _Refused(Exception):
+    """A request that is answered with a status and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request. The stream ends with the connection."""
+
+    model: Binding
+    alias: str
+    key: str
+    one_at_a_time: threading.Lock
+
+    def do_GET(self) -> None:
+        """The list of models, which is one."""
+        try:
+            self._check_key()
+            if self.path != "/v1/models":
+                raise _Refused(404, "there is nothing here")
+            self._send(200, {"object": "list", "data": [{"id": self.alias, "object": "model"}]})
+        except _Refused as refusal:
+            self._send(refusal.status, {"error": {"message": str(refusal)}})
+
+    def do_POST(self) -> None:
+        """A question."""
+        begun = False
+        try:
+            self._check_key()
+            if self.path != "/v1/chat/completions":
+                raise _Refused(404, "there is nothing here")
+            body = self._body()
+            with _watched(self.connection) as gone, self._turn(gone):
+                prompt, wanted = self._question(body)
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.end_headers()
+                begun = True
+                self._answer(prompt, wanted, gone)
+        except _Refused as refusal:
+            self._send(refusal.status, {"error": {"message": str(refusal)}})
+        except (Gone, OSError):
+            return
+        except Exception as error:  # noqa: BLE001 -- the client must hear of it, and the next one be served
+            said = {"error": {"message": f"{type(error).__name__}: {error}"}}
+            self._event(said) if begun else self._send(500, said)
+
+    def _check_key(self) -> None:
+        shown = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(shown.encode("utf-8", "replace"), f"Bearer {self.key}".encode()):
+            raise _Refused(401, "the key is wrong")
+
+    def _body(self) -> dict[str, Any]:
+        try:
+            size = int(self.headers.get("Content-Length", ""))
+        except ValueError:
+            raise _Refused(411, "the length of the question is not said") from None
+        if not 0 <= size <= MOST_BODY:
+            raise _Refused(413, f"the question has {size} bytes; at most {MOST_BODY} are read")
+        try:
+            document = json.loads(self.rfile.read(size))
+        except ValueError:
+            raise _Refused(400, "the question is no JSON") from None
+        if not isinstance(document, dict):
+            raise _Refused(400, "the question is no JSON object")
+        return document
+
+    def _question(self, body: dict[str, Any]) -> tuple[list[int], Wanted]:
+        messages, form = body.get("messages"), body.get("response_format") or {}
+        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+            raise _Refused(400, "the question holds no messages")
+        schema = (form.get("json_schema") or {}).get("schema") if form.get("type") == "json_schema" else None
+        try:
+            return self.model.prompt(messages), Wanted(
+                most_tokens=int(body.get("max_tokens") or MOST_TOKENS),
+                temperature=float(body.get("temperature") or 0.0),
+                seed=int(body.get("seed") or 0) & 0xFFFFFFFF,
+                grammar=None if schema is None else self.model.grammar(schema),
+            )
+        except (Unanswerable, TypeError, ValueError) as error:
+            raise _Refused(400, str(error)) from None
+
+    @contextmanager
+    def _turn(self, gone: threading.Event) -> Iterator[None]:
+        """Wait until the model is free, unless nobody waits for the answer any more."""
+        while not self.one_at_a_time.acquire(timeout=LOOK_S):
+            if gone.is_set():
+                raise Gone
+        try:
+            yield
+        finally:
+            self.one_at_a_time.release()
+
+    def _answer(self, prompt: list[int], wanted: Wanted, gone: threading.Event) -> None:
+        counts = Counts(len(prompt))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for piece in self.model.answer(prompt, wanted, counts, gone.is_set):
+            text = decoder.decode(piece)
+            if text:
+                self._event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+        rest = decoder.decode(b"", final=True)
+        self._event({"choices": [{"index": 0, "delta": {"content": rest}, "finish_reason": counts.finish}]})
+        usage = {
+            "prompt_tokens": counts.prompt,
+            "completion_tokens": counts.written,
+            "prompt_tokens_details": {"cached_tokens": counts.known},
+        }
+        self._event({"choices": [], "usage": usage})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, document: dict[str, Any]) -> None:
+        self.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")
+
+    def _send(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: questions and keys belong into no log."""
+
+
+@contextmanager
+def _watched(connection: socket.socket) -> Iterator[threading.Event]:
+    """An event that is set once the client has closed its end; nothing else comes from it after its question."""
+    gone, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            readable, _, _ = select.select([connection], [], [], LOOK_S)
+            if not readable:
+                continue
+            try:
+                closed = connection.recv(1, socket.MSG_PEEK) == b""
+            except OSError:
+                closed = True
+            if closed:
+                gone.set()
+                return
+            over.wait(LOOK_S)
+
+    thread = threading.Thread(target=look, name="kernelmate-client-watch", daemon=True)
+    thread.start()
+    try:
+        yield gone
+    finally:
+        over.set()
+        thread.join()
