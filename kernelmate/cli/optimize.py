@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelmate.records import Given, Judged, Kernel, MetricName, Optimization
     from kernelmate.session.authors import Outgoing
 
-METRIC_NAMES = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy")
+METRIC_NAMES = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct")
 PAGE_SUFFIXES = {".html", ".htm"}
 
 
@@ -92,7 +92,7 @@ def optimize(
     """
     output = output_of(options)
     settings = settings_of(options)
-    _check_page(page)
+    check_page(page)
     from kernelmate.cli.progress import Progress
     from kernelmate.session import Session
     from kernelmate.session.authors import Wishes, authors
@@ -100,7 +100,7 @@ def optimize(
 
     kernel = load_kernel(file)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
-        wishes = Wishes(author, samples, rounds, lambda outgoing: _agrees(outgoing, progress), progress.step)
+        wishes = Wishes(author, samples, rounds, lambda outgoing: agrees(outgoing, progress), progress.step)
         found = session.optimize(
             kernel,
             prompt,
@@ -114,15 +114,15 @@ def optimize(
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)
-    _show(found, kernel, given, output)
+    show_found(found, kernel, given, output)
     if page is not None:
-        _write_page(Path(page), found, kernel, output)
+        write_html(Path(page), found, kernel, output)
     if accept or accept_predicted:
-        _accept(found, kernel, accept_predicted, output)
+        write_best(found, kernel, accept_predicted, output)
     return 1 if found.best is None else 0
 
 
-def _agrees(outgoing: Outgoing, progress: Progress) -> bool:
+def agrees(outgoing: Outgoing, progress: Progress) -> bool:
     """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
     import sys
 
@@ -143,13 +143,14 @@ def _agrees(outgoing: Outgoing, progress: Progress) -> bool:
         return click.confirm(question, default=False, err=True)
 
 
-def _show(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
+def show_found(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
+    """Show what a search found, in the form that was asked for; `given` goes into the JSON document."""
     if output.as_json:
         from kernelmate.report.json import optimization_json
 
         output.document(optimization_json(found, given))
-        for remark in found.notes:
-            _remark(remark, output)
+        for text in found.notes:
+            remark(text, output)
         return
     from kernelmate.report.console import show, show_lines
     from kernelmate.report.excerpt import SourceLines
@@ -161,7 +162,7 @@ def _show(found: Optimization, kernel: Kernel, given: Given | None, output: Outp
         show(output.stdout(), *optimization_view(found, kernel, SourceLines()))
 
 
-def _remark(text: str, output: Output) -> None:
+def remark(text: str, output: Output) -> None:
     """A remark beside the result: standard error under `--json`, whose standard output is one document."""
     if output.as_json:
         note(text)
@@ -169,7 +170,7 @@ def _remark(text: str, output: Output) -> None:
         output.stdout().print(text, soft_wrap=True)
 
 
-def _check_page(page: str | None) -> None:
+def check_page(page: str | None) -> None:
     """Find what would keep the page from being written before minutes are spent on its contents.
 
     Raises:
@@ -189,7 +190,12 @@ def _check_page(page: str | None) -> None:
         raise EnvironmentFailed("--html needs plotly, which is not installed.", hint="pip install 'kernelmate[report]'")
 
 
-def _write_page(path: Path, found: Optimization, kernel: Kernel, output: Output) -> None:
+def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) -> None:
+    """Write the page with everything that a search found.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     from kernelmate.report.page import write_page
 
     try:
@@ -198,10 +204,10 @@ def _write_page(path: Path, found: Optimization, kernel: Kernel, output: Output)
         raise UsageError(
             f"The page {path} cannot be written: {error.strerror or error}.", hint="Give another path to --html."
         ) from error
-    _remark(f"page written to {path}", output)
+    remark(f"page written to {path}", output)
 
 
-def _accept(found: Optimization, kernel: Kernel, predicted: bool, output: Output) -> None:
+def write_best(found: Optimization, kernel: Kernel, predicted: bool, output: Output) -> None:
     """Write the best candidate into the user's file where that is allowed; say what was done or why not.
 
     Raises:
@@ -210,15 +216,15 @@ def _accept(found: Optimization, kernel: Kernel, predicted: bool, output: Output
     from kernelmate.source import write_back
 
     if found.best is None:
-        _remark("nothing was written: no candidate is worth taking", output)
+        remark("nothing was written: no candidate is worth taking", output)
         return
     best = found.candidates[found.best]
     why_not = reason_not_to_write(best, predicted)
     if why_not is not None:
-        _remark(f"nothing was written: {why_not}", output)
+        remark(f"nothing was written: {why_not}", output)
         return
     backup = write_back(kernel, best.candidate.kernel)
-    _remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
+    remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
 
 
 def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
@@ -226,14 +232,17 @@ def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
 
     Args:
         best: the candidate.
-        predicted: the user takes a gain that is only predicted.
+        predicted: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
     """
     verdict = best.verdict
-    if best.candidate.contract.inferred:
+    mended = verdict.objective is not None and verdict.objective.name == "correct"
+    if best.candidate.contract.inferred and not (mended and predicted):
         return "it was judged with a guessed contract; write the contract into the file first (`kernelmate check` shows it)"
     if verdict.accepted is False or not verdict.compiled:
         return "the candidate was rejected"
     if verdict.accepted:
+        return None
+    if mended and predicted:
         return None
     if verdict.correct is None:
         return "nothing shows that it is right; give the contract a reference"

@@ -11,7 +11,10 @@ from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Roofline
 
 BackendName = Literal["cuda", "emulator"]
-MetricName = Literal["time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy"]
+MetricName = Literal[
+    "time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct"
+]  # fmt: skip
+"""What can be asked for; `correct` is asked of kernels that do not compile or are wrong."""
 
 
 @dataclass(frozen=True, slots=True)

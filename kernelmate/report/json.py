@@ -105,6 +105,7 @@ def optimization_json(optimization: Optimization, given: Given | None = None) ->
         "baseline": verdict_json(optimization.baseline),
         "candidates": [_candidate(judged) for judged in optimization.candidates],
         "best": optimization.best,
+        "notes": list(optimization.notes),
         "given": plain(given),
     }
 

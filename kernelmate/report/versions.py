@@ -250,7 +250,7 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
     parts: list[RenderableType] = [_asked(optimization)]
     if not optimization.baseline.compiled:
         parts += ["", diagnostics_view(optimization.baseline.diagnostics, sources)]
-    elif any(finding.severity == "error" for finding in optimization.baseline.findings):
+    elif _worth_telling(optimization):
         parts += [
             "",
             heading("findings in the kernel as it is"),
@@ -258,7 +258,9 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
         ]
     if optimization.candidates:
         parts += ["", candidate_table(optimization.candidates, optimization.best)]
-    if optimization.best is None:
+    if nothing_wrong(optimization):
+        pass  # the notes say so
+    elif optimization.best is None:
         tried = len(optimization.candidates)
         said = f"No candidate is worth taking ({tried} tried)." if tried else "No candidate applies to this kernel."
         parts += ["", toned(said, "bad")]
@@ -269,13 +271,27 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
     return parts
 
 
+def _worth_telling(optimization: Optimization) -> bool:
+    """Errors keep a search from beginning; where nothing is mended, what is suspicious must be seen as well."""
+    errors = any(finding.severity == "error" for finding in optimization.baseline.findings)
+    return errors or (nothing_wrong(optimization) and bool(optimization.baseline.findings))
+
+
+def nothing_wrong(optimization: Optimization) -> bool:
+    """A right kernel was asked for, and nothing was found wrong with the one there is."""
+    baseline = optimization.baseline
+    broken = not baseline.compiled or any(finding.severity == "error" for finding in baseline.findings)
+    return optimization.objective.metric == "correct" and baseline.correct is not False and not broken
+
+
 def _asked(optimization: Optimization) -> Table:
     objective, baseline = optimization.objective, optimization.baseline
+    aim = None if objective.metric == "correct" else f"{objective.direction} {METRIC_WORDS[objective.metric]}"
     return pairs(
         [
             ("asked", f'"{objective.prompt}"'),
             ("read as", objective.reading),
-            ("aim", f"{objective.direction} {METRIC_WORDS[objective.metric]}"),
+            *([("aim", aim)] if aim is not None else []),
             ("kernel", f"{kernel_words(baseline)}, {correctness_words(baseline)[0]}"),
             ("judged", provenance(baseline)),
         ]
@@ -301,6 +317,8 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
 def best_line(optimization: Optimization) -> Text:
     """What a prompt led to, in one line, for `--quiet`."""
     name = kernel_words(optimization.baseline)
+    if nothing_wrong(optimization):
+        return heading(name, correctness_words(optimization.baseline))
     if optimization.best is None:
         return heading(name, (f"no candidate worth taking of {len(optimization.candidates)}", "bad"))
     best = optimization.candidates[optimization.best]

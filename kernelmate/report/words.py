@@ -33,6 +33,7 @@ METRIC_WORDS: dict[MetricName, str] = {
     "global_bytes": "global memory moved",
     "occupancy": "theoretical occupancy",
     "accuracy": "largest error, in tolerances",
+    "correct": "rightness",
 }
 LIMITER_WORDS: dict[str, str] = {
     "registers": "registers",
@@ -183,6 +184,8 @@ def metric_words(metric: MetricName, value: float | None) -> str:
     """One metric's value with its unit."""
     if value is None:
         return "unknown"
+    if metric == "correct":
+        return "right" if value else "not right"
     if metric == "time":
         return time_words(value)
     if metric == "occupancy":

@@ -65,17 +65,17 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
     )
     if wishes.author in {"auto", "recipes"}:
         # Recipes load the syntax tree's grammar, which checking and judging do without.
-        from kernelmate.suggest.composition import Composition
+        from kernelmate.suggest.offline import Offline
 
-        router.recipes = Composition()
+        router.recipes = Offline()
     if wishes.author in {"auto", "local"}:
         router.local = local_model(settings, kernel, wishes, wanted=wishes.author == "local")
     if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
         router.reviewer = _claude(settings, kernel, wishes)
     if router.recipes is not None and (router.local is not None or router.reviewer is not None):
-        from kernelmate.suggest.composition import Composition
+        from kernelmate.suggest.offline import Offline
 
-        router.recipes = Composition(most=RECIPES_FIRST)
+        router.recipes = Offline(most=RECIPES_FIRST)
     return (router,)
 
 

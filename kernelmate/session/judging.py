@@ -125,20 +125,28 @@ class Court:
             self._tell("compile", done, len(baselines))
             instance = baseline.prepared.compiled.instance
             prepared.append(self.workshop.prepare_candidate(kernel, contract, instance))
-        return tuple(self._try(one, trial, objective) for one, trial in zip(prepared, baselines, strict=True))
+        tried = []
+        for one, trial in zip(prepared, baselines, strict=True):
+            # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
+            mends = objective is not None and objective.metric == "correct"
+            tried.append(self._try(one, trial, objective, alone=mends))
+        return tuple(tried)
 
-    def _try(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> Trial:
+    def _try(
+        self, prepared: Prepared, baseline: Trial | None, objective: Objective | None, *, alone: bool = False
+    ) -> Trial:
+        """One version's trial; `alone`: judged by itself, and only decided on against the baseline."""
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
-            outcome = self._run(prepared, baseline)
+            outcome = self._run(prepared, None if alone else baseline)
             if isinstance(outcome, Death):
                 verdict = _with_death(verdict, prepared.kernel, outcome)
             else:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
                 verdict = replace(verdict, roofline=self._roofline(verdict.timing, outcome))
-        if baseline is not None:
+        if baseline is not None and not alone:
             together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
             verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing))
             verdict = _with_doubt(verdict, baseline.verdict, prepared.kernel)

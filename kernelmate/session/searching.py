@@ -11,7 +11,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Objective, Optimization, Verdict
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
-from kernelmate.suggest.metrics import rank
+from kernelmate.suggest.metrics import rank, rightness
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -57,7 +57,7 @@ class Search:
         Raises:
             InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
         """
-        why_not = _not_worth_changing(self.baseline)
+        why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is not None:
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
         request = SuggestRequest(
@@ -226,15 +226,29 @@ def _worst(trials: Sequence[Trial]) -> Verdict:
     return min((trial.verdict for trial in trials), key=lambda verdict: order[verdict.accepted])
 
 
-def _not_worth_changing(baseline: Verdict) -> str | None:
-    """Why nothing is tried: a kernel that is wrong has nothing that a candidate could be held to."""
+def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
+    """Why nothing is tried: a kernel that is wrong has nothing that a candidate could be held to, and a right one no fault."""
+    if objective.metric == "correct":
+        return _not_worth_mending(baseline)
     if not baseline.compiled:
-        return "The kernel does not compile, so nothing was tried. Repair it first."
+        return "The kernel does not compile, so nothing was tried. Repair it first, by hand or by `kernelmate fix`."
     errors = [finding for finding in baseline.findings if finding.severity == "error"]
     if errors and baseline.correct is None:
         return f"The kernel itself could not be judged ({errors[0].code}), so nothing was tried. {errors[0].message}"
     if errors:
-        return f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first."
+        return f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, by hand or by `kernelmate fix`."
     if baseline.correct is False:
         return "The kernel itself is not right, so nothing was tried. Repair it, or its reference, first."
     return None
+
+
+def _not_worth_mending(baseline: Verdict) -> str | None:
+    """Why nothing is to be mended; None for a kernel that was found to be wrong."""
+    right = rightness(baseline)
+    if right is None and baseline.findings:
+        return f"The kernel could not be judged ({baseline.findings[0].code}), so nothing was tried. {baseline.findings[0].message}"
+    if right is None:
+        return "Nothing was found wrong, and nothing shows that it is right: give the contract a reference."
+    if right and any(finding.severity == "warning" for finding in baseline.findings):
+        return "The kernel is right at the sizes that are listed, so there is nothing to mend; what it is warned of is of other sizes."
+    return "The kernel is right as it is, so there is nothing to mend." if right else None

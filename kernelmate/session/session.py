@@ -18,6 +18,7 @@ from kernelmate.records import (
     BackendName,
     Candidate,
     Carried,
+    CommandName,
     CompileOptions,
     Confirmed,
     Contract,
@@ -265,7 +266,7 @@ class Session:
             on_judged: told of each candidate as soon as it is judged.
             stop: asked between candidates; True ends the search with what there is.
             budget_s: seconds after which no further candidate is begun.
-            suggesters: who proposes; None for all built-in recipes and sequences of them.
+            suggesters: who proposes; None for the built-in recipes, or repairs where a right kernel is asked for.
             reference: in place of the contract's and the settings'.
             objective: what the prompt means; None reads it from the words.
             contract: in place of the kernel's own.
@@ -278,10 +279,11 @@ class Session:
         court = self._court(kernel, sizes, reference, contract)
         baselines = court.baselines()
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
-        parent = self._recorder.own("optimize", kernel, court.contract, [trial.verdict for trial in baselines])
+        command: CommandName = "fix" if aim.metric == "correct" else "optimize"
+        parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])
 
         def judged(found: Judged) -> None:
-            self._recorder.candidate(found.candidate, found.verdict, aim, parent)
+            self._recorder.candidate(found.candidate, found.verdict, aim, parent, command)
             if on_judged is not None:
                 on_judged(found)
 
@@ -387,10 +389,10 @@ class Session:
 
 
 def _recipes() -> Sequence[Suggester]:
-    # Recipes load the syntax tree's grammar, which checking and judging do without.
-    from kernelmate.suggest.composition import Composition
+    # They load the syntax tree's grammar, which checking and judging do without.
+    from kernelmate.suggest.offline import Offline
 
-    return (Composition(),)
+    return (Offline(),)
 
 
 def _guess(kernel: Kernel) -> Contract | None:

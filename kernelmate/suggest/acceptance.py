@@ -103,7 +103,7 @@ def decide(
     if objective is not None and baseline is not None:
         beside = candidate_sizes[0].beside if candidate_sizes else None
         result, unmet, notes = _meets(objective, baseline, candidate, beside)
-        if not broken:
+        if not broken and objective.metric != "correct":
             worse, traded = _made_worse(objective, baseline, candidate, baseline_sizes, candidate_sizes)
             broken, notes = worse, notes + traded
     if broken or unmet:
@@ -142,6 +142,9 @@ def _meets(
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
         return _meets_time(beside or baseline.timing, candidate)
+    if metric == "correct":
+        met = None if after is None else bool(after) and not before
+        return ObjectiveResult(metric, "measured", before, after, met), (), ()
     basis: Basis = "measured" if metric == "accuracy" else "counted"
     if before is None or after is None:
         of = "the baseline" if before is None else "this version"

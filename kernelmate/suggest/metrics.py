@@ -6,6 +6,9 @@ from typing import Literal
 
 from kernelmate.records import Counters, MetricName, Objective, Verdict
 
+NOT_THE_KERNELS = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
+"""Findings that say that nothing could be found out, where correctness is left open."""
+
 SECTOR_BYTES = 32
 """Bytes of one sector, the unit in which global memory is moved on every architecture from sm_75 on."""
 
@@ -18,6 +21,7 @@ METRICS: tuple[MetricName, ...] = (
     "occupancy",
     "accuracy",
 )
+"""What a right version is weighed by, in the order in which it is told."""
 
 WORDS: dict[MetricName, str] = {
     "time": "time",
@@ -27,6 +31,7 @@ WORDS: dict[MetricName, str] = {
     "global_bytes": "global bytes moved",
     "occupancy": "theoretical occupancy",
     "accuracy": "largest error (in tolerances)",
+    "correct": "rightness",
 }
 """How each metric's number is called when people read it."""
 
@@ -38,12 +43,13 @@ UNITS: dict[MetricName, str] = {
     "global_bytes": "bytes",
     "occupancy": "",
     "accuracy": "",
+    "correct": "",
 }
 
 
 def better(metric: MetricName) -> Literal["lower", "higher"]:
     """Which way the metric's number improves. Accuracy's number is an error, so it improves downwards."""
-    return "higher" if metric == "occupancy" else "lower"
+    return "higher" if metric in {"occupancy", "correct"} else "lower"
 
 
 def global_bytes(counters: Counters | None) -> float | None:
@@ -58,8 +64,11 @@ def metric_value(name: MetricName, verdict: Verdict) -> float | None:
 
     Microseconds for `time`; bytes per block for `shared_bytes` (static and dynamic together); bytes per thread for
     `local_bytes`; bytes of the whole launch for `global_bytes`; 0 to 1 for `occupancy`; for `accuracy` the largest
-    error over its tolerance among all cases (lower is better). None where the verdict does not know it.
+    error over its tolerance among all cases (lower is better); 1 for a right version and 0 for one that is not, for
+    `correct`. None where the verdict does not know it.
     """
+    if name == "correct":
+        return rightness(verdict)
     if name == "time":
         return None if verdict.timing is None else verdict.timing.median_us
     if name == "occupancy":
@@ -87,6 +96,14 @@ def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float
     return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)
 
 
+def rightness(verdict: Verdict) -> float | None:
+    """1 for a version that is right, 0 for one that is not or does not compile; None where nothing shows which."""
+    errors = [finding.code for finding in verdict.findings if finding.severity == "error"]
+    if verdict.correct is None and verdict.compiled and set(errors) <= NOT_THE_KERNELS:
+        return None
+    return float(verdict.compiled and verdict.correct is True and not errors)
+
+
 def measure(objective: Objective, verdict: Verdict) -> float | None:
     """The number of a verdict that an objective is about."""
     return metric_value(objective.metric, verdict)
@@ -96,6 +113,8 @@ def format_value(metric: MetricName, value: float | None) -> str:
     """A metric's number as people read it: `16384 bytes`, `75%`, `12.1 us`."""
     if value is None:
         return "unknown"
+    if metric == "correct":
+        return "right" if value else "not right"
     if metric == "occupancy":
         return f"{value:.0%}"
     if metric in {"time", "accuracy"}:

@@ -26,7 +26,17 @@ __all__ = [
 
 Asked = MetricName | Literal["memory"]
 
+CORRECT: MetricName = "correct"
+
 PHRASES: tuple[tuple[Asked, str], ...] = (
+    (
+        CORRECT,
+        r"(?:fix|repair|mend|correct|remove|resolve|solve) (?:the |this |these |my |all |its |any )*(?:\w+ ){0,2}?(?:errors?|bugs?|mistakes?|faults?|races?|crash\w*|findings?|kernel|code)\b"
+        r"|(?:compil\w+|build|syntax|runtime|launch) errors?|(?:make it|get it to) (?:compile|build|run|work|right|correct)"
+        r"|(?:does not|doesn'?t|do not|won'?t|will not|cannot|can'?t) (?:even )?(?:compile|build|run|work)"
+        r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
+        r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
+    ),
     ("time", r"bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
     ("time", r"(?:increase|improve|raise|higher|better|more|max\w*|full|use|saturate) (?:the )?(?:\w+ )?bandwidth"),
     (
@@ -80,6 +90,9 @@ UNSPACED: tuple[tuple[Asked, str], ...] = (
     ("memory", "内存|显存|記憶體|メモリ"),
 )
 """The commonest words in Chinese and Japanese, which put no spaces between words."""
+
+MEND = r"\b(?:fix\w*|repair\w*|mend\w*|debug\w*|broken|bugs?|incorrect|repariere\w*|behebe\w*|korrigiere\w*|corrige\w*|repare\w*|arregla\w*)\b|修复|修正|修理"
+"""Words that ask for a right kernel where nothing that can be measured is named: "fix the spills" is about spills."""
 
 WEAK = r"\b(?:optimi[sz]\w*|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
@@ -138,6 +151,7 @@ UNDERSTOOD: dict[Asked, str] = {
     "global_bytes": "fewer bytes moved through global memory",
     "occupancy": "higher theoretical occupancy",
     "accuracy": "a smaller error against the reference",
+    "correct": "a kernel that compiles and is right",
 }
 
 
@@ -168,6 +182,7 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", wish):
             limits |= dict.fromkeys(others, 0.0)
     limits.pop(metric, None)
+    limits.pop(CORRECT, None)  # no version is taken that is not right, whatever is asked for
     if limits:
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
     reading += _other_target(prompt, baseline)
@@ -175,14 +190,16 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
 
 
 def _named(prompt: str, name: str) -> Objective:
+    if name == CORRECT:
+        return Objective(CORRECT, "increase", prompt, f"{UNDERSTOOD[CORRECT][0].upper()}{UNDERSTOOD[CORRECT][1:]}.")
     for metric in METRICS:
         if metric == name:
             return Objective(metric, _direction(metric), prompt, f"Objective {metric}, as named: {UNDERSTOOD[metric]}.")
-    raise UsageError(f"There is no objective {name!r}.", hint=f"Choose one of {', '.join(METRICS)}.")
+    raise UsageError(f"There is no objective {name!r}.", hint=f"Choose one of {', '.join((*METRICS, CORRECT))}.")
 
 
 def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
-    return "increase" if metric in {"occupancy", "accuracy"} else "decrease"
+    return "increase" if metric in {"occupancy", "accuracy", "correct"} else "decrease"
 
 
 def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[MetricName, str]:
@@ -192,6 +209,8 @@ def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[Me
             "time",
             "Nothing in the prompt names something that can be measured, so it is read as: less time per launch.",
         )
+    if CORRECT in asked and (baseline is None or not metric_value(CORRECT, baseline)):
+        return CORRECT, f"{UNDERSTOOD[CORRECT][0].upper()}{UNDERSTOOD[CORRECT][1:]}."
     if len(asked) > 1:
         names = " and ".join("memory" if metric == "memory" else WORDS[metric] for metric in asked)
         return "time", f"The prompt names {names}; one run has one objective, so it is read as: less time per launch."
@@ -236,7 +255,7 @@ def _asked(text: str) -> list[Asked]:
         if shorter != text:
             named.append(metric)
             text = shorter
-    return named or (["time"] if re.search(WEAK, text) else [])
+    return named or ([CORRECT] if re.search(MEND, text) else ["time"] if re.search(WEAK, text) else [])
 
 
 def _fold(prompt: str) -> str:

@@ -128,6 +128,7 @@ class Router:
         if self.recipes is not None:
             self._step("recipes")
             yield from self.recipes.propose(request)
+            self.notes += getattr(self.recipes, "notes", ())
 
     def _local(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Samples side by side, then the best that failed again with its verdict."""

@@ -172,3 +172,44 @@ def test_a_metric_that_a_verdict_does_not_know_is_none(verdict) -> None:
 
 def test_only_occupancy_grows_when_it_gets_better() -> None:
     assert [metric for metric in METRICS if better(metric) == "higher"] == ["occupancy"]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "fix the error",
+        "it does not compile",
+        "make it compile",
+        "fix the race condition",
+        "the results are wrong, wrong results",
+        "repair this kernel",
+        "fix it",
+        "corrige el kernel",
+        "修复",
+        "out of bounds access, please fix",
+    ],
+)
+def test_a_wish_for_a_right_kernel_is_read_as_one(prompt: str) -> None:
+    objective = read_objective(prompt)
+    assert (objective.metric, objective.direction) == ("correct", "increase")
+    assert objective.reading == "A kernel that compiles and is right."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "metric"),
+    [
+        ("fix the spills", "local_bytes"),
+        ("fix the bank conflicts", "time"),
+        ("fix the uncoalesced accesses", "global_bytes"),
+        ("reduce the rounding errors", "accuracy"),
+        ("make it faster but do not crash", "time"),
+    ],
+)
+def test_what_can_be_measured_goes_before_mending(prompt: str, metric: str) -> None:
+    objective = read_objective(prompt)
+    assert objective.metric == metric
+    assert "correct" not in objective.limits
+
+
+def test_correct_can_be_asked_for_by_name() -> None:
+    assert read_objective("whatever", name="correct").metric == "correct"

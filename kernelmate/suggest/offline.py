@@ -1,0 +1,33 @@
+"""Everything that proposes versions without a model: recipes for what can be measured, repairs for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.composition import Composition
+from kernelmate.suggest.mending import Mending
+
+
+@dataclass(slots=True)
+class Offline:
+    """Recipes, or repairs where a right kernel is asked for, and sequences of them.
+
+    Attributes:
+        most: candidates handed out; None for as many as the search takes. notes: what the user should hear of.
+    """
+
+    most: int | None = None
+    notes: list[str] = field(default_factory=list)
+    name: str = "recipes"
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Candidates, each judged before it is handed out; ends once the request says stop."""
+        if request.objective.metric != "correct":
+            yield from Composition(most=self.most).propose(request)
+            return
+        mending = Mending(most=self.most)
+        yield from mending.propose(request)
+        self.notes += mending.notes

@@ -1,0 +1,40 @@
+"""Repairs: rewrites that mend one kind of fault each, told exactly by the compiler's words or the judge's findings.
+
+They need no model. What one makes is judged like any candidate, and shown as a repair only where it is right.
+"""
+
+from __future__ import annotations
+
+from kernelmate.suggest.repairs import (
+    divergent_barrier,
+    grid_rounding,
+    lost_update,
+    missing_barrier,
+    missing_guard,
+    missing_include,
+    missing_token,
+    misspelt_name,
+    off_by_one,
+    small_shared,
+    unset_start,
+    wide_index,
+)
+from kernelmate.suggest.repairs.base import Repair
+
+ALL: tuple[Repair, ...] = (
+    missing_include.REPAIR,
+    missing_token.REPAIR,
+    misspelt_name.REPAIR,
+    wide_index.REPAIR,
+    off_by_one.REPAIR,
+    missing_guard.REPAIR,
+    small_shared.REPAIR,
+    divergent_barrier.REPAIR,
+    lost_update.REPAIR,
+    missing_barrier.REPAIR,
+    unset_start.REPAIR,
+    grid_rounding.REPAIR,
+)
+"""Every repair, in the order in which they are tried: what changes least first."""
+
+__all__ = ["ALL", "Repair"]

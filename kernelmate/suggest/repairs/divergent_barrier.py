@@ -1,0 +1,102 @@
+"""A barrier in a branch is taken out of it, so that every thread of the block comes to it.
+
+The branch is split at the barrier: what is before it, then the barrier for everybody, then what is after it, under the same
+condition. Both halves of an `else` go along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Rewrite
+from kernelmate.suggest.repairs.base import Repair, line_of
+from kernelmate.suggest.syntax import Node, Tree, is_barrier, read_tree
+from kernelmate.suggest.syntax_effects import (
+    calls,
+    indent_of,
+    indent_step,
+    names,
+    only_pure_calls,
+    statements,
+    written_names,
+)
+
+BARRIER = "__syncthreads();"
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """Each branch with a barrier of its own, split there; then a barrier after a loop in place of the one in it."""
+    tree = read_tree(request.kernel)
+    if tree is None:
+        return
+    for branch in tree.walk("if_statement"):
+        text = _split(tree, branch)
+        if text is not None:
+            line = tree.kernel.unit.locate(line_of(tree, branch), None)[0]
+            why = f"Not every thread takes the branch in line {line}, in which a barrier waits for all of them: it stands outside now."  # fmt: skip
+            yield Rewrite(apply_edits(request.kernel, [tree.replace(branch, text)]), request.contract, why)
+    for loop in tree.walk("for_statement", "while_statement"):
+        body = loop.child_by_field_name("body")
+        barriers = [] if body is None else [node for node in statements(body) if is_barrier(tree, node)]
+        if barriers:
+            end = tree.span(loop)[1]
+            edits = [tree.replace(node, "") for node in barriers] + [(end, end, f"\n{indent_of(tree, loop)}{BARRIER}")]
+            line = tree.kernel.unit.locate(line_of(tree, loop), None)[0]
+            why = f"Threads go round the loop in line {line} differently often, so they meet after it."
+            yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+
+
+REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, frozenset({"divergent-barrier", "hang", "time-limit"}))
+
+
+def _split(tree: Tree, branch: Node) -> str | None:
+    """The branch in parts around its barriers; None where the condition may be another one after the first part."""
+    clause, then = branch.child_by_field_name("condition"), branch.child_by_field_name("consequence")
+    other = branch.child_by_field_name("alternative")
+    otherwise = (
+        None if other is None else next((child for child in other.named_children if child.type != "comment"), None)
+    )
+    if clause is None or then is None or (otherwise is not None and otherwise.type == "if_statement"):
+        return None
+    yes, no = _parts(tree, then), [] if otherwise is None else _parts(tree, otherwise)
+    most = max(len(yes), len(no))
+    if most < 2 or names(tree, clause) & written_names(tree, branch) or not only_pure_calls(tree, clause):
+        return None
+    if any(calls(tree, node) & {"__syncthreads"} for part in (*yes, *no) for node in part):
+        return None
+    indent = indent_of(tree, branch)
+    lines: list[str] = []
+    for place in range(most):
+        lines += [f"{indent}{BARRIER}"] if place else []
+        lines += _branch(tree, tree.text(clause), _at(yes, place), _at(no, place), indent)
+    return "\n".join(lines).removeprefix(indent)
+
+
+def _parts(tree: Tree, block: Node) -> list[list[Node]]:
+    """Statements of a block between its barriers."""
+    parts: list[list[Node]] = [[]]
+    for node in statements(block):
+        if is_barrier(tree, node):
+            parts.append([])
+        else:
+            parts[-1].append(node)
+    return parts
+
+
+def _at(parts: Sequence[list[Node]], place: int) -> list[Node]:
+    return parts[place] if place < len(parts) else []
+
+
+def _branch(tree: Tree, condition: str, yes: list[Node], no: list[Node], indent: str) -> list[str]:
+    """One part as an if statement; nothing where neither side does anything."""
+    step = indent + indent_step(tree)
+    if not yes and not no:
+        return []
+    if not yes:
+        condition, yes, no = f"(!{condition})", no, []
+    lines = [f"{indent}if {condition} {{", *(step + tree.text(node) for node in yes)]
+    if no:
+        lines += [f"{indent}}} else {{", *(step + tree.text(node) for node in no)]
+    return [*lines, f"{indent}}}"]

@@ -1,0 +1,109 @@
+"""A `;` or a closing bracket that the compiler misses is put where it says, or where the layout says.
+
+The compiler names the token after the gap. The gap itself is before it, or, for a bracket, anywhere since it was opened; for
+a brace the indentation tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelmate.source import apply_edits
+from kernelmate.source.tokens import Token, lex
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Rewrite
+from kernelmate.suggest.repairs.base import COMPILE, Repair, Spot, compile_errors
+
+_EXPECTED = re.compile(r'expected an? "([;)\]}])"')
+_OPENING = {")": "(", "]": "[", "}": "{"}
+MOST_PLACES = 4
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """The missing token of the first message that names one, likeliest place first; all missing `;` at once before."""
+    missing = [(spot, found[1]) for spot in compile_errors(request) if (found := _EXPECTED.match(spot.message))]
+    semicolons = [_gap(request, spot) for spot, wanted in missing if wanted == ";"]
+    if len(set(semicolons)) > 1:
+        edits = [(gap, gap, ";") for gap in dict.fromkeys(semicolons)]
+        lines = ", ".join(str(_file_line(request, gap)) for gap, _, _ in edits)
+        yield Rewrite(apply_edits(request.kernel, edits), request.contract, f"Lines {lines} lack a `;` at their end.")
+    for spot, wanted in missing[:1]:
+        for place in dict.fromkeys(_places(request, spot, wanted)):
+            text = wanted if wanted != "}" else _closing_line(request, place)
+            why = f"The compiler expects `{wanted}` in line {_file_line(request, place)}."
+            yield Rewrite(apply_edits(request.kernel, [(place, place, text)]), request.contract, why)
+
+
+REPAIR = Repair("missing-token", ("correct",), (), rewrites, COMPILE)
+
+
+def _file_line(request: SuggestRequest, offset: int) -> int:
+    unit = request.kernel.unit
+    return unit.locate(unit.text.count("\n", 0, offset) + 1, None)[0]
+
+
+def _gap(request: SuggestRequest, spot: Spot) -> int:
+    """Just after the last token before the position."""
+    before = [token for token in lex(request.kernel.unit.text).tokens if token.end <= spot.offset]
+    return before[-1].end if before else spot.offset
+
+
+def _places(request: SuggestRequest, spot: Spot, wanted: str) -> Iterator[int]:
+    if wanted == "}":
+        yield from _brace_places(request)
+        return
+    yield _gap(request, spot)
+    if wanted == ";":
+        return
+    tokens = [
+        token for token in lex(request.kernel.unit.text).tokens if token.end <= spot.offset and not token.directive
+    ]
+    opened = _last_open(tokens, _OPENING[wanted])
+    if opened is not None:
+        yield from (token.end for token in tokens[opened + 1 : opened + 1 + MOST_PLACES])
+
+
+def _last_open(tokens: list[Token], opening: str) -> int | None:
+    """The last bracket of this kind that is still open at the end."""
+    depth = 0
+    for index in range(len(tokens) - 1, -1, -1):
+        text = tokens[index].text
+        if text in {")", "]", "}"}:
+            depth += 1
+        elif text in {"(", "[", "{"}:
+            if depth == 0:
+                return index if text == opening else None
+            depth -= 1
+    return None
+
+
+def _brace_places(request: SuggestRequest) -> Iterator[int]:
+    """Before lines that stand no further in than the line of a brace that is open there, then where the text ends."""
+    text = request.kernel.unit.text
+    opened: list[int] = []
+    offset = request.kernel.start
+    for line in text[offset:].split("\n"):
+        indent = len(line) - len(line.lstrip(" \t"))
+        code = line.strip()
+        closes = code.startswith("}")
+        if code and opened and (indent < opened[-1] or (indent == opened[-1] and not closes)):
+            yield offset
+        for token in lex(line).tokens:
+            if token.text == "{":
+                opened.append(indent)
+            elif token.text == "}" and opened:
+                opened.pop()
+        offset += len(line) + 1
+    yield len(text)
+
+
+def _closing_line(request: SuggestRequest, place: int) -> str:
+    """A brace in a line of its own, as far in as the code before it less one level; plain within a line."""
+    text = request.kernel.unit.text
+    if place == len(text):
+        return "}\n" if text.endswith("\n") else "\n}\n"
+    last = text[:place].rstrip("\n").rpartition("\n")[2]
+    indent = len(last) - len(last.lstrip(" \t"))
+    own = last[:indent] if "{" in last else last[: max(indent - 4, 0)]
+    return own + "}\n"

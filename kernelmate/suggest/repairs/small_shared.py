@@ -1,0 +1,34 @@
+"""Dynamic shared memory that the launch gives too little of grows with the block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Rewrite, relaunch
+from kernelmate.suggest.repairs.base import BOUNDS, Repair, findings
+from kernelmate.suggest.syntax import ELEMENT_BYTES
+
+_TIMES = (1, 2)
+_ARRAY = re.compile(r"\bextern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w\s]+?)\s+\w+\s*\[\s*\]")
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One element for each thread of the block, then two; and one beyond what there is."""
+    spots = [spot for spot in findings(request, BOUNDS, warnings=True) if "shared memory" in spot.message]
+    arrays = {" ".join(found.split()) for found in _ARRAY.findall(request.kernel.unit.text)}
+    if not spots or len(arrays) != 1 or not arrays <= set(ELEMENT_BYTES):
+        return
+    size = ELEMENT_BYTES[arrays.pop()]
+    old = request.contract.shared
+    for shared in (*(f"block * {size * times}" for times in _TIMES), f"{old} + {size}"):
+        kernel, contract = relaunch(request, request.kernel, shared=shared)
+        yield Rewrite(
+            kernel,
+            contract,
+            f"The block goes past the {old} bytes of shared memory that it is launched with: {shared}.",
+        )
+
+
+REPAIR = Repair("small-shared", ("correct",), (), rewrites, BOUNDS)
