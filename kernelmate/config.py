@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -218,6 +221,26 @@ def load_settings(**overrides: Any) -> Settings:
         raise _usage_error(error, given) from error
 
 
+_PROJECT: ContextVar[Path | None] = ContextVar("_PROJECT", default=None)
+"""Where the search for the project's file starts; None for the current folder, `NO_PROJECT` for no search."""
+
+NO_PROJECT = Path(os.devnull)
+
+
+@contextlib.contextmanager
+def settings_of_project(folder: Path | None) -> Iterator[None]:
+    """Within it, `load_settings` reads the `pyproject.toml` nearest to a folder in place of the current one's.
+
+    Args:
+        folder: where the search starts, upward; None for a project that is not trusted, whose file is not read.
+    """
+    token = _PROJECT.set(NO_PROJECT if folder is None else folder)
+    try:
+        yield
+    finally:
+        _PROJECT.reset(token)
+
+
 def user_file() -> Path:
     """The user's own settings file, whether it exists or not."""
     return platformdirs.user_config_path() / "kernelmate.toml"
@@ -225,6 +248,9 @@ def user_file() -> Path:
 
 def project_file(start: Path | None = None) -> Path | None:
     """The nearest `pyproject.toml`, upward from `start` (the current folder)."""
+    start = start or _PROJECT.get()
+    if start == NO_PROJECT:
+        return None
     folder = (start or Path.cwd()).resolve()
     for candidate in (folder, *folder.parents):
         if (candidate / "pyproject.toml").is_file():

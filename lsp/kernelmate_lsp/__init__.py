@@ -1,1 +1,1 @@
-"""The language server. It comes with a later version; nothing is served yet."""
+"""The language server: what is known of each kernel, above it and while it is typed. `kernelmate-lsp` starts it."""

@@ -1,0 +1,37 @@
+"""Makes a server with all that it offers."""
+
+from __future__ import annotations
+
+import contextlib
+
+from lsprotocol import types
+
+from kernelmate.errors import KernelmateError
+from kernelmate_lsp.features import actions, commands, completion, documents, hover, inlay_hints, lenses, structure
+from kernelmate_lsp.server import KernelmateServer
+
+FEATURES = (documents, hover, lenses, inlay_hints, structure, completion, commands, actions)
+
+
+def make_server() -> KernelmateServer:
+    """A server that is ready to be started."""
+    server = KernelmateServer()
+
+    @server.feature(types.INITIALIZE)
+    def on_initialize(params: types.InitializeParams) -> None:
+        server.begin(params)
+
+    @server.feature(types.INITIALIZED)
+    async def on_initialized(_: types.InitializedParams) -> None:
+        await server.fetch_configuration()
+        # Where there is no compiler, the first document says so.
+        with contextlib.suppress(KernelmateError):
+            server.checker.start()
+
+    @server.feature(types.SHUTDOWN)
+    def on_shutdown(*_: object) -> None:
+        server.end()
+
+    for feature in FEATURES:
+        feature.register(server)
+    return server

@@ -1,0 +1,155 @@
+"""Compiling the kernels of a document, in the thread of a lane. Nothing of the document is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from kernelmate.compiler import find_target, occupancy, what_would_lift
+from kernelmate.compiler.process import Abandoned, CompilerProcess
+from kernelmate.config import Settings
+from kernelmate.errors import ContractError, KernelmateError
+from kernelmate.records import Candidate, Contract, Kernel
+from kernelmate.session import Session
+from kernelmate.source import contract_for, launch_shape
+from kernelmate_lsp.configuration import Configuration
+from kernelmate_lsp.knowledge import Checked, Fit
+from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.offers import offers_of
+from kernelmate_lsp.reading import Reading, Spot, span_lines
+
+OnChecked = Callable[[str, Checked], None]
+
+
+class Checker:
+    """Compiles for the editor, with a compiler child of its own, so that a search in the background does not delay it."""
+
+    def __init__(self) -> None:
+        self._compiler = CompilerProcess()
+        self._sessions: dict[str, Session] = {}
+
+    def start(self) -> None:
+        """Start the compiler's child ahead of the first document."""
+        self._compiler.start()
+
+    def kill(self) -> None:
+        """End the compilation under way; what waits for it learns that it is unwanted."""
+        self._compiler.abandon()
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for session in self._sessions.values():
+            session.close()
+        self._compiler.close()
+
+    def forget(self) -> None:
+        """Read settings afresh from now on."""
+        self._sessions.clear()
+
+    def check(
+        self, job: Job, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
+    ) -> dict[str, Checked]:
+        """What the compiler says of each kernel of a document, by the kernel's id.
+
+        Args:
+            job: looked at between kernels.
+            reading: the document.
+            configuration: the client's.
+            near: the line last edited; kernels near it come first.
+            on_checked: told of each kernel as soon as it is compiled, in this thread.
+
+        Raises:
+            Unwanted: there is a newer text.
+        """
+        found: dict[str, Checked] = {}
+        for spot in _nearest_first(reading, near):
+            job.check()
+            try:
+                found[spot.id] = self._check(spot, reading, configuration)
+            except Abandoned:
+                raise Unwanted from None
+            on_checked(spot.id, found[spot.id])
+        return found
+
+    def others(self, job: Job, checked: Checked, reading: Reading, configuration: Configuration) -> tuple[Fit, ...]:
+        """What a kernel takes on the other GPUs of the settings; those that it does not compile for are left out.
+
+        Raises:
+            Unwanted: there is a newer text.
+        """
+        found = []
+        for name in configuration.own.other_targets:
+            job.check()
+            try:
+                target = find_target(name)
+                if any(verdict.target == target.name for verdict in checked.verdicts):
+                    continue
+                session = self._session(reading, configuration, target=target.name)
+                first = next(iter(session.prepare(checked.kernel)), None)
+            except Abandoned:
+                raise Unwanted from None
+            except KernelmateError:
+                continue
+            if first is not None and first.resources is not None:
+                found.append(Fit(target.name, target.arch, first.resources, first.occupancy))
+        return tuple(found)
+
+    def offers(
+        self, job: Job, checked: Checked, reading: Reading, configuration: Configuration
+    ) -> dict[str, Candidate]:
+        """The first change that each recipe has for a kernel, by the recipe's name; none of them is judged.
+
+        Raises:
+            Unwanted: there is a newer text.
+        """
+        try:
+            return offers_of(job, self._session(reading, configuration), checked)
+        except Abandoned:
+            raise Unwanted from None
+        except KernelmateError:
+            return {}
+
+    def _check(self, spot: Spot, reading: Reading, configuration: Configuration) -> Checked:
+        try:
+            session = self._session(reading, configuration)
+            verdicts = session.check(spot.kernel)
+        except KernelmateError as error:
+            return Checked(spot.kernel, error=error)
+        contract = _contract(spot.kernel)
+        first = verdicts[0] if verdicts else None
+        if contract is None or first is None or first.resources is None or first.occupancy is None:
+            return Checked(spot.kernel, verdicts, contract)
+        shape = launch_shape(contract, contract.sizes[0])
+        fits = occupancy(session.target, first.resources, shape)
+        lifts = what_would_lift(session.target, first.resources, shape)
+        verdicts = tuple(replace(one, occupancy=one.occupancy or fits) for one in verdicts)
+        return Checked(spot.kernel, verdicts, contract, shape, lifts)
+
+    def _session(self, reading: Reading, configuration: Configuration, **overrides: str) -> Session:
+        """A session for the document's folder; it starts no worker, as nothing but compiling is asked of it."""
+        settings = configuration.settings(Path(reading.path).parent, history=False, **overrides)
+        key = settings_key(settings)
+        if key not in self._sessions:
+            self._sessions[key] = Session(settings, compiler=self._compiler)
+        return self._sessions[key]
+
+
+def settings_key(settings: Settings) -> str:
+    """What two equal settings share."""
+    return settings.model_dump_json()
+
+
+def _nearest_first(reading: Reading, near: int) -> Iterator[Spot]:
+    def distance(spot: Spot) -> tuple[int, int]:
+        first, last = span_lines(spot.kernel)
+        return max(first - near, near - last, 0), first
+
+    return iter(sorted(reading.spots, key=distance))
+
+
+def _contract(kernel: Kernel) -> Contract | None:
+    try:
+        return contract_for(kernel)
+    except ContractError:
+        return None

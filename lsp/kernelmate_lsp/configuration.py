@@ -1,0 +1,154 @@
+"""What the client sets: settings of KernelMate by their own names in the editor's spelling, and the server's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from kernelmate.config import Settings, load_settings, settings_of_project
+from kernelmate.errors import KernelmateError
+
+SECTION = "kernelmate"
+"""Under which the client keeps them."""
+
+TRUSTED_ONLY = frozenset(
+    {
+        "build",
+        "include_paths",
+        "flags",
+        "cache_dir",
+        "history_file",
+        "calibration_file",
+        "models_dir",
+        "reference",
+        "device",
+        "ssh_options",
+        "remote_worker",
+        "model_url",
+        "model_key_variable",
+        "claude",
+        "claude_may_write",
+        "claude_budget_usd",
+    }
+)
+"""Settings that name files, machines or money: in a workspace that is not trusted they are not taken from it."""
+
+_CLIENT_ONLY = frozenset({"interpreter", "importStrategy", "path", "logLevel", "trace", "enable", "showSyntaxErrors"})
+"""Keys of the section that only the client reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The server's own settings.
+
+    Attributes:
+        check_on_type: compile while typing; else on opening and saving.
+        debounce_ms: quiet after the last change before anything is compiled.
+        benchmark_on_save: judge the kernels of a file whenever it is saved.
+        code_lens: lines of text above kernels. inlay_hints: counts beside memory accesses.
+        inline_completion: let the local model complete code.
+        other_targets: GPUs that a hover tells occupancy for beside the target.
+    """
+
+    check_on_type: bool = True
+    debounce_ms: int = 200
+    benchmark_on_save: bool = False
+    code_lens: bool = True
+    inlay_hints: bool = True
+    inline_completion: bool = False
+    other_targets: tuple[str, ...] = ("A100 80GB SXM", "L4", "RTX 4090")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """All that one client set.
+
+    Attributes:
+        own: the server's. given: settings of KernelMate, by their own names.
+        trusted: the user trusts the workspace, so that its code may be run.
+        problems: what is wrong with what the client sent, one sentence each.
+    """
+
+    own: Own = Own()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    trusted: bool = True
+    problems: tuple[str, ...] = ()
+
+    def settings(self, folder: Path | None, **overrides: Any) -> Settings:
+        """The settings in force for documents of a folder.
+
+        Args:
+            folder: whose nearest `pyproject.toml` counts where the workspace is trusted; None for none.
+            **overrides: over the client's.
+
+        Raises:
+            UsageError: a value, a key or a file is wrong.
+        """
+        with settings_of_project(folder if self.trusted else None):
+            return load_settings(**{**self.given, **overrides})
+
+
+def read_configuration(sent: object, *, trusted: bool) -> Configuration:
+    """What a client's section says; a key or value that cannot be used is left out and told.
+
+    Args:
+        sent: the section, as the client sent it.
+        trusted: the user trusts the workspace.
+    """
+    if not isinstance(sent, Mapping):
+        return Configuration(trusted=trusted)
+    changed: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    problems: list[str] = []
+    known = {one.name: one for one in fields(Own)}
+    for key, value in sent.items():
+        name = snake(str(key))
+        if key in _CLIENT_ONLY or value is None or value in ("", []):
+            continue
+        if name in known:
+            default = getattr(Own(), name)
+            if _fits(value, default):
+                changed[name] = tuple(value) if isinstance(value, list) else value
+            else:
+                problems.append(f"{SECTION}.{key} must be {_kind(default)}, not {value!r}.")
+        elif name not in Settings.model_fields:
+            problems.append(f"There is no setting {SECTION}.{key}.")
+        elif trusted or name not in TRUSTED_ONLY:
+            given[name] = value
+    problems += _drop_wrong(given)
+    return Configuration(replace(Own(), **changed), given, trusted, tuple(problems))
+
+
+def snake(name: str) -> str:
+    """`includePaths` as `include_paths`."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
+
+
+def _drop_wrong(given: dict[str, Any]) -> list[str]:
+    """Take out values that cannot be used, each by itself, so that one mistake does not cost the others."""
+    problems = []
+    for name in tuple(given):
+        try:
+            with settings_of_project(None):
+                load_settings(**{name: given[name]})
+        except KernelmateError as error:
+            problems.append(str(error))
+            del given[name]
+    return problems
+
+
+def _fits(value: object, default: object) -> bool:
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _kind(default: object) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    return "a whole number" if isinstance(default, int) else "a list of texts"

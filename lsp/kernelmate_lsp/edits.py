@@ -1,0 +1,71 @@
+"""From a changed kernel to an edit of the document: as few lines as differ, for the version that it was made from."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+from lsprotocol import types
+
+from kernelmate.records import Kernel
+from kernelmate.source import file_text
+from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.texts import lines_of
+
+ANNOTATION = "kernelmate"
+
+
+def document_text(reading: Reading, kernel: Kernel) -> str:
+    """The whole document with a kernel's changed unit in it.
+
+    Raises:
+        SourceError: the unit is a Python string that cannot hold its text.
+    """
+    changed = file_text(kernel)
+    if kernel.unit.language != "text":
+        return changed
+    first = next((spot.kernel.unit.file_text for spot in reading.spots), None) or ""
+    return reading.text.removesuffix(first) + changed
+
+
+def text_edits(reading: Reading, changed: str) -> list[types.TextEdit]:
+    """Edits that make a changed text of a document, each of whole lines."""
+    old, new = lines_of(reading.text), lines_of(changed)
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    edits = []
+    for kind, first, last, new_first, new_last in matcher.get_opcodes():
+        if kind != "equal":
+            span = types.Range(_start(reading, first), _start(reading, last))
+            edits.append(types.TextEdit(span, "".join(new[new_first:new_last])))
+    return edits
+
+
+def workspace_edit(
+    reading: Reading, changed: str, label: str, description: str, *, annotated: bool
+) -> types.WorkspaceEdit:
+    """An edit of one version of a document, which the client asks about first where it can.
+
+    Args:
+        reading: the version that is edited.
+        changed: the whole text afterwards.
+        label: what the edit is.
+        description: why, and what the verdict on it says.
+        annotated: the client understands change annotations.
+    """
+    document = types.OptionalVersionedTextDocumentIdentifier(reading.uri, reading.version)
+    if not annotated:
+        plain = text_edits(reading, changed)
+        return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(document, list(plain))])
+    edits = [types.AnnotatedTextEdit(ANNOTATION, one.range, one.new_text) for one in text_edits(reading, changed)]
+    return types.WorkspaceEdit(
+        document_changes=[types.TextDocumentEdit(document, list(edits))],
+        change_annotations={
+            ANNOTATION: types.ChangeAnnotation(label, needs_confirmation=True, description=description)
+        },
+    )
+
+
+def _start(reading: Reading, row: int) -> types.Position:
+    positions = reading.positions
+    if row >= len(positions.lines):
+        return positions.end()
+    return types.Position(row, 0)

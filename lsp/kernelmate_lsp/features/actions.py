@@ -1,0 +1,167 @@
+"""Code actions: fixes of contract mistakes, rewrites that apply, objectives, and the candidates of the last search.
+
+A rewrite is judged when it is chosen, not before: only then is its edit made, with the verdict in its annotation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lsprotocol import types
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Verdict
+from kernelmate.source import infer_contract, write_contract
+from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.features.commands import CHIPS, Place, _follow, as_mapping, edit_of, place_of
+from kernelmate_lsp.judging import OnStage
+from kernelmate_lsp.knowledge import Known, is_current
+from kernelmate_lsp.lane import Job
+from kernelmate_lsp.phrases import candidate_phrase
+from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.server import KernelmateServer
+
+REWRITE = "refactor.rewrite.kernelmate"
+SOURCE = "source.kernelmate"
+_MEANT = re.compile(r"Did you mean ([\w:.-]+)\?")
+
+
+async def actions(server: KernelmateServer, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """What can be done at a place."""
+    uri = params.text_document.uri
+    reading = await server.reading(uri)
+    known = server.known.get(uri)
+    if reading is None or known is None:
+        return []
+    found = list(_fixes(reading, params.context.diagnostics))
+    line, column = reading.positions.place(params.range.start)
+    spot = reading.spot_at(line, column)
+    if spot is not None:
+        found += _of_kernel(server, known, reading, spot)
+    wanted = params.context.only
+    if wanted:
+        found = [one for one in found if any(_within(str(one.kind), str(kind)) for kind in wanted)]
+    return found
+
+
+def _within(kind: str, wanted: str) -> bool:
+    return kind == wanted or kind.startswith(f"{wanted}.")
+
+
+def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
+    """What the message of a problem says to write instead."""
+    for one in diagnostics:
+        meant = _MEANT.search(one.message)
+        if one.source is None or not one.source.startswith(("kernelmate", "nvrtc")) or meant is None:
+            continue
+        document = types.OptionalVersionedTextDocumentIdentifier(reading.uri, reading.version)
+        edit = types.TextDocumentEdit(document, [types.TextEdit(one.range, meant[1])])
+        yield types.CodeAction(
+            f"Change to {meant[1]}",
+            types.CodeActionKind.QuickFix,
+            diagnostics=[one],
+            is_preferred=True,
+            edit=types.WorkspaceEdit(document_changes=[edit]),
+        )
+
+
+def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: Spot) -> Iterator[types.CodeAction]:
+    data = {"uri": known.uri, "kernel": spot.id, "version": reading.version}
+    yield from _contract(reading, spot)
+    if not server.configuration.trusted:
+        return
+    found = known.found.get(spot.id)
+    if found is not None and is_current(found.kernel, spot):
+        for index, judged in enumerate(found.optimization.candidates):
+            if judged.verdict.accepted is not False:
+                title = f"Take candidate {index + 1}, {judged.candidate.author}: {candidate_phrase(judged.verdict)}"
+                yield types.CodeAction(title, f"{REWRITE}.candidate", data={**data, "candidate": index})
+    for chip in CHIPS:
+        arguments = [{"uri": known.uri, "kernel": spot.id, "prompt": chip}]
+        command = types.Command(chip, "kernelmate.optimize", arguments=arguments)
+        yield types.CodeAction(f"KernelMate: {chip}", f"{REWRITE}.objective", command=command)
+    ask = types.Command("Custom prompt...", "kernelmate.optimize", arguments=[{"uri": known.uri, "kernel": spot.id}])
+    yield types.CodeAction("KernelMate: Custom prompt...", f"{REWRITE}.objective", command=ask)
+    for name, candidate in known.offers.get(spot.id, {}).items():
+        if is_current(candidate.kernel, spot) or known.checked_version == reading.version:
+            title = f"Rewrite: {name.replace('-', ' ')} (judged when chosen)"
+            yield types.CodeAction(title, f"{REWRITE}.{name}", data={**data, "recipe": name})
+
+
+def _contract(reading: Reading, spot: Spot) -> Iterator[types.CodeAction]:
+    if spot.kernel.contract_span is not None or spot.kernel.unit.contract_text is not None:
+        return
+    if spot.kernel.unit.language == "python":
+        return
+    try:
+        changed = write_contract(spot.kernel, infer_contract(spot.kernel))
+        text = document_text(reading, changed)
+    except KernelmateError:
+        return
+    line = name_place(spot.kernel)[0]
+    label = f"Write a contract above {spot.kernel.name}"
+    edit = workspace_edit(
+        reading, text, label, f"Guessed from the signature at line {line}; correct it.", annotated=False
+    )
+    yield types.CodeAction(label, f"{SOURCE}.addContract", edit=edit)
+
+
+async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
+    """The edit of an action that was chosen: a judged candidate's, or a rewrite's once it is judged."""
+    data: Mapping[str, Any] = as_mapping((action.data,))
+    if action.edit is not None or not data:
+        return action
+    try:
+        place = await place_of(server, data)
+        if place.reading.version != data["version"]:
+            server.say("The text changed since these actions were listed; open the list again.")
+        elif "candidate" in data:
+            found = place.known.found[place.spot.id]
+            action.edit = edit_of(server, place, found, found.optimization.candidates[int(data["candidate"])])
+        else:
+            action.edit = await _judged_edit(server, place, str(data["recipe"]))
+    except KernelmateError as error:
+        server.say(f"{error.message} {error.hint or ''}".strip(), types.MessageType.Warning)
+    return action
+
+
+async def _judged_edit(server: KernelmateServer, place: Place, recipe: str) -> types.WorkspaceEdit | None:
+    candidate: Candidate | None = place.known.offers.get(place.spot.id, {}).get(recipe)
+    if candidate is None:
+        return None
+
+    def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+        return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration, tell)
+
+    title = f"{place.spot.kernel.name}: judging {recipe}"
+    judged = await _follow(server, place, title, {}, work)
+    if judged is None:
+        return None
+    after = judged[1][0]
+    if after.accepted is False:
+        why = "; ".join(after.reasons[:2]) or "it was rejected"
+        server.say(f"{recipe} was judged and is not offered: {why}", types.MessageType.Warning)
+        return None
+    now = await place_of(server, {"uri": place.known.uri, "kernel": place.spot.id})
+    if not is_current(place.spot.kernel, now.spot):
+        server.say("The text changed while the rewrite was judged; choose it again.")
+        return None
+    changed = document_text(now.reading, candidate.kernel)
+    described = f"{candidate.why} {candidate_phrase(after)}"
+    return workspace_edit(now.reading, changed, f"KernelMate: {recipe}", described, annotated=server.annotates)
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer code actions, resolved when they are chosen."""
+    kinds: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, REWRITE, SOURCE]
+    options = types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True)
+
+    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
+    async def on_actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        return await actions(server, params)
+
+    @server.feature(types.CODE_ACTION_RESOLVE)
+    async def on_resolve(action: types.CodeAction) -> types.CodeAction:
+        return await resolve(server, action)

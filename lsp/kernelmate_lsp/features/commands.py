@@ -1,0 +1,315 @@
+"""Commands: judge a kernel, search for a better one, put a candidate into the text, and show what was found.
+
+Each takes one object, `{"uri": ..., "kernel": ...}` and what is its own, and answers with a document of the command line's
+`--json`. A client without menus gets everything by `workspace/executeCommand`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+
+from kernelmate.errors import KernelmateError, UsageError
+from kernelmate.records import Judged, Optimization, Verdict
+from kernelmate.report.json import error_json, optimization_json, verdicts_json
+from kernelmate.session.authors import Outgoing
+from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.features import diagnostics
+from kernelmate_lsp.judging import Wanted
+from kernelmate_lsp.knowledge import Benched, Found, Known, is_current
+from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.phrases import candidate_phrase
+from kernelmate_lsp.progress import Progress
+from kernelmate_lsp.reading import Reading, Spot
+from kernelmate_lsp.server import KernelmateServer
+
+CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
+"""Objectives offered where the client cannot ask for words."""
+
+UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothing is run."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The kernel that a command is about."""
+
+    known: Known
+    reading: Reading
+    spot: Spot
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is judged for one kernel at a time."""
+        return "judge", self.known.uri, self.spot.id
+
+
+async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> Place:
+    """The kernel that a command names; the only one of its document where it names none.
+
+    Raises:
+        UsageError: there is no such document or kernel.
+    """
+    uri = given.get("uri")
+    reading = await server.reading(uri) if isinstance(uri, str) else None
+    if reading is None:
+        raise UsageError("The document is not open.", hint="Open it first; a command takes {uri, kernel}.")
+    spots = reading.spots
+    wanted = given.get("kernel")
+    spot = reading.spot(str(wanted)) if wanted is not None else (spots[0] if len(spots) == 1 else None)
+    if spot is None and wanted is not None:
+        spot = next((one for one in spots if one.kernel.name == wanted), None)
+    if spot is None:
+        names = ", ".join(one.id for one in spots) or "none"
+        raise UsageError(f"There is no kernel {wanted!r} in this document.", hint=f"There is {names}.")
+    return Place(server.known[reading.uri], reading, spot)
+
+
+async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Judge a kernel, show what was found in the text, and answer with the verdicts; null where it was cancelled."""
+    place = await place_of(server, given)
+    _demand_trust(server)
+
+    def work(job: Job, tell: OnStage) -> tuple[Verdict, ...]:
+        return server.judge.bench(job, place.spot.kernel, server.configuration, tell)
+
+    verdicts = await _follow(server, place, f"Benchmark {place.spot.kernel.name}", given, work)
+    if verdicts is None:
+        return None
+    place.known.benched[place.spot.id] = Benched(place.spot.kernel, verdicts, time.time(), place.reading.version)
+    await _show_again(server, place)
+    return verdicts_json(verdicts)
+
+
+async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Search for what a prompt asks for, offer the best candidate as an edit, and answer with all of them."""
+    place = await place_of(server, given)
+    _demand_trust(server)
+    prompt = given.get("prompt") or await _ask_for_prompt(server, place)
+    if not isinstance(prompt, str):
+        return None
+    wanted = Wanted(
+        prompt,
+        given.get("objective"),
+        str(given.get("author") or "auto"),
+        int(given.get("maxCandidates") or 32),
+        _consent(server),
+    )
+
+    def work(job: Job, tell: OnStage) -> Optimization:
+        count = 0
+
+        def judged(one: Judged) -> None:
+            nonlocal count
+            count += 1
+            tell(f"candidate {count}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
+
+        return server.judge.optimize(job, place.spot.kernel, server.configuration, wanted, tell, judged)
+
+    found = await _follow(server, place, f"{place.spot.kernel.name}: {prompt}", given, work)
+    if found is None:
+        return None
+    place.known.found[place.spot.id] = Found(place.spot.kernel, found, time.time())
+    if found.baseline.correct is not None or found.baseline.findings:
+        at = Benched(place.spot.kernel, (found.baseline,), time.time(), place.reading.version)
+        place.known.benched[place.spot.id] = at
+    await _show_again(server, place)
+    if given.get("propose", True):
+        await _propose_best(server, place, found)
+    return optimization_json(found)
+
+
+async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Put one candidate of the last search into the text; its user is asked first, where the client can."""
+    place = await place_of(server, given)
+    found = place.known.found.get(place.spot.id)
+    index = given.get("candidate", 0)
+    if found is None or not isinstance(index, int) or not 0 <= index < len(found.optimization.candidates):
+        raise UsageError("There is no such candidate.", hint="Run Optimize on this kernel first.")
+    judged = found.optimization.candidates[index]
+    return {"applied": await propose(server, place, found, judged)}
+
+
+async def propose(server: KernelmateServer, place: Place, found: Found, judged: Judged) -> bool:
+    """Send a candidate as an edit; says whether it was taken.
+
+    Raises:
+        UsageError: the kernel changed since it was judged.
+    """
+    edit = edit_of(server, place, found, judged)
+    label = f"KernelMate: {judged.candidate.author}"
+    answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label))
+    return bool(answer.applied)
+
+
+def edit_of(server: KernelmateServer, place: Place, found: Found, judged: Judged) -> types.WorkspaceEdit:
+    """A candidate as an edit of the document as it is.
+
+    Raises:
+        UsageError: the kernel changed since it was judged.
+    """
+    if not is_current(found.kernel, place.spot):
+        raise UsageError(
+            f"{place.spot.kernel.name} was changed after its candidates were judged.", hint="Run Optimize again."
+        )
+    changed = document_text(place.reading, judged.candidate.kernel)
+    described = f"{judged.candidate.why} {candidate_phrase(judged.verdict)}"
+    label = f"KernelMate: {judged.candidate.author}"
+    return workspace_edit(place.reading, changed, label, described, annotated=server.annotates)
+
+
+async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """All that is known of a kernel: the last benchmark's verdicts, and the last search's candidates."""
+    place = await place_of(server, given)
+    benched, found = place.known.benched.get(place.spot.id), place.known.found.get(place.spot.id)
+    return {
+        "kernel": place.spot.kernel.name,
+        "benchmark": None
+        if benched is None
+        else {**verdicts_json(benched.verdicts), "at": benched.at, "stale": not is_current(benched.kernel, place.spot)},
+        "search": None
+        if found is None
+        else {
+            **optimization_json(found.optimization),
+            "at": found.at,
+            "stale": not is_current(found.kernel, place.spot),
+        },
+    }
+
+
+OnStage = Callable[[str, int, int], None]
+
+
+async def _follow(
+    server: KernelmateServer,
+    place: Place,
+    title: str,
+    given: Mapping[str, Any],
+    work: Callable[[Job, OnStage], Any],
+) -> Any:
+    """Have work done in the judging lane, with progress that its user can cancel; None where that happened."""
+    async with Progress(
+        server, title, given.get("workDoneToken"), lambda: server.judging.cancel(place.key)
+    ) as progress:
+
+        def tell(stage: str, done: int, total: int) -> None:
+            progress.tell(f"{stage} {done} of {total}" if total else stage, done * 100 // total if total else None)
+
+        try:
+            return await server.judging.submit(place.key, lambda job: work(job, tell))
+        except Unwanted:
+            return None
+
+
+async def _show_again(server: KernelmateServer, place: Place) -> None:
+    """Publish problems anew, and have lenses and hints asked for again."""
+    reading = await server.reading(place.known.uri)
+    if reading is not None:
+        diagnostics.publish(server, place.known, reading)
+    server.refresh()
+
+
+async def _propose_best(server: KernelmateServer, place: Place, found: Optimization) -> None:
+    if found.best is None:
+        server.say(f"Nothing that does “{found.objective.prompt}” was found: {_why_none(found)}")
+        return
+    now = await place_of(server, {"uri": place.known.uri, "kernel": place.spot.id})
+    kept = place.known.found[place.spot.id]
+    judged = found.candidates[found.best]
+    if not server.annotates:
+        # Without a preview of its own, the client's user is asked in words.
+        question = f"{judged.candidate.author}: {judged.candidate.why} {candidate_phrase(judged.verdict)}"
+        choices = [types.MessageActionItem("Apply"), types.MessageActionItem("Leave it")]
+        asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
+        answer = await server.window_show_message_request_async(asked)
+        if answer is None or answer.title != "Apply":
+            return
+    await propose(server, now, kept, judged)
+
+
+def _why_none(found: Optimization) -> str:
+    if found.notes:
+        return " ".join(found.notes)
+    return f"{len(found.candidates)} candidates were judged, none is worth taking."
+
+
+async def _ask_for_prompt(server: KernelmateServer, place: Place) -> str | None:
+    question = f"What do you want of {place.spot.kernel.name}?"
+    choices = [types.MessageActionItem(one) for one in CHIPS]
+    asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
+    answer = await server.window_show_message_request_async(asked)
+    return None if answer is None else answer.title
+
+
+def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
+    """Asks in the editor before a text goes to another machine, from the judging lane's thread."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    async def ask(outgoing: Outgoing) -> bool:
+        price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
+        shown = {
+            "text": outgoing.text,
+            "host": outgoing.host,
+            "model": outgoing.model,
+            "workspace": str(outgoing.workspace),
+            "price": price,
+        }
+        answer = await server.protocol.send_request_async("kernelmate/consent", shown)
+        return bool(answer is not None and getattr(answer, "agreed", None) is True)
+
+    def from_thread(outgoing: Outgoing) -> bool:
+        if not server.can_consent:
+            return False
+        return asyncio.run_coroutine_threadsafe(ask(outgoing), loop).result()
+
+    return from_thread
+
+
+def _demand_trust(server: KernelmateServer) -> None:
+    if not server.configuration.trusted:
+        raise UsageError(UNTRUSTED, hint="Trust the workspace to judge its kernels.")
+
+
+COMMANDS: dict[str, Callable[[KernelmateServer, Mapping[str, Any]], Any]] = {
+    "kernelmate.benchmark": benchmark,
+    "kernelmate.optimize": optimize,
+    "kernelmate.apply": apply,
+    "kernelmate.results": results,
+}
+"""By the name under which the client calls them."""
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer the commands."""
+    for name, run in COMMANDS.items():
+        _register(server, name, run)
+
+
+def _register(server: KernelmateServer, name: str, run: Callable[[KernelmateServer, Mapping[str, Any]], Any]) -> None:
+    @server.command(name)
+    async def command(*given: Any) -> Any:
+        return await answered(server, run, as_mapping(given))
+
+
+async def answered(
+    server: KernelmateServer, run: Callable[[KernelmateServer, Mapping[str, Any]], Any], given: Mapping[str, Any]
+) -> Any:
+    """What a command answers; what its user can do something about is shown, and answered as a document."""
+    try:
+        return await run(server, given)
+    except KernelmateError as error:
+        server.say(f"{error.message} {error.hint or ''}".strip(), types.MessageType.Warning)
+        return error_json(error)
+
+
+def as_mapping(given: tuple[Any, ...]) -> Mapping[str, Any]:
+    """A command's one argument, as the client sent it."""
+    first = given[0] if given else {}
+    if isinstance(first, Mapping):
+        return first
+    return {name: getattr(first, name) for name in getattr(first, "_fields", ())} or vars(first) if first else {}

@@ -1,0 +1,154 @@
+"""Completion inside contract blocks: keys, argument names, dtypes, directions, sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from kernelmate.records import Kernel
+from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
+from kernelmate.source.document import KEYS
+from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.server import KernelmateServer
+
+KEY_HELP: dict[str, tuple[str, str]] = {
+    "kernel": ('kernel = "$1"', "The kernel that this block belongs to, where it does not stand right above it."),
+    "sizes": ("sizes = [{ ${1:n} = ${2:65536} }]", "The sizes that are judged and timed; the first is the headline."),
+    "grid": (
+        'grid = "${1:(n + block - 1) // block}"',
+        "Blocks of the launch: one to three expressions over sizes and `block`.",
+    ),
+    "block": ("block = ${1:256}", "Threads of a block: one to three numbers or expressions."),
+    "shared": ('shared = "${1:block * 4}"', "Dynamic shared memory of a block, in bytes."),
+    "reference": (
+        'reference = "${1:reference.py:function}"',
+        "What the kernel must compute: a Python function, another kernel, or a NumPy expression.",
+    ),
+    "tolerance": (
+        "tolerance = { rtol = ${1:1e-5}, atol = ${2:1e-6} }",
+        "A fixed tolerance, in place of the derived one.",
+    ),
+    "instances": ('instances = ["${1:kernel<float>}"]', "The instances of a template that are compiled and judged."),
+    "options": ('options = ["${1:-use_fast_math}"]', "Further options of NVRTC."),
+    "require": ('require = ["${1:n % 4 == 0}"]', "What sizes must fulfil; others are not judged."),
+    "inputs": ('inputs = "${1:inputs.py:function}"', "A function that makes the input arrays."),
+    "accumulate": ('accumulate = "${1:float32}"', "The dtype that sums are kept in, for the derived tolerance."),
+    "deterministic": ("deterministic = true", "Two equal launches must give equal bits."),
+    "cooperative": ("cooperative = true", "The launch is cooperative: all blocks are resident, grid sync is allowed."),
+    "cluster": ("cluster = [${1:2}]", "Blocks of a cluster, from compute capability 9.0 on."),
+    "args": ("[args]\n// $0", "One entry for each parameter, in the kernel's order."),
+}
+
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8", "uint32", "bool")
+DIRECTIONS = ("in", "out", "inout")
+_KEY = re.compile(r"\s*(?P<written>\w*)\Z")
+_TABLE = re.compile(r"\s*\[\s*args\s*\]")
+
+
+def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
+    """What may stand at a place; nothing outside of contract blocks.
+
+    Args:
+        reading: the document.
+        line: from 1.
+        column: from 1.
+        snippets: the client understands them.
+    """
+    place = _block_at(reading, line)
+    if place is None:
+        return []
+    block, row = place
+    content = block.lines[row].content
+    written = content[: max(column - block.lines[row].column, 0)]
+    owner = owner_of(block, find_kernels(block.unit))
+    in_args = any(_TABLE.match(one.content) for one in block.lines[:row])
+    if _KEY.match(written):
+        return list(_arguments(block, owner) if in_args else _keys(block, snippets=snippets))
+    if in_args:
+        return list(_values(written, block))
+    return list(_sizes(block)) if _inside_text(written) else []
+
+
+def _block_at(reading: Reading, line: int) -> tuple[Block, int] | None:
+    """The block whose TOML a line is in, and which of its lines that is."""
+    for unit in dict.fromkeys(spot.kernel.unit for spot in reading.spots):
+        for block in find_blocks(unit):
+            for row, one in enumerate(block.lines):
+                if block.file_position(one.line, 1)[0] == line:
+                    return block, row
+    return None
+
+
+def _keys(block: Block, *, snippets: bool) -> Iterator[types.CompletionItem]:
+    taken = {match[1] for one in block.lines if (match := re.match(r"\s*\[?\s*(\w+)", one.content))}
+    for key in KEYS:
+        if key in taken and key != block.kernel_key:
+            continue
+        text, said = KEY_HELP[key]
+        yield types.CompletionItem(
+            key,
+            kind=types.CompletionItemKind.Property,
+            documentation=said,
+            insert_text=text if snippets else re.sub(r"\$\{\d+:([^}]*)\}|\$\d+", r"\1", text),
+            insert_text_format=types.InsertTextFormat.Snippet if snippets else types.InsertTextFormat.PlainText,
+        )
+
+
+def _arguments(block: Block, owner: Kernel | None) -> Iterator[types.CompletionItem]:
+    """Entries of `[args]` for the parameters that have none, as far as the signature tells them."""
+    if owner is None:
+        return
+    taken = {match[1] for one in block.lines if (match := re.match(r"\s*(\w+)\s*=", one.content))}
+    for parameter in owner.signature.parameters:
+        if parameter.name in taken:
+            continue
+        dtype = parameter.dtype or "float32"
+        direction = ("in " if parameter.const else "out ") if parameter.pointer else ""
+        shape = "[n]" if parameter.pointer else ""
+        yield types.CompletionItem(
+            parameter.name,
+            kind=types.CompletionItemKind.Field,
+            detail=parameter.type,
+            insert_text=f'{parameter.name} = "{direction}{dtype}{shape}"',
+        )
+
+
+def _values(written: str, block: Block) -> Iterator[types.CompletionItem]:
+    value = written.partition("=")[2].strip().removeprefix('"')
+    if "[" in value and "]" not in value:
+        yield from _sizes(block)
+        return
+    for direction in () if " " in value else DIRECTIONS:
+        yield types.CompletionItem(direction, kind=types.CompletionItemKind.Keyword)
+    for dtype in DTYPES:
+        yield types.CompletionItem(dtype, kind=types.CompletionItemKind.TypeParameter)
+
+
+def _sizes(block: Block) -> Iterator[types.CompletionItem]:
+    names = dict.fromkeys(re.findall(r"(\w+)\s*=", " ".join(
+        one.content.partition("=")[2] for one in block.lines if re.match(r"\s*sizes\s*=", one.content)
+    )))  # fmt: skip
+    for name in (*names, "block", "block_x", "block_y", "block_z"):
+        yield types.CompletionItem(name, kind=types.CompletionItemKind.Variable)
+
+
+def _inside_text(written: str) -> bool:
+    return written.count('"') % 2 == 1
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer completion."""
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=['"', "["]))
+    async def on_completion(params: types.CompletionParams) -> list[types.CompletionItem]:
+        reading = await server.reading(params.text_document.uri)
+        if reading is None:
+            return []
+        line, column = reading.positions.place(params.position)
+        document = server.client_capabilities.text_document
+        completion = None if document is None else document.completion
+        item = None if completion is None else completion.completion_item
+        snippets = item is not None and bool(item.snippet_support)
+        return complete(reading, line, column, snippets=snippets)

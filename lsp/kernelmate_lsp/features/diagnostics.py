@@ -1,0 +1,218 @@
+"""Problems: what the compiler says while typing, and what the last benchmark found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
+from kernelmate.records import Candidate, Diagnostic, Finding
+from kernelmate_lsp.knowledge import Benched, Checked, Known, LineMap, is_current
+from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.server import KernelmateServer
+
+COMPILER, CONTRACT, JUDGE = "nvrtc", "kernelmate", "kernelmate benchmark"
+"""Sources of problems, as the client shows them."""
+
+SEVERITIES = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
+STALE = "Found by the benchmark before the last change: "
+
+
+def schedule(server: KernelmateServer, uri: str, *, delay_s: float, near: int = 1) -> None:
+    """Compile a document's newest version once it has been quiet for a while."""
+    server.start(uri, check(server, uri, delay_s, near))
+
+
+async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -> None:
+    """Compile a document's newest version, and publish what is known of it."""
+    if delay_s:
+        await asyncio.sleep(delay_s)
+    await server.configured()
+    reading = await server.reading(uri)
+    known = server.known.get(uri)
+    if reading is None or known is None:
+        return
+    if not reading.spots:
+        known.checked, known.checked_version = {}, reading.version
+        publish(server, known, reading)
+        return
+    loop = asyncio.get_running_loop()
+
+    def told(spot_id: str, checked: Checked) -> None:
+        loop.call_soon_threadsafe(_learn, server, known, reading, spot_id, checked)
+
+    def work(job: Job) -> dict[str, Checked]:
+        return server.checker.check(job, reading, server.configuration, near, told)
+
+    try:
+        found = await server.checks.submit(uri, work)
+    except Unwanted:
+        return
+    if server.known.get(uri) is not known:
+        return
+    known.checked, known.checked_version = found, reading.version
+    publish(server, known, reading)
+    server.refresh()
+    await _collect_offers(server, known, reading)
+
+
+async def _collect_offers(server: KernelmateServer, known: Known, reading: Reading) -> None:
+    """Find out which rewrites apply, kernel by kernel, while nothing else is to be compiled."""
+    known.offers = {}
+    for spot in reading.spots:
+        checked = known.checked.get(spot.id)
+        if checked is None:
+            continue
+
+        def work(job: Job, checked: Checked = checked) -> dict[str, Candidate]:
+            return server.checker.offers(job, checked, reading, server.configuration)
+
+        try:
+            offers = await server.checks.submit((known.uri, "offers"), work)
+        except Unwanted:
+            return
+        if known.reading is not reading or server.known.get(known.uri) is not known:
+            return
+        known.offers[spot.id] = offers
+
+
+def _learn(server: KernelmateServer, known: Known, reading: Reading, spot_id: str, checked: Checked) -> None:
+    """Publish what is known while other kernels of the document are still compiled."""
+    if server.known.get(known.uri) is not known or known.reading is not reading:
+        return
+    first = known.checked_version != reading.version
+    if first:
+        known.checked = {}
+        known.checked_version = reading.version
+    known.checked[spot_id] = checked
+    if first and len(reading.spots) > 1:
+        publish(server, known, reading)
+
+
+def publish(server: KernelmateServer, known: Known, reading: Reading) -> None:
+    """Send every problem of a document that is known."""
+    seen: dict[tuple[object, ...], types.Diagnostic] = {}
+    for one in diagnostics_of(known, reading):
+        where = one.range.start
+        seen.setdefault((where.line, where.character, one.severity, one.message), one)
+    server.text_document_publish_diagnostics(
+        types.PublishDiagnosticsParams(known.uri, list(seen.values()), reading.version)
+    )
+
+
+def diagnostics_of(known: Known, reading: Reading) -> Iterator[types.Diagnostic]:
+    """Every problem of a document that is known, as the client shows it."""
+    for refused in reading.refused:
+        yield types.Diagnostic(
+            reading.positions.word(refused.line, refused.column),
+            f"The code of {refused.kernel or 'this kernel'} is not a plain string: {refused.what}. Give RawKernel a "
+            "string literal, and pass what varies by options=('-DNAME=value',).",
+            severity=types.DiagnosticSeverity.Information,
+            source=CONTRACT,
+            code="computed-string",
+        )
+    for spot in reading.spots:
+        checked = known.checked.get(spot.id)
+        if checked is not None and known.checked_version == reading.version:
+            yield from _of_check(reading, spot, checked)
+        benched = known.benched.get(spot.id)
+        if benched is not None and benched.of is None:
+            yield from _of_benchmark(reading, spot, benched)
+
+
+def _of_check(reading: Reading, spot: Spot, checked: Checked) -> Iterator[types.Diagnostic]:
+    if checked.error is not None:
+        yield _of_error(reading, spot, checked.error)
+    for verdict in checked.verdicts:
+        said = [one.message for one in verdict.diagnostics if one.severity == "error"]
+        for diagnostic in verdict.diagnostics:
+            yield _of_compiler(reading, spot, diagnostic)
+        for finding in verdict.findings:
+            if finding.code != "compile-error" or finding.message not in said:
+                yield _of_finding(reading, spot, finding, finding.line, CONTRACT, stale=False)
+
+
+def _of_error(reading: Reading, spot: Spot, error: KernelmateError) -> types.Diagnostic:
+    here = error.line is not None and (error.file is None or _same_file(error.file, reading))
+    line, column = (error.line or 1, error.column) if here else name_place(spot.kernel)
+    missing = isinstance(error, EnvironmentFailed | CompileTimeout)
+    place = f" ({error.file}:{error.line})" if error.line is not None and not here else ""
+    return types.Diagnostic(
+        reading.positions.word(line, column),
+        f"{error.message}{place}" + (f" {error.hint}" if error.hint else ""),
+        severity=types.DiagnosticSeverity.Warning if missing else types.DiagnosticSeverity.Error,
+        source=CONTRACT,
+        code=error.code,
+        data={"kernel": spot.id},
+    )
+
+
+def _of_compiler(reading: Reading, spot: Spot, diagnostic: Diagnostic) -> types.Diagnostic:
+    severity = SEVERITIES[diagnostic.severity]
+    here = diagnostic.file is None or _same_file(diagnostic.file, reading)
+    if here and diagnostic.line is not None:
+        span = reading.positions.word(diagnostic.line, diagnostic.column)
+        return types.Diagnostic(
+            span, diagnostic.message, severity, diagnostic.code, source=COMPILER, data={"kernel": spot.id}
+        )
+    # A header's problem is told where the kernel is that needs it, with the way to the header.
+    span = reading.positions.word(*name_place(spot.kernel))
+    related = None
+    if diagnostic.file is not None and diagnostic.line is not None:
+        line, character = diagnostic.line - 1, max((diagnostic.column or 1) - 1, 0)
+        place = types.Range(types.Position(line, character), types.Position(line, character + 1))
+        location = types.Location(_uri_of(diagnostic.file), place)
+        related = [types.DiagnosticRelatedInformation(location, diagnostic.message)]
+    where = "" if diagnostic.file is None else f" ({diagnostic.file}:{diagnostic.line})"
+    return types.Diagnostic(
+        span, f"{diagnostic.message}{where}", severity, diagnostic.code, source=COMPILER,
+        related_information=related, data={"kernel": spot.id},
+    )  # fmt: skip
+
+
+def _of_benchmark(reading: Reading, spot: Spot, benched: Benched) -> Iterator[types.Diagnostic]:
+    stale = not is_current(benched.kernel, spot)
+    lines = LineMap(benched.kernel, spot.kernel)
+    for verdict in benched.verdicts:
+        for finding in verdict.findings:
+            if finding.code in {"compile-error", "launch-failure"}:
+                continue  # compiling says it, for the text as it is now
+            line = None if finding.line is None else lines.line(finding.line)
+            if stale and finding.line is not None and line is None:
+                continue  # the line it spoke of is no longer there
+            yield _of_finding(reading, spot, finding, line, JUDGE, stale=stale)
+
+
+def _of_finding(
+    reading: Reading, spot: Spot, finding: Finding, line: int | None, source: str, *, stale: bool
+) -> types.Diagnostic:
+    if line is None or (finding.file is not None and not _same_file(finding.file, reading)):
+        place = name_place(spot.kernel)
+    else:
+        place = line, finding.column
+    return types.Diagnostic(
+        reading.positions.word(*place),
+        (STALE if stale else "") + finding.message,
+        severity=types.DiagnosticSeverity.Hint if stale else SEVERITIES[finding.severity],
+        code=finding.code,
+        source=source,
+        tags=[types.DiagnosticTag.Unnecessary] if stale else None,
+        data={"kernel": spot.id, "finding": finding.code, "stale": stale},
+    )
+
+
+def _same_file(file: str, reading: Reading) -> bool:
+    return file == reading.path
+
+
+def _uri_of(file: str) -> str:
+    from pygls.uris import from_fs_path
+
+    return from_fs_path(file) or file

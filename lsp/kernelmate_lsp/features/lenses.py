@@ -1,0 +1,59 @@
+"""Code lenses above each kernel: what it takes, what the last benchmark found, and what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from kernelmate_lsp.knowledge import Known, is_current
+from kernelmate_lsp.phrases import resource_phrase, time_phrase
+from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.server import KernelmateServer
+
+BENCHMARK, OPTIMIZE, RESULTS = "kernelmate.benchmark", "kernelmate.optimize", "kernelmate.results"
+
+
+async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
+    """The lenses of a document."""
+    reading = await server.reading(uri)
+    known = server.known.get(uri)
+    if reading is None or known is None or not server.configuration.own.code_lens:
+        return []
+    return [lens for spot in reading.spots for lens in _of_kernel(server, known, reading, spot)]
+
+
+def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: Spot) -> Iterator[types.CodeLens]:
+    span = reading.positions.word(*name_place(spot.kernel))
+    arguments = [{"uri": known.uri, "kernel": spot.id}]
+    said = figures_phrase(known, reading, spot)
+    yield types.CodeLens(span, types.Command(said, RESULTS, arguments=arguments))
+    if server.configuration.trusted:
+        yield types.CodeLens(span, types.Command("Benchmark", BENCHMARK, arguments=arguments))
+        yield types.CodeLens(span, types.Command("Optimize...", OPTIMIZE, arguments=arguments))
+
+
+def figures_phrase(known: Known, reading: Reading, spot: Spot) -> str:
+    """What stands above a kernel."""
+    parts = []
+    checked = known.checked.get(spot.id) if known.checked_version == reading.version else None
+    if checked is None:
+        parts.append("compiling...")
+    elif checked.error is not None:
+        parts.append(checked.error.message)
+    elif checked.verdicts and not checked.verdicts[0].compiled:
+        parts.append("does not compile")
+    elif checked.verdicts:
+        parts.append(resource_phrase(checked.verdicts[0]))
+    benched = known.benched.get(spot.id)
+    if benched is not None and benched.verdicts:
+        parts.append(time_phrase(benched.verdicts[0], benched.at, stale=not is_current(benched.kernel, spot)))
+    return " · ".join(part for part in parts if part)
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer code lenses."""
+
+    @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
+    async def on_lens(params: types.CodeLensParams) -> list[types.CodeLens]:
+        return await lenses(server, params.text_document.uri)

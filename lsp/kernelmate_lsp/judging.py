@@ -1,0 +1,141 @@
+"""Benchmarks and searches for the editor, in the thread of a lane; kernels run in the session's worker alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from kernelmate.compiler.process import CompilerProcess
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
+from kernelmate.session import Session
+from kernelmate.session.authors import Outgoing, Wishes, authors
+from kernelmate_lsp.checking import settings_key
+from kernelmate_lsp.configuration import Configuration
+from kernelmate_lsp.lane import Job, Unwanted
+
+OnStage = Callable[[str, int, int], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a search is for.
+
+    Attributes:
+        prompt: the user's words. objective: what they mean, where that was said.
+        author: who proposes, as the command line names them.
+        ask: shows what would be sent to another machine, and asks.
+    """
+
+    prompt: str
+    objective: MetricName | None = None
+    author: str = "auto"
+    max_candidates: int = 32
+    ask: Callable[[Outgoing], bool] = lambda outgoing: False
+
+
+class Judge:
+    """Judges for the editor, with one warm worker, which is ended at once where the user wants no more."""
+
+    def __init__(self) -> None:
+        self._compiler = CompilerProcess()
+        self._session: Session | None = None
+        self._key = ""
+        self._job: Job | None = None
+        self._on_stage: OnStage | None = None
+
+    def kill(self) -> None:
+        """End what is being judged, and the worker with it."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        self._compiler.abandon()
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        self.kill()
+        self._compiler.close()
+
+    def bench(self, job: Job, kernel: Kernel, configuration: Configuration, on_stage: OnStage) -> tuple[Verdict, ...]:
+        """The verdicts of a kernel, one per instance.
+
+        Raises:
+            Unwanted: the user wants no more. KernelmateError: contract, reference, settings or machine need a change.
+        """
+        return self._with(job, kernel, configuration, on_stage, lambda session: session.bench(kernel))
+
+    def optimize(
+        self,
+        job: Job,
+        kernel: Kernel,
+        configuration: Configuration,
+        wanted: Wanted,
+        on_stage: OnStage,
+        on_judged: Callable[[Judged], None],
+    ) -> Optimization:
+        """What a prompt leads to.
+
+        Raises:
+            Unwanted: the user wants no more. KernelmateError: prompt, contract, settings or machine need a change.
+        """
+
+        def search(session: Session) -> Optimization:
+            wishes = Wishes(wanted.author, ask=wanted.ask, stop=job.unwanted.is_set)
+            return session.optimize(
+                kernel,
+                wanted.prompt,
+                max_candidates=wanted.max_candidates,
+                on_judged=on_judged,
+                stop=job.unwanted.is_set,
+                suggesters=authors(session.settings, kernel, wishes),
+                objective=wanted.objective,
+            )
+
+        return self._with(job, kernel, configuration, on_stage, search)
+
+    def compare(
+        self, job: Job, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
+    ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+        """The verdicts of two versions of a kernel, the second against the first.
+
+        Raises:
+            Unwanted: the user wants no more. KernelmateError: contracts, settings or machine need a change.
+        """
+        made = self._with(job, after, configuration, on_stage, lambda session: session.compare(before, after))
+        return made.baseline, made.candidate
+
+    def _with(
+        self,
+        job: Job,
+        kernel: Kernel,
+        configuration: Configuration,
+        on_stage: OnStage,
+        work: Callable[[Session], T],
+    ) -> T:
+        job.check()
+        self._job, self._on_stage = job, on_stage
+        try:
+            return work(self._open(kernel, configuration))
+        except KernelmateError:
+            job.check()  # what a killed worker leads to is nobody's mistake
+            raise
+        finally:
+            self._job = self._on_stage = None
+
+    def _open(self, kernel: Kernel, configuration: Configuration) -> Session:
+        settings = configuration.settings(Path(kernel.unit.path).parent)
+        key = settings_key(settings)
+        if self._session is None or key != self._key:
+            if self._session is not None:
+                self._session.close()
+            self._session, self._key = Session(settings, self._progress, compiler=self._compiler), key
+        return self._session
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        if self._job is not None and self._job.unwanted.is_set():
+            raise Unwanted
+        if self._on_stage is not None:
+            self._on_stage(stage, done, total)

@@ -1,0 +1,67 @@
+"""Verdicts in the few words that an editor has room for."""
+
+from __future__ import annotations
+
+import time
+
+from kernelmate.records import Verdict
+from kernelmate.report.words import (
+    LIMITER_WORDS,
+    byte_words,
+    correctness_words,
+    objective_words,
+    percent,
+    shared_bytes,
+    speedup_words,
+    standing,
+    time_words,
+)
+
+
+def resource_phrase(verdict: Verdict) -> str:
+    """`32 regs · 8.0 KiB shared · 75% occupancy (registers)`."""
+    parts = []
+    resources, occupancy = verdict.resources, verdict.occupancy
+    if resources is not None:
+        parts.append(f"{resources.registers} regs")
+        if shared_bytes(resources):
+            parts.append(f"{byte_words(shared_bytes(resources))} shared")
+        if resources.spill_bytes:
+            parts.append(f"{byte_words(resources.spill_bytes)} spilled")
+    if occupancy is not None:
+        limiter = LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)
+        parts.append(f"{percent(occupancy.theoretical)} occupancy ({limiter})")
+    return " · ".join(parts)
+
+
+def time_phrase(verdict: Verdict, at: float, *, stale: bool) -> str:
+    """`12.1 us measured 2 min ago`, `~3.72 us predicted just now, before the last change`."""
+    said = correctness_words(verdict)[0]
+    if verdict.accepted is False or verdict.timing is None:
+        shown = said
+    elif verdict.timing.kind == "measured":
+        shown = f"{time_words(verdict.timing.median_us)} measured"
+    else:
+        shown = f"~{time_words(verdict.timing.median_us)} predicted"
+    return f"{shown} {ago(at)}" + (", before the last change" if stale else "")
+
+
+def candidate_phrase(verdict: Verdict) -> str:
+    """`accepted: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`."""
+    parts = [standing(verdict)[0] + ": " + correctness_words(verdict)[0]]
+    if verdict.objective is not None:
+        parts.append(objective_words(verdict.objective))
+    if verdict.speedup is not None:
+        parts.append(speedup_words(verdict.speedup))
+    return "; ".join(parts)
+
+
+def ago(at: float) -> str:
+    """How long ago a moment was, in the largest unit that fits."""
+    seconds = max(0.0, time.time() - at)
+    if seconds < 60:
+        return "just now"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    raise AssertionError("unreachable")

@@ -1,0 +1,151 @@
+"""What stands in one version of one document: its kernels, and what cannot be read as one. Runs nothing of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pygls.uris import to_fs_path
+from pygls.workspace import PositionCodec
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Anchor, Kernel, Unit
+from kernelmate.source import find_kernels
+from kernelmate.source.line_ends import normal_text
+from kernelmate.source.python import RefusedString, read_python, refused_strings
+from kernelmate_lsp.texts import Positions
+
+CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
+"""Language ids of documents that are CUDA text as a whole."""
+
+_CELL_MAGIC = re.compile(r"\s*%%kernelmate\b[^\n]*(?:\n|\Z)")
+_VIRTUAL_MAGIC = re.compile(r"""get_ipython\(\)\.run_cell_magic\(\s*(['"])kernelmate\1""")
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One kernel of a document.
+
+    Attributes:
+        id: names it within its document: the number of its unit and its name, with a number where that is taken.
+    """
+
+    id: str
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One version of one document.
+
+    Attributes:
+        uri: of the document. version: the client's number of this text. text: all of it.
+        path: what messages and relative paths go by: the file's, or the notebook's for one of its cells.
+        spots: its kernels in order of position.
+        refused: calls of RawKernel whose code is computed.
+    """
+
+    uri: str
+    version: int
+    text: str
+    path: str
+    codec: PositionCodec
+    spots: tuple[Spot, ...] = ()
+    refused: tuple[RefusedString, ...] = ()
+
+    @cached_property
+    def positions(self) -> Positions:
+        """To go between places and the client's positions."""
+        return Positions(self.text, self.codec)
+
+    def spot(self, spot_id: str) -> Spot | None:
+        """The kernel of an id; None where this version has none."""
+        return next((spot for spot in self.spots if spot.id == spot_id), None)
+
+    def spot_at(self, line: int, column: int) -> Spot | None:
+        """The kernel in whose definition or contract block a place is."""
+        for spot in self.spots:
+            first, last = span_lines(spot.kernel)
+            if first <= line <= last:
+                return spot
+        return None
+
+
+def span_lines(kernel: Kernel) -> tuple[int, int]:
+    """First and last line, in the document, of a kernel with its contract block where that stands in its unit."""
+    unit = kernel.unit
+    start = kernel.start if kernel.contract_span is None else min(kernel.start, kernel.contract_span[0])
+    first = unit.text.count("\n", 0, start) + 1
+    last = unit.text.count("\n", 0, kernel.end) + 1
+    return unit.locate(first, 1)[0], unit.locate(last, 1)[0]
+
+
+def name_place(kernel: Kernel) -> tuple[int, int | None]:
+    """Line and column, in the document, of a kernel's name."""
+    return kernel.unit.locate(kernel.line, kernel.column)
+
+
+def path_of(uri: str) -> str:
+    """The path that a document's messages name: the file's; of a notebook's cell the notebook's."""
+    return to_fs_path(uri) or unquote(urlsplit(uri).path) or uri
+
+
+def is_cuda(path: str, language: str | None) -> bool:
+    """Whether a document is CUDA text as a whole."""
+    if Path(path).suffix in {".cu", ".cuh"}:
+        return True
+    return language in CUDA_LANGUAGES and Path(path).suffix not in {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp"}
+
+
+def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> Reading:
+    """Find the kernels of a document; text that is no CUDA or Python yet has none. Never raises for what is in it."""
+    path = path_of(uri)
+    refused: tuple[RefusedString, ...] = ()
+    try:
+        units = _units(path, language, text)
+        if (language == "python" and units and units[0].language == "python") or (language == "python" and not units):
+            refused = refused_strings(path, text)
+    except SourceError:
+        units = ()
+    return Reading(uri, version, text, path, codec, _spots(units), refused)
+
+
+def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:
+    cell = _CELL_MAGIC.match(text)
+    if cell is not None:
+        return (_below_magic(path, text, cell.end()),)
+    if is_cuda(path, language):
+        return (Unit(path=path, text=normal_text(text), language="cuda", file_text=text),)
+    if language == "python" and _VIRTUAL_MAGIC.search(text) is None:
+        return read_python(path, text)
+    return ()
+
+
+def _below_magic(path: str, text: str, start: int) -> Unit:
+    """A cell's text below its magic line."""
+    first = text.count("\n", 0, start) + 1
+    return Unit(
+        path=path,
+        text=normal_text(text[start:]),
+        language="text",
+        anchors=(Anchor(1, 1, first, 1),),
+        file_text=text[start:],
+    )
+
+
+def _spots(units: Sequence[Unit]) -> tuple[Spot, ...]:
+    spots: list[Spot] = []
+    taken: set[str] = set()
+    for number, unit in enumerate(units):
+        for kernel in find_kernels(unit):
+            name, count = f"{number}:{kernel.name}", 1
+            while name in taken:
+                count += 1
+                name = f"{number}:{kernel.name}#{count}"
+            taken.add(name)
+            spots.append(Spot(name, kernel))
+    return tuple(spots)

@@ -1,0 +1,209 @@
+"""The server: documents, lanes of work, and what joins them to the client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from kernelmate.version import VERSION
+from kernelmate_lsp.checking import Checker
+from kernelmate_lsp.configuration import SECTION, Configuration, read_configuration
+from kernelmate_lsp.judging import Judge
+from kernelmate_lsp.knowledge import Known
+from kernelmate_lsp.lane import Lane
+from kernelmate_lsp.reading import Reading, path_of, read
+from kernelmate_lsp.texts import ExactWorkspace
+
+LARGE = 100_000
+"""Characters from which on a document is read in a thread, so that nothing waits for it."""
+
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    notebook_selector=[
+        types.NotebookDocumentFilterWithNotebook(
+            notebook="jupyter-notebook",
+            cells=[types.NotebookCellLanguage("python"), types.NotebookCellLanguage("cuda-cpp")],
+        )
+    ],
+    save=True,
+)
+
+CONFIGURATION_WAIT_S = 2.0
+"""How long a first document waits for the client's settings."""
+
+log = logging.getLogger(__name__)
+
+
+class KernelmateServer(LanguageServer):
+    """One client's server.
+
+    Attributes:
+        configuration: as the client last sent it.
+        known: what is known of each open document, by its URI.
+        can_consent: the client can show a text, and ask whether it may leave this machine.
+        checker, judge: compile and judge; used in the threads of `checks` and `judging` alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "kernelmate",
+            VERSION,
+            text_document_sync_kind=types.TextDocumentSyncKind.Incremental,
+            notebook_document_sync=_NOTEBOOKS,
+        )
+        self.configuration = Configuration()
+        self.known: dict[str, Known] = {}
+        self.checker, self.judge = Checker(), Judge()
+        self.checks = Lane("kernelmate-checks", self.checker.kill)
+        self.judging = Lane("kernelmate-judging", self.judge.kill)
+        self.trusted = True
+        self.can_consent = False
+        self._configured = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._readings: dict[str, asyncio.Task[Reading]] = {}
+        self._told: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------- the client
+
+    def begin(self, params: types.InitializeParams) -> None:
+        """Take what the client said of itself."""
+        options = params.initialization_options if isinstance(params.initialization_options, dict) else {}
+        self.trusted = options.get("trusted", True) is not False
+        self.can_consent = options.get("consent") is True
+        self.configuration = read_configuration(options.get("settings"), trusted=self.trusted)
+        # The workspace that pygls made counts lines as Python does, not as the protocol does.
+        made = self.protocol.workspace
+        self.protocol._workspace = ExactWorkspace(
+            made.root_uri, types.TextDocumentSyncKind.Incremental, list(made.folders.values()), made.position_encoding
+        )
+
+    def configure(self, configuration: Configuration) -> None:
+        """Go by other settings from now on; says what of them cannot be used, each sentence once."""
+        self.configuration = configuration
+        for problem in configuration.problems:
+            if problem not in self._told:
+                self._told.add(problem)
+                self.say(problem, types.MessageType.Warning)
+        self.checker.forget()
+        self._configured.set()
+
+    async def configured(self) -> None:
+        """Wait until the client's settings are known, or for as long as a client may take to send them."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._configured.wait(), CONFIGURATION_WAIT_S)
+
+    async def fetch_configuration(self) -> None:
+        """Ask the client for its settings, where it can be asked."""
+        workspace = self.client_capabilities.workspace
+        if workspace is None or not workspace.configuration:
+            self.configure(self.configuration)
+            return
+        asked = types.ConfigurationParams([types.ConfigurationItem(section=SECTION)])
+        try:
+            sent = await self.workspace_configuration_async(asked)
+        except Exception as error:  # noqa: BLE001 -- whatever a client answers, the server goes on with what it has
+            log.warning("the client did not send its settings: %s", error)
+            return
+        self.configure(read_configuration(sent[0] if sent else None, trusted=self.trusted))
+
+    def say(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        """Show the user one message."""
+        self.window_show_message(types.ShowMessageParams(kind, message))
+
+    @property
+    def annotates(self) -> bool:
+        """Whether the client asks its user about annotated edits."""
+        workspace = self.client_capabilities.workspace
+        edit = None if workspace is None else workspace.workspace_edit
+        return edit is not None and edit.change_annotation_support is not None
+
+    def refresh(self) -> None:
+        """Have the client ask again for what stands above and in the lines."""
+        workspace = self.client_capabilities.workspace
+        if workspace is None:
+            return
+        if workspace.code_lens is not None and workspace.code_lens.refresh_support:
+            self.workspace_code_lens_refresh(None)
+        if workspace.inlay_hint is not None and workspace.inlay_hint.refresh_support:
+            self.workspace_inlay_hint_refresh(None)
+
+    # --------------------------------------------------------------------------------------------- documents
+
+    def open(self, uri: str, language: str | None) -> Known:
+        """Begin to keep what is known of a document."""
+        known = self.known.get(uri)
+        if known is None or known.language != language:
+            known = self.known[uri] = Known(uri, language)
+        return known
+
+    def forget(self, uri: str) -> None:
+        """Drop a document and whatever is being done for it."""
+        self.known.pop(uri, None)
+        self.checks.cancel(uri)
+        self._cancel(uri)
+
+    async def reading(self, uri: str) -> Reading | None:
+        """What stands in the newest version of a document; None where it is not open."""
+        known = self.known.get(uri)
+        if known is None:
+            return None
+        document = self.workspace.get_text_document(uri)
+        version = document.version or 0
+        if known.reading is not None and known.reading.version == version:
+            return known.reading
+        codec = self.workspace.position_codec
+        if len(document.source) < LARGE:
+            known.reading = read(uri, version, known.language, document.source, codec)
+            return known.reading
+        name = f"{uri}@{version}"
+        if name not in self._readings:
+            for other in [other for other in self._readings if other.startswith(f"{uri}@")]:
+                del self._readings[other]
+            making = asyncio.to_thread(read, uri, version, known.language, document.source, codec)
+            self._readings[name] = asyncio.ensure_future(making)
+        reading = await asyncio.shield(self._readings[name])
+        self._readings.pop(name, None)
+        if known.reading is None or known.reading.version < reading.version:
+            known.reading = reading
+        return reading
+
+    def folder_of(self, uri: str) -> Path:
+        """The folder that a document is in."""
+        return Path(path_of(uri)).parent
+
+    # ------------------------------------------------------------------------------------------------- tasks
+
+    def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work in the background; earlier work under the same key is dropped."""
+        self._cancel(key)
+        task = asyncio.ensure_future(self._guard(work))
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._tasks.pop(key, None) if self._tasks.get(key) is done else None)
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("background work failed")
+
+    def _cancel(self, key: str) -> None:
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    def end(self) -> None:
+        """Drop all work and end every process."""
+        for key in tuple(self._tasks):
+            self._cancel(key)
+        self.checks.close()
+        self.judging.close()
+        self.judge.close()
+        self.checker.close()

@@ -1,0 +1,108 @@
+r"""Documents whose lines are those of the protocol, and positions in them.
+
+LSP ends a line at `\n`, `\r\n` or `\r` and nowhere else; `str.splitlines` also at form feeds, which CUDA files of a
+certain age hold, and at Unicode's line separators, which comments may hold. Counting lines in two ways would put every
+edit below one of them into the wrong place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lsprotocol import types
+from pygls.workspace import PositionCodec, TextDocument, Workspace
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+
+
+def lines_of(text: str) -> list[str]:
+    r"""The lines of a text with their ends; a text that ends with a line end has an empty last line."""
+    lines = _LINE.findall(text)
+    # At the end of the text the pattern matches once more, with nothing, after a last line without an end.
+    return lines[:-1] if len(lines) > 1 and not lines[-2].endswith(("\n", "\r")) else lines
+
+
+class ExactDocument(TextDocument):
+    """A text document as the client counts its lines."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines with their ends."""
+        return tuple(lines_of(self.source))
+
+    @property
+    def source(self) -> str:
+        """The text; a document that is not open has none, as its file may not be what the client shows."""
+        return self._source or ""
+
+
+class ExactWorkspace(Workspace):
+    """A workspace of such documents."""
+
+    def _create_text_document(
+        self, doc_uri: str, source: str | None = None, version: int | None = None, language_id: str | None = None
+    ) -> TextDocument:
+        return ExactDocument(
+            doc_uri,
+            source=source,
+            version=version,
+            language_id=language_id,
+            sync_kind=self._sync_kind,
+            position_codec=self._position_codec,
+        )
+
+
+class Positions:
+    """The lines of one text, to go between the project's positions and the client's.
+
+    The project counts lines and columns from 1, columns in characters; the client counts from 0, columns in the code
+    units that both sides agreed on (UTF-16 where nothing was said).
+
+    Args:
+        text: the whole document. codec: of the units that were agreed on.
+    """
+
+    def __init__(self, text: str, codec: PositionCodec) -> None:
+        self.lines = lines_of(text)
+        self._codec = codec
+
+    def position(self, line: int, column: int | None) -> types.Position:
+        """The client's position of a line and a column; one outside of the text is brought to its nearest end."""
+        row = min(max(line, 1), len(self.lines)) - 1
+        text = self.lines[row].rstrip("\r\n")
+        characters = 0 if column is None else min(max(column - 1, 0), len(text))
+        return types.Position(row, self._codec.client_num_units(text[:characters]))
+
+    def place(self, position: types.Position) -> tuple[int, int]:
+        """Line and column, from 1, of a client's position."""
+        row = min(position.line, len(self.lines) - 1)
+        text = self.lines[row].rstrip("\r\n")
+        if position.line > row:
+            return row + 1, len(text) + 1
+        units = 0
+        for index, character in enumerate(text):
+            if units >= position.character:
+                return row + 1, index + 1
+            units += self._codec.client_num_units(character)
+        return row + 1, len(text) + 1
+
+    def word(self, line: int, column: int | None) -> types.Range:
+        """The range of the word, or of the one character, at a place; of the line's text where there is no column."""
+        row = min(max(line, 1), len(self.lines)) - 1
+        text = self.lines[row].rstrip("\r\n")
+        if column is None:
+            start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        else:
+            start = min(max(column - 1, 0), len(text))
+            word = re.compile(r"\w+").match(text, start)
+            end = word.end() if word else min(start + 1, len(text))
+        return types.Range(self.position(row + 1, start + 1), self.position(row + 1, max(start, end) + 1))
+
+    def whole_line(self, line: int) -> types.Range:
+        """The range of a line's text, its indentation left out."""
+        return self.word(line, None)
+
+    def end(self) -> types.Position:
+        """Where the text ends."""
+        return self.position(len(self.lines), len(self.lines[-1]) + 1)
