@@ -158,12 +158,12 @@ def test_without_plotly_it_says_what_to_install(
 
 
 def test_hardware_counters_stand_among_the_figures(verdict: Verdict) -> None:
-    from kernelmate.report.page import _figures
+    from kernelmate.report.html import figure_rows
 
     assert verdict.counters is not None
     counters = replace(verdict.counters, source="hardware")
     profile = HardwareProfile("ncu 2025.3", counters, 14.2, 1_048_576, None, 0.25, None, 0.7, 0.3, None)
-    rows = dict(_figures(replace(verdict, hardware=profile)))
+    rows = dict(figure_rows(replace(verdict, hardware=profile)))
     assert rows["L1 hits, ncu 2025.3"] == "25%"
     assert rows["duration, caches empty, ncu 2025.3"] == "14.2 us"
     assert not any("L2 hits" in name for name in rows)

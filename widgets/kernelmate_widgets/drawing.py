@@ -1,0 +1,232 @@
+"""Shapes of a chart, written as SVG that takes the page's ink, or painted into a PNG for pages that show no SVG."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from typing import Any, Literal, TypeAlias
+
+INK = "ink"
+"""The colour of text: the page's own in SVG, nearly black in a PNG."""
+
+FAINT = "faint"
+"""The colour of axes: the page's ink at a third."""
+
+CLEAR = "clear"
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+GROUND, DARK, GREY = "#ffffff", "#1f1f1f", "#c9c9c9"
+
+Anchor = Literal["start", "middle", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A filled box, or an outlined and hatched one: what is predicted."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    color: str
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points; `dash` is empty for a solid one."""
+
+    points: tuple[tuple[float, float], ...]
+    color: str = FAINT
+    width: float = 1.0
+    dash: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point: a circle, diamond or square, filled or open."""
+
+    x: float
+    y: float
+    symbol: str
+    color: str
+    size: float = 11.0
+
+    @property
+    def open(self) -> bool:
+        """It is drawn as an outline."""
+        return self.symbol.endswith("-open")
+
+    def corners(self) -> tuple[tuple[float, float], ...]:
+        """Its outline as a polygon."""
+        half = self.size / 2
+        if self.symbol.startswith("circle"):
+            steps = [step * math.pi / 8 for step in range(16)]
+            return tuple((self.x + half * math.cos(step), self.y + half * math.sin(step)) for step in steps)
+        if self.symbol.startswith("diamond"):
+            return ((self.x, self.y - half), (self.x + half, self.y), (self.x, self.y + half), (self.x - half, self.y))
+        low, high = -half * 0.85, half * 0.85
+        return tuple((self.x + dx, self.y + dy) for dx, dy in ((low, low), (high, low), (high, high), (low, high)))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One line of text; `y` is its middle."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Anchor = "start"
+    size: float = 12.0
+    color: str = INK
+    bold: bool = False
+
+
+Shape: TypeAlias = Rect | Line | Mark | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A chart as shapes. Sizes are pixels.
+
+    Attributes:
+        title: what it is of; its text for those who do not see it.
+    """
+
+    title: str
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+
+
+def text_width(text: str, size: float = 12.0) -> float:
+    """About how wide a text is; fonts differ, so it is taken for a wide one."""
+    return sum(0.33 if char in "ilj.,:;'|! ()[]" else 0.9 if char in "mwMW%@" else 0.6 for char in text) * size
+
+
+# ---------------------------------------------------------------------------------------------------------- SVG
+
+
+def svg(scene: Scene) -> str:
+    """The scene as an SVG element that scales down with the page."""
+    body = "".join(_svg_shape(shape) for shape in scene.shapes)
+    title = escape(scene.title)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(scene.width)} {_n(scene.height)}" role="img" '
+        f'aria-label="{title}" style="width:100%;max-width:{_n(scene.width)}px;height:auto;display:block" '
+        f'font-family="{FONT}"><title>{title}</title>{body}</svg>'
+    )
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _svg_color(color: str, attribute: str) -> str:
+    if color in {INK, FAINT}:
+        opacity = f' {attribute}-opacity=".35"' if color == FAINT else ""
+        return f'{attribute}="currentColor"{opacity}'
+    return f'{attribute}="{"none" if color == CLEAR else color}"'
+
+
+def _svg_shape(shape: Shape) -> str:
+    if isinstance(shape, Rect):
+        return _svg_rect(shape)
+    if isinstance(shape, Line):
+        points = " ".join(f"{_n(x)},{_n(y)}" for x, y in shape.points)
+        dash = f' stroke-dasharray="{" ".join(map(_n, shape.dash))}"' if shape.dash else ""
+        return f'<polyline points="{points}" fill="none" {_svg_color(shape.color, "stroke")} stroke-width="{_n(shape.width)}"{dash}/>'
+    if isinstance(shape, Mark):
+        points = " ".join(f"{_n(x)},{_n(y)}" for x, y in shape.corners())
+        paint = (
+            f'fill="none" {_svg_color(shape.color, "stroke")} stroke-width="2"'
+            if shape.open
+            else _svg_color(shape.color, "fill")
+        )
+        return f'<polygon points="{points}" {paint}/>'
+    weight = ' font-weight="600"' if shape.bold else ""
+    return (
+        f'<text x="{_n(shape.x)}" y="{_n(shape.y)}" font-size="{_n(shape.size)}" text-anchor="{shape.anchor}" '
+        f'dominant-baseline="central" {_svg_color(shape.color, "fill")}{weight}>{escape(shape.text)}</text>'
+    )
+
+
+def _svg_rect(rect: Rect) -> str:
+    place = f'x="{_n(rect.x)}" y="{_n(rect.y)}" width="{_n(max(rect.width, 0.5))}" height="{_n(rect.height)}"'
+    if not rect.hollow:
+        return f"<rect {place} {_svg_color(rect.color, 'fill')}/>"
+    lines = "".join(f"M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}" for (x1, y1), (x2, y2) in hatches(rect))
+    stroke = _svg_color(rect.color, "stroke")
+    return f'<rect {place} fill="none" {stroke} stroke-width="2"/><path d="{lines}" {stroke} stroke-width="1"/>'
+
+
+def hatches(rect: Rect, step: float = 9.0) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """Slanted lines within a box. Drawn one by one: patterns need names that are unique in the page."""
+    lines = []
+    start = step
+    while start < rect.width + rect.height:
+        x1, y1 = (start, 0.0) if start <= rect.width else (rect.width, start - rect.width)
+        x2, y2 = (0.0, start) if start <= rect.height else (start - rect.height, rect.height)
+        lines.append(((rect.x + x1, rect.y + y1), (rect.x + x2, rect.y + y2)))
+        start += step
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------- PNG
+
+
+def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
+    """Scenes below each other on a white ground, for both themes; None where Pillow is not installed."""
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError:
+        return None
+    width = max(scene.width for scene in scenes) + 2 * margin
+    height = sum(scene.height + 24 + margin for scene in scenes) + margin
+    image = Image.new("RGB", (math.ceil(width), math.ceil(height)), GROUND)
+    brush = ImageDraw.Draw(image)
+    top = margin
+    for scene in scenes:
+        _paint(brush, Text(0, 10, scene.title, bold=True, size=13), margin, top)
+        for shape in scene.shapes:
+            _paint(brush, shape, margin, top + 24)
+        top += scene.height + 24 + margin
+    file = io.BytesIO()
+    # Charts have few colours, and a palette takes a third of the bytes.
+    image.quantize(64).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+@lru_cache
+def _font(size: float) -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size)
+
+
+def _painted(color: str) -> str | None:
+    return {INK: DARK, FAINT: GREY, CLEAR: None}.get(color, color)
+
+
+def _paint(brush: Any, shape: Shape, left: float, top: float) -> None:
+    if isinstance(shape, Rect):
+        box = (left + shape.x, top + shape.y, left + shape.x + max(shape.width, 1), top + shape.y + shape.height)
+        brush.rectangle(
+            box, fill=None if shape.hollow else _painted(shape.color), outline=_painted(shape.color), width=2
+        )
+        for (x1, y1), (x2, y2) in hatches(shape) if shape.hollow else []:
+            brush.line((left + x1, top + y1, left + x2, top + y2), fill=_painted(shape.color), width=1)
+    elif isinstance(shape, Line):
+        points = [(left + x, top + y) for x, y in shape.points]
+        brush.line(points, fill=_painted(shape.color), width=max(1, round(shape.width)))
+    elif isinstance(shape, Mark):
+        points = [(left + x, top + y) for x, y in shape.corners()]
+        color = _painted(shape.color)
+        brush.polygon(points, fill=None if shape.open else color, outline=color, width=2)
+    else:
+        anchor = {"start": "lm", "middle": "mm", "end": "rm"}[shape.anchor]
+        place = (left + shape.x, top + shape.y)
+        brush.text(place, shape.text, fill=_painted(shape.color), font=_font(shape.size), anchor=anchor)
