@@ -16,9 +16,12 @@ from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
+    from kernelmate.suggest.local.download import OnStage
     from kernelmate.suggest.local.library import Library, Model, OnBytes
 
 TEST_TOKENS = 64
+WORTH_TELLING = 100 << 20
+"""Bytes from which on progress is told where there is no terminal."""
 
 
 @click.group(
@@ -72,8 +75,12 @@ def _downloaded(library: Library, source: str, name: str | None, yes: bool) -> M
     note(f"sha256 {offer.sha256 or 'not stated by the hub'}, revision {offer.revision}")
     if not yes:
         click.confirm("Download it?", abort=True, err=True)
-    with _bytes("checking") as told:
-        return download(library, offer, name, told)
+    try:
+        with _stages() as told:
+            return download(library, offer, name, told)
+    except KeyboardInterrupt:
+        note("what has come is kept; the same command goes on there")
+        raise
 
 
 @model.command("list", short_help="List the models.")
@@ -263,13 +270,33 @@ def _words(added: Model) -> str:
 
 @contextlib.contextmanager
 def _bytes(what: str) -> Iterator[OnBytes]:
-    """A bar on standard error for reading a file of gigabytes; none where it is no terminal."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    """A bar on standard error for reading a file of gigabytes."""
+    with _stages() as told:
+        yield lambda done, total: told(what, done, total)
+
+
+@contextlib.contextmanager
+def _stages() -> Iterator[OnStage]:
+    """A bar on standard error for what takes long; a line for each tenth of it where it is no terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from kernelmate.report.console import make_console
 
     console = make_console(sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    tenths: dict[str, int] = {}
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        tasks: dict[str, Any] = {}
+
+        def told(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total or None)
+            bar.update(tasks[stage], completed=done, total=total or None)
+            tenth = done * 10 // total if total else 0
+            if bar.disable and total >= WORTH_TELLING and tenth != tenths.setdefault(stage, tenth):
+                tenths[stage] = tenth
+                note(f"{stage}: {tenth * 10}%")
+
+        yield told

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,11 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 from kernelmate.suggest.local.library import Library, Model, OnBytes, sha256_of
 
 SUFFIX = ".gguf"
+GOES_ON = "Make room or check the network, and give the same command again: it goes on where it stopped."
+_ONE_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf\Z", re.IGNORECASE)
+
+OnStage = Callable[[str, int, int], None]
+"""Told what is being done (`downloading`, `checking`), and how many of how many bytes are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,11 @@ def look_up(name: str) -> Offer:
         what = f"{repository} has no file {wanted!r}." if not chosen else f"{repository} holds {len(files)} models."
         raise UsageError(what, hint=f"Name one as {repository}:FILE. Files: {names}.")
     (one,) = chosen
+    if _ONE_OF_SEVERAL.search(one.rfilename):
+        raise UsageError(
+            f"{one.rfilename} is one of several parts of a model, and only models of one file are served.",
+            hint="Choose a coarser quantization; those of up to 50 GB come in one file.",
+        )
     card = info.card_data
     licence = card.get("license") if card is not None else None
     sha256 = one.lfs.sha256 if one.lfs is not None else None
@@ -72,39 +86,116 @@ def _info(repository: str) -> Any:
             f"The hub cannot be reached ({type(error).__name__}).", hint="Check the network."
         ) from None
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in {"httpx", "httpx2", "requests"}:
+        if not _of_the_client(error):
             raise
         raise EnvironmentFailed(
             f"The hub cannot be reached ({type(error).__name__}).", hint="Check the network."
         ) from None
 
 
-def download(library: Library, offer: Offer, name: str | None = None, on_bytes: OnBytes | None = None) -> Model:
+def download(library: Library, offer: Offer, name: str | None = None, on_bytes: OnStage | None = None) -> Model:
     """Download an offer into the library's folder, going on where an earlier try was broken off, and add it.
+
+    What has come stays in a `.part` file until all of it is there and its hash is the one that was announced.
+
+    Args:
+        library: that it goes into.
+        offer: as `look_up` gave it.
+        name: what to call it; None for the file's name.
+        on_bytes: told, with what is being done, of bytes that are done.
 
     Raises:
         UsageError: what came is not what was offered, or no GGUF file.
         EnvironmentFailed: the hub cannot be reached, or the disk cannot be written.
     """
-    from huggingface_hub import hf_hub_download
-
-    folder = library.folder / offer.repository.replace("/", "--")
+    told = on_bytes or (lambda stage, done, total: None)
+    path = library.folder / _plain(offer.repository) / _plain(offer.file)
+    part = path.with_name(f"{path.name}.{(offer.sha256 or offer.revision)[:16]}.part")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = Path(hf_hub_download(offer.repository, offer.file, revision=offer.revision, local_dir=folder))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_room(part, offer.size)
+        _fetch(offer, part, lambda done, total: told("downloading", done, total))
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise EnvironmentFailed(
-            f"The model cannot be downloaded: {reason}.",
-            hint="Make room or check the network, and run it again: it goes on.",
-        ) from None
+        reason = error.strerror or str(error) or type(error).__name__
+        raise EnvironmentFailed(f"The model cannot be downloaded: {reason}.", file=str(part), hint=GOES_ON) from None
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in {"httpx", "httpx2", "requests", "huggingface_hub"}:
+        if not _of_the_client(error):
             raise
+        raise EnvironmentFailed(f"The download broke off ({type(error).__name__}).", hint=GOES_ON) from None
+    sha256 = sha256_of(part, lambda done, total: told("checking", done, total))
+    if offer.sha256 is not None and sha256 != offer.sha256:
+        part.unlink(missing_ok=True)
+        raise UsageError(
+            f"What was downloaded is not what the hub had announced, and was deleted: its SHA-256 is {sha256}, "
+            f"announced was {offer.sha256}.",
+            hint="Try again; if it happens again, do not trust the repository.",
+        )
+    part.replace(path)
+    return library.add(path, name or Path(offer.file).stem, source=offer.repository, licence=offer.licence, sha256=sha256)
+
+
+def _plain(name: str) -> str:
+    """A name of the hub as the name of one file or folder: a stranger's path must not lead anywhere."""
+    return re.sub(r"[^\w.+-]", "_", name.replace("/", "--")).lstrip(".-") or "model"
+
+
+def _check_room(part: Path, size: int | None) -> None:
+    """Refuse before gigabytes have come what cannot end well.
+
+    Raises:
+        EnvironmentFailed: the disk has less room than is needed.
+    """
+    here = part.stat().st_size if part.exists() else 0
+    needed, free = (size or 0) - here, shutil.disk_usage(part.parent).free
+    if needed > free:
         raise EnvironmentFailed(
-            f"The download broke off ({type(error).__name__}).", hint="Run it again: it goes on where it stopped."
-        ) from None
-    if offer.sha256 is not None and sha256_of(path, on_bytes) != offer.sha256:
-        path.unlink(missing_ok=True)
-        raise UsageError("What was downloaded is not what the hub had announced; it was deleted.", hint="Try again.")
-    return library.add(path, name, source=offer.repository, licence=offer.licence, on_bytes=on_bytes)
+            f"The model needs {needed / 2**30:.2f} GiB more of disk, and {free / 2**30:.2f} are free.",
+            file=str(part.parent),
+            hint="Make room, or keep models elsewhere by the setting models_dir.",
+        )
+
+
+def _fetch(offer: Offer, part: Path, told: OnBytes) -> None:
+    """Get what is missing of a file. The hub's own `hf_hub_download` begins anew after each interruption."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import are_progress_bars_disabled, build_hf_headers, disable_progress_bars, enable_progress_bars
+
+    url = hf_hub_url(offer.repository, offer.file, revision=offer.revision)
+    part.touch()
+    here = part.stat().st_size
+    if offer.size is not None and here > offer.size:
+        part.unlink()
+        part.touch()
+        here = 0
+    silent = are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        with _Counted(part, lambda done: told(done, offer.size or 0)) as file:
+            http_get(url, file, resume_size=here, headers=build_hf_headers(), expected_size=offer.size)
+    finally:
+        if not silent:
+            enable_progress_bars()
+
+
+class _Counted(io.FileIO):
+    """A file that is written on at its end and tells how long it is."""
+
+    def __init__(self, path: Path, told: Callable[[int], None]) -> None:
+        super().__init__(path, "r+")
+        self.seek(0, io.SEEK_END)
+        self._told = told
+
+    def write(self, data: Any) -> int:
+        """Write all of it."""
+        view = memoryview(data)
+        done = 0
+        while done < len(view):
+            done += super().write(view[done:])
+        self._told(self.tell())
+        return done
+
+
+def _of_the_client(error: Exception) -> bool:
+    """The error is one of the hub's client or of what it speaks HTTP with."""
+    return type(error).__module__.split(".")[0] in {"httpx", "httpx2", "requests", "huggingface_hub"}

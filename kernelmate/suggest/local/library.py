@@ -94,8 +94,8 @@ class Library:
             f"There is no model {name!r}.", hint=f"Models are: {known}. Add one with `kernelmate model add FILE.gguf`."
         )
 
-    def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, on_bytes: OnBytes | None = None) -> Model:  # fmt: skip
-        """Take a file into the list where it is, and into use if it is the first.
+    def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> Model:  # fmt: skip
+        """Take a file into the list where it is, and into use if it is the first; `sha256` where it is known already.
 
         Raises:
             UsageError: it is no GGUF file. EnvironmentFailed: the list cannot be written.
@@ -105,7 +105,7 @@ class Library:
         model = Model(
             name=name or path.stem,
             path=str(path.resolve()),
-            sha256=sha256_of(path, on_bytes),
+            sha256=sha256 or sha256_of(path, on_bytes),
             size=status.st_size,
             modified_ns=status.st_mtime_ns,
             source=source,
