@@ -58,7 +58,9 @@ class History:
             self._disconnect()
 
     def record(self, kernel: Kernel, judged: JudgementEntry) -> int:
-        """Keep one judgement; it is on disk, whole, when this returns.
+        """Keep one judgement. Once this returns it outlives this process, however that ends.
+
+        A power cut may cost the last few judgements, whole ones: waiting for the disk each time is not worth it.
 
         Args:
             kernel: the version, within its whole unit.

@@ -186,7 +186,9 @@ class Library:
             os.replace(name, self.list_file)
         except OSError as error:
             raise EnvironmentFailed(
-                f"The list of models cannot be written: {error.strerror or error}.", file=str(self.list_file)
+                f"The list of models cannot be written: {error.strerror or error}.",
+                file=str(self.list_file),
+                hint="Make the folder writable, or name another one in the setting models_dir.",
             ) from error
 
 

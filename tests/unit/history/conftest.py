@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,31 @@ def in_file(tmp_path: Path) -> Callable[..., Kernel]:
         return next(one for one in found if kernel in (None, one.name))
 
     return make
+
+
+@pytest.fixture
+def frozen() -> Callable[..., str]:
+    """`frozen(folder, *arguments)`: what Python prints where nothing in a folder can be written, not even by root."""
+
+    def run(folder: Path, *arguments: str) -> str:
+        folder.chmod(0o555)
+        try:
+            done = subprocess.run(
+                [sys.executable, *arguments], capture_output=True, text=True, check=False, preexec_fn=_without_override
+            )
+        finally:
+            folder.chmod(0o755)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def _without_override() -> None:
+    """Take from root what lets it write where permissions forbid it (prctl(2), capabilities(7))."""
+    if os.geteuid() == 0:
+        drop, override = 24, 1
+        assert ctypes.CDLL(None, use_errno=True).prctl(drop, override, 0, 0, 0) == 0
 
 
 @pytest.fixture

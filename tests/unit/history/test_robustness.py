@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernelmate.history import History
+from kernelmate.history.export import lines
 from kernelmate.history.migrations import MIGRATIONS, SCHEMA, migrate, schema_of
 from kernelmate.records import JudgementEntry, Kernel
 
@@ -59,16 +61,45 @@ def test_a_killed_writer_loses_nothing_that_it_has_committed(history: History) -
     assert history.notices == []
 
 
-def test_eight_writers_at_once_lose_nothing(history: History) -> None:
-    each = 60
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_killed_among_others_a_writer_stops_nobody(history: History) -> None:
+    each = 150
+    processes = [writer(history.path, f"k{index}", each) for index in range(4)]
+    said = [-1] * 4
+    for index, most in ((0, 20), (1, 70)):
+        assert processes[index].stdout is not None
+        for line in processes[index].stdout:
+            said[index] = int(line)
+            if said[index] == most:
+                break
+        processes[index].kill()
+    for index, process in enumerate(processes):
+        output, errors = process.communicate()
+        assert errors == ""
+        said[index] = max([said[index], *map(int, output.split())])
+    kept = by_kernel(history)
+    assert [kept[f"k{index}"] == list(range(len(kept[f"k{index}"]))) for index in range(4)] == [True] * 4
+    assert all(len(kept[f"k{index}"]) > said[index] for index in range(4))
+    assert [len(kept["k2"]), len(kept["k3"])] == [each, each]
+    with sqlite3.connect(history.path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def by_kernel(history: History) -> dict[str, list[int]]:
+    """What was kept of each kernel, in the order in which it was."""
+    kept: dict[str, list[int]] = {}
+    for one in history.judgements():
+        kept.setdefault(one.name, []).append(one.judged.verdict["index"])
+    return kept
+
+
+def test_eight_writers_of_a_thousand_versions_at_once_lose_nothing(history: History) -> None:
+    each = 1000
     processes = [writer(history.path, f"k{index}", each) for index in range(8)]
     for process in processes:
         _, errors = process.communicate()
         assert (process.returncode, errors) == (0, "")
-    kept: dict[str, list[int]] = {}
-    for one in history.judgements():
-        kept.setdefault(one.name, []).append(one.judged.verdict["index"])
-    assert kept == {f"k{index}": list(range(each)) for index in range(8)}
+    assert by_kernel(history) == {f"k{index}": list(range(each)) for index in range(8)}
 
 
 @pytest.mark.parametrize(
@@ -124,6 +155,67 @@ def test_every_older_schema_is_brought_up_to_date(tmp_path: Path, start: int) ->
     assert schema_of(connection) == SCHEMA
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     assert tables >= {"kernels", "places", "texts", "versions", "judgements"}
+
+
+def schema_files() -> list[Path]:
+    """What older versions have written: a kernel, its first version, and one that Claude made from it."""
+    return sorted((Path(__file__).parents[2] / "data" / "history").glob("schema*.sql"))
+
+
+def test_there_is_a_file_of_every_older_schema() -> None:
+    assert [path.stem for path in schema_files()] == [f"schema{number}" for number in range(1, SCHEMA)]
+
+
+@pytest.mark.parametrize("dump", schema_files(), ids=lambda path: path.stem)
+def test_what_older_versions_have_kept_is_read_and_written_on(
+    history: History, cell: Kernels, judged: Judgements, dump: Path
+) -> None:
+    history.path.parent.mkdir(parents=True)
+    with sqlite3.connect(history.path) as connection:
+        connection.executescript(dump.read_text())
+    own, made = history.judgements()
+    assert (own.judged.author, own.judged.parent, own.judged.steps) == ("user", None, ())
+    assert (made.judged.author, made.judged.prompt, made.judged.why) == ("claude:some-model", "make it faster", "adds")
+    assert (made.judged.parent, made.judged.cost.usd) == (own.version, 0.5)
+    assert "x[i] += x[i]" in made.source
+    assert made.judged.launch == {"grid": ["1"], "block": ["128"], "shared": "0", "require": []}
+    (example,) = lines(history)
+    assert json.loads(example)["reasoning"] == ["adds"]
+    again = history.record(cell(made.text), judged(steps=("it was seen", "it was done"), parent=own.version))
+    assert history.version(again).judged.steps == ("it was seen", "it was done")
+    assert history.notices == []
+
+
+FROZEN = """
+import sys
+from pathlib import Path
+from kernelmate.errors import HistoryUnavailable
+from kernelmate.history import History
+from kernelmate.records import JudgementEntry
+from kernelmate.source import find_kernels, text_unit
+
+with History(Path(sys.argv[1])) as history:
+    print([one.name for one in history.judgements()])
+    try:
+        history.record(find_kernels(text_unit("__global__ void k() {}"))[0], JudgementEntry("bench", "user", {}))
+    except HistoryUnavailable as error:
+        print(error)
+    print([one.name for one in history.judgements()])
+"""
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with a history", "without one"])
+def test_a_folder_that_cannot_be_written_is_read_and_said(
+    history: History, in_file: Kernels, judged: Judgements, there: bool, frozen: Callable[..., str]
+) -> None:
+    history.path.parent.mkdir(parents=True)
+    if there:
+        history.record(in_file(), judged())
+        history.close()
+    before, said, *after = frozen(history.path.parent, "-c", FROZEN, str(history.path)).splitlines()
+    assert before == after[-1] == ("['scale']" if there else "[]")
+    assert "cannot be used" in said
+    assert "history = false" in "\n".join([said, *after])
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
