@@ -131,7 +131,9 @@ def download(library: Library, offer: Offer, name: str | None = None, on_bytes: 
             hint="Try again; if it happens again, do not trust the repository.",
         )
     part.replace(path)
-    return library.add(path, name or Path(offer.file).stem, source=offer.repository, licence=offer.licence, sha256=sha256)
+    return library.add(
+        path, name or Path(offer.file).stem, source=offer.repository, licence=offer.licence, sha256=sha256
+    )
 
 
 def _plain(name: str) -> str:
@@ -159,7 +161,8 @@ def _fetch(offer: Offer, part: Path, told: OnBytes) -> None:
     """Get what is missing of a file. The hub's own `hf_hub_download` begins anew after each interruption."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import are_progress_bars_disabled, build_hf_headers, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils._headers import build_hf_headers
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     url = hf_hub_url(offer.repository, offer.file, revision=offer.revision)
     part.touch()

@@ -135,7 +135,9 @@ def test_too_little_room_is_said_before_anything_comes(
 def test_no_network_is_said(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = "http://127.0.0.1:9"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", nowhere)
-    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nowhere + "/{repo_id}/{revision}/{filename}")
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", nowhere + "/{repo_id}/{revision}/{filename}"
+    )
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
     with pytest.raises(EnvironmentFailed, match="cannot be reached"):
         look_up(REPOSITORY)
@@ -210,4 +212,6 @@ def test_ctrl_c_keeps_what_has_come_and_the_same_command_goes_on(
 @pytest.fixture
 def clean(tmp_path: Path) -> Callable[[], dict[str, str]]:
     """An environment whose home is the test's."""
-    return lambda: os.environ | {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    return lambda: (
+        os.environ | {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    )
