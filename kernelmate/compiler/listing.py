@@ -72,6 +72,17 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
     )
 
 
+def read_code(compiled: Compiled) -> tuple[SassInstruction, ...]:
+    """A kernel's SASS with the lines of PTX that it was made from, without source lines and live registers.
+
+    Raises:
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
+        ValueError: the kernel was not compiled.
+    """
+    text = disassemble(compiled, "--print-line-info-ptx")
+    return tuple(_Reader(compiled.lowered_name, None, {}).read(text))
+
+
 @dataclass(frozen=True, slots=True)
 class _Places:
     """Places in the compiler's words as places in the user's files."""
@@ -99,7 +110,7 @@ class _Places:
 class _Reader:
     """Reads one disassembly: the kernel's section first, then those of functions that it calls."""
 
-    def __init__(self, symbol: str, places: _Places, live: Mapping[tuple[str, int], Live]) -> None:
+    def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], Live]) -> None:
         self._symbol = symbol
         self._places = places
         self._live = live
@@ -159,7 +170,7 @@ class _Reader:
         if match["file"] == _PTX_FILE:
             self._ptx_line = line or None
             return
-        place = self._places.of(match["file"], line)
+        place = None if self._places is None else self._places.of(match["file"], line)
         if not self._in_block:
             self._place, self._inlined, self._in_block = place, (), True
         elif place is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernelmate.records import Resources
 
-REGCOUNT, FRAME_SIZE, MAX_THREADS, REQNTID = 0x2F, 0x11, 0x05, 0x10
+REGCOUNT, FRAME_SIZE, MAX_THREADS, REQNTID, PARAM_CBANK = 0x2F, 0x11, 0x05, 0x10, 0x0A
 RESERVED_SHARED_BYTES = 1024
 """Included in `.nv.shared` sections from sm_90 on, and not the kernel's own."""
 
@@ -56,6 +56,19 @@ def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, i
     if capability >= (9, 0) and shared:
         shared = max(0, shared - RESERVED_SHARED_BYTES)
     return Resources(registers, shared, 0, frame, _spills(log, symbol), threads, code.size)
+
+
+def parameter_offset(cubin: bytes, symbol: str) -> int | None:
+    """Byte offset of a kernel's parameters in constant bank 0; None where the CUBIN does not say.
+
+    Raises:
+        ValueError: this is no CUBIN.
+    """
+    info = next((section for section in _sections(cubin) if section.name == f".nv.info.{symbol}"), None)
+    for attribute, value in _attributes(cubin, info):
+        if attribute == PARAM_CBANK and len(value) == 8:
+            return int(struct.unpack("<IHH", value)[1])
+    return None
 
 
 def _spills(log: str, symbol: str) -> int | None:

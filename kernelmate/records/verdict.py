@@ -121,6 +121,34 @@ class CacheEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class OpcodeCount:
+    """How often a launch executes one opcode of SASS.
+
+    Attributes:
+        opcode: without modifiers, `LDG`. kind: the class that it belongs to, `global_load`.
+        warps: as Nsight Compute's sass__inst_executed_per_opcode; threads: over the active threads of those warps, whatever
+            the instruction's own predicate says.
+    """
+
+    opcode: str
+    kind: str
+    warps: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionMix:
+    """The SASS instructions that one launch executes, the most frequent opcode first.
+
+    `warps` is what Nsight Compute calls smsp__inst_executed, `threads` smsp__thread_inst_executed.
+    """
+
+    warps: int
+    threads: int
+    opcodes: tuple[OpcodeCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """What a launch asks of the memory system. None where a source cannot know it.
 
@@ -130,6 +158,9 @@ class Counters:
         footprint_bytes: different bytes of global memory touched, in whole sectors.
         barriers: how often blocks came to a barrier.
         caches: by a model, not counted.
+        thread_instructions: of SASS.
+        instruction_mix: of SASS; None where what ptxas made of the branches cannot be followed, and `instruction_mix_unknown`
+            says why.
     """
 
     source: Literal["emulated", "hardware"]
@@ -149,6 +180,8 @@ class Counters:
     footprint_bytes: int | None = None
     barriers: int | None = None
     caches: CacheEstimate | None = None
+    instruction_mix: InstructionMix | None = None
+    instruction_mix_unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.sampling import sample_l1
+from kernelmate.backends.emulator.sass.mix import Sass
 from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, Target
@@ -84,6 +85,7 @@ class EmulatedModule:
         self.decoded = decoded
         self._variables: dict[str, Array] = {}
         self._facts = facts_of(decoded)
+        self._sass = Sass(compiled, decoded, target.capability)
         self._chooser = Chooser(
             decoded, self._facts.single, self._facts.addresses, f"{compiled.lowered_name}\n{compiled.ptx}"
         )
@@ -146,7 +148,17 @@ class EmulatedModule:
 
     def _launch(self, run: Run, mode: Mode, *, together: bool = False) -> RunResult:
         launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
-        return launch.go(Choice(self._chooser, mode))
+        result = launch.go(Choice(self._chooser, mode))
+        if result.counters is None or any(finding.severity == "error" for finding in result.findings):
+            return result
+        mix, unknown = self._sass.mix(run.shape, launch.machine.parameters.tobytes(), result.block_counts)
+        counters = replace(
+            result.counters,
+            thread_instructions=None if mix is None else mix.threads,
+            instruction_mix=mix,
+            instruction_mix_unknown=unknown,
+        )
+        return replace(result, counters=counters)
 
 
 def jit_of_environment() -> Mode:

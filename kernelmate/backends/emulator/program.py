@@ -92,6 +92,7 @@ class Instruction:
         opcode: as written: `mad.lo.s32`. parts: the same, split at the dots.
         guard: predicate it runs under, or None.
         position: where the user wrote it, or None.
+        line: of the PTX text; 0 for what is not in it.
     """
 
     opcode: str
@@ -99,6 +100,7 @@ class Instruction:
     operands: tuple[Operand, ...]
     guard: Register | None = None
     position: Position | None = None
+    line: int = 0
 
     @property
     def name(self) -> str:

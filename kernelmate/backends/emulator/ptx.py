@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from kernelmate.backends.emulator.operands import PtxError, parse_operand, parse_operands, split_top
@@ -52,7 +53,7 @@ def parse_program(text: str, entry: str) -> Program:
         PtxError: the text is not PTX that this reader knows.
     """
     target = re.search(r"^\s*\.target\s+([\w, ]+)", text, re.M)
-    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else " " + "\n" * found[0].count("\n"), text)
     start = re.search(r"\.entry\s+" + re.escape(entry) + r"(?![\w$])", text)
     if start is None:
         raise PtxError(f"the PTX has no entry {entry!r}")
@@ -67,8 +68,13 @@ class _Reader:
         self.text = text
         self.home = home
         self.at = 0
+        self._ends = [found.start() for found in re.finditer("\n", text)]
         self.functions: dict[str, Function] = {}
         self.variables: dict[str, Variable] = {}
+
+    def line(self) -> int:
+        """The line that is being read, from 1."""
+        return bisect_left(self._ends, self.at) + 1
 
     def read_module(self) -> None:
         while self._skip_space():
@@ -164,7 +170,8 @@ class _Body:
                 reader.at = match.end()
                 self._label(match[1])
             else:
-                self._statement(reader._statement())
+                line = reader.line()
+                self._statement(reader._statement(), line)
 
     def _label(self, name: str) -> None:
         self.reader._skip_space()
@@ -187,7 +194,7 @@ class _Body:
         self._scopes[-1][name] = unique
         return unique
 
-    def _statement(self, statement: str) -> None:
+    def _statement(self, statement: str, line: int) -> None:
         if match := _REGISTERS.match(statement):
             self._declare_registers(match[1], match[2])
         elif statement.startswith("."):
@@ -208,6 +215,7 @@ class _Body:
                     operands,
                     Register(self._rename(guard), bool(negated)) if guard else None,
                     self.positions.current,
+                    line,
                 )
             )
         elif statement.strip() != ";":

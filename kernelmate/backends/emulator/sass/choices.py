@@ -1,0 +1,182 @@
+"""Logic, comparisons, selections and moves of SASS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.graph import Unknown
+from kernelmate.backends.emulator.sass.operands import SPECIALS, Frame, Values, halves, number, truth, wide, word
+from kernelmate.backends.emulator.sass.results import UPPER, Compute, both, kept, low
+from kernelmate.backends.emulator.types import Array
+
+_COMPARISONS: dict[str, Any] = {
+    "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal, "EQ": np.equal, "NE": np.not_equal,
+}  # fmt: skip
+_STRICT = {"LE": "LT", "GE": "GT"}
+_JOINED: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor}
+
+
+def logic(op: Op, frame: Frame) -> Compute:
+    """LOP3: any function of three bits, by a table of eight."""
+    first, second, third = (word(text, frame) for text in op.inputs[:3])
+    table = int(op.inputs[3], 0)
+    if op.inputs[4:] not in {("!PT",), ("!UPT",), ()} or not {"LUT"} >= set(op.modifiers):
+        raise Unknown(f"a form of {op.opcode} that is not modelled")
+
+    def computed(values: Values) -> Array:
+        return _by_table(table, first(values), second(values), third(values))
+
+    if len(op.outputs) == 2:
+        return kept(op, lambda values: computed(values) != 0, computed)
+    return kept(op, computed)
+
+
+def _by_table(table: int, first: Array, second: Array, third: Array) -> Array:
+    result = np.zeros_like(first & second & third)
+    for index in range(8):
+        if table >> index & 1:
+            result = result | (
+                (first if index & 4 else ~first) & (second if index & 2 else ~second) & (third if index & 1 else ~third)
+            )
+    return result
+
+
+def predicate_logic(op: Op, frame: Frame) -> Compute:
+    """PLOP3: any two functions of three predicates."""
+    del frame
+    first, second, third = (truth(text) for text in op.inputs[:3])
+    tables = [int(text, 0) for text in op.inputs[3:5]]
+    reads = [
+        lambda values, table=table: _by_table(table, first(values), second(values), third(values)) for table in tables
+    ]
+    return kept(op, *reads)
+
+
+def compare(op: Op, frame: Frame) -> Compute:
+    """ISETP: two words, or with EX the upper halves of two values whose lower ones were compared before."""
+    first, second = (word(text, frame) for text in op.inputs[:2])
+    joined = truth(op.inputs[2])
+    how = op.modifiers[0]
+    unsigned = "U32" in op.modifiers
+    join = next(_JOINED[name] for name in op.modifiers if name in _JOINED)
+    if not {"U32", "EX", *_JOINED, *_COMPARISONS} >= set(op.modifiers):
+        raise ValueError
+    lower = truth(op.inputs[3]) if "EX" in op.modifiers else None
+
+    def holds(values: Values) -> Array:
+        left, right = first(values), second(values)
+        if not unsigned:
+            left, right = left.view(np.int32), right.view(np.int32)
+        if lower is None:
+            result: Array = _COMPARISONS[how](left, right)
+        elif how == "NE":
+            result = (left != right) | lower(values)
+        else:
+            strict = np.zeros((1, 1), bool) if how == "EQ" else _COMPARISONS[_STRICT.get(how, how)](left, right)
+            result = strict | (left == right) & lower(values)
+        return result
+
+    return kept(
+        op,
+        lambda values: join(holds(values), joined(values)),
+        lambda values: join(~holds(values), joined(values)),
+    )
+
+
+def select(op: Op, frame: Frame) -> Compute:
+    """SEL: the first where the predicate holds, else the second."""
+    first, second, chosen = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
+    return kept(op, lambda values: np.where(chosen(values), first(values), second(values)))
+
+
+def least(op: Op, frame: Frame) -> Compute:
+    """IMNMX: the smaller where the predicate holds, else the larger."""
+    first, second, smaller = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
+    unsigned = "U32" in op.modifiers
+    if not {"U32", "S32"} >= set(op.modifiers):
+        raise ValueError
+
+    def computed(values: Values) -> Array:
+        left, right = first(values), second(values)
+        before = left < right if unsigned else left.view(np.int32) < right.view(np.int32)
+        return np.where(before == smaller(values), left, right)
+
+    return kept(op, computed)
+
+
+def pack_predicates(op: Op, frame: Frame) -> Compute:
+    """P2R: predicates as bits, those of a mask, in place of a word's."""
+    mask = int(op.inputs[2], 0)
+    if op.modifiers or op.inputs[0] != "PR":
+        raise ValueError
+    under = word(op.inputs[1], frame)
+    bits = [(index, truth(f"P{index}")) for index in range(7) if mask >> index & 1]
+
+    def computed(values: Values) -> Array:
+        result = under(values) & np.uint32(~mask & 0xFFFFFFFF)
+        for index, predicate in bits:
+            result = result | predicate(values).astype(np.uint32) << np.uint32(index)
+        return result
+
+    return kept(op, computed)
+
+
+def move(op: Op, frame: Frame) -> Compute:
+    """MOV, and R2UR, of whose lanes the compiler knows that they are alike."""
+    if "64" in op.modifiers:
+        return both(op, wide(op.inputs[0], frame))
+    if not {"U32"} >= set(op.modifiers):
+        raise ValueError
+    return kept(op, word(op.inputs[0], frame))
+
+
+def load_constant(op: Op, frame: Frame) -> Compute:
+    """LDC: words of constant memory, at an address that the instruction holds."""
+    if not {"32", "64", "128"} >= set(op.modifiers):
+        raise ValueError
+    address = op.inputs[0].replace(" ", "").replace("[RZ]", "[0x0]").replace("[URZ]", "[0x0]")
+    bank, offset = (int(part.rstrip("]"), 16) for part in address.removeprefix("c[").split("["))
+    reads = [number(frame.constant(bank, offset + 4 * index)) for index in range(len(op.results))]
+    return lambda values: tuple(reads)
+
+
+def special(op: Op, frame: Frame) -> Compute:
+    """S2R: where a thread stands in the launch."""
+    del frame
+    name = op.inputs[0]
+    if name == "SRZ":
+        return lambda values: tuple(number(0) for _ in op.results)
+    if name not in SPECIALS or len(op.results) != 1:
+        raise Unknown(f"{op.opcode} of {name}")
+    return lambda values: (values[name],)
+
+
+def permute(op: Op, frame: Frame) -> Compute:
+    """PRMT: each byte one of eight, or its sign."""
+    if op.modifiers:
+        raise ValueError
+    first, chosen, second = (word(text, frame) for text in op.inputs)
+
+    def computed(values: Values) -> Array:
+        pool = second(values).astype(np.uint64) << UPPER | first(values)
+        picks = chosen(values).astype(np.uint64)
+        result = np.zeros((1, 1), np.uint64)
+        for index in range(4):
+            pick = picks >> np.uint64(4 * index) & np.uint64(15)
+            byte = pool >> (pick & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+            signs = np.where(byte > 127, np.uint64(255), np.uint64(0))
+            result = result | np.where(pick > 7, signs, byte) << np.uint64(8 * index)
+        return low(result)
+
+    return kept(op, computed)
+
+
+def packed_constant(op: Op, frame: Frame) -> Compute:
+    """HFMA2 on zeros, which is how a constant is loaded by another pipe."""
+    del frame
+    if tuple(text.lstrip("-") for text in op.inputs[:2]) != ("RZ", "RZ") or len(op.inputs) != 4:
+        raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
+    return kept(op, halves(*op.inputs[2:]))

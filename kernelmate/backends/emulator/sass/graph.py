@@ -1,0 +1,234 @@
+"""The control flow of a kernel's SASS, and what its branches depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from kernelmate.backends.emulator.sass.code import Op
+
+_ENDS = frozenset({"BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "KILL", "BPT"})
+
+
+class Unknown(Exception):
+    """What the code does cannot be told; the message says of which instruction and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A basic block: operations `start` to `end` (exclusive).
+
+    Attributes:
+        taken: the block that a branch at its end leads to; None without one. following: the block that it falls through to.
+        condition: predicates of that branch or exit, as written, all of which must hold; empty where nothing decides.
+        exits: it ends threads. calls: the first block of a function that it calls and comes back from.
+    """
+
+    index: int
+    start: int
+    end: int
+    taken: int | None
+    following: int | None
+    condition: tuple[str, ...]
+    exits: bool = False
+    calls: int | None = None
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Blocks that threads may come to from here."""
+        return tuple(block for block in (self.taken, self.following) if block is not None)
+
+    @property
+    def decides(self) -> bool:
+        """Predicates say where threads go."""
+        return bool(self.condition)
+
+
+@dataclass
+class Graph:
+    """The blocks of a kernel and of the functions that it calls, in the order of their addresses."""
+
+    ops: Sequence[Op]
+    blocks: Sequence[Block]
+    _inside: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._inside = {number: block.index for block in self.blocks for number in range(block.start, block.end)}
+
+    @cached_property
+    def main(self) -> frozenset[int]:
+        """Blocks of the kernel itself."""
+        return frozenset(self.reached([0]))
+
+    def reached(self, starts: Iterable[int], without: int | None = None) -> set[int]:
+        """Blocks that can be come to from some, those included, not through one."""
+        found: set[int] = set()
+        waiting = [start for start in starts if start != without]
+        while waiting:
+            block = waiting.pop()
+            if block not in found:
+                found.add(block)
+                waiting += [target for target in self.blocks[block].targets if target != without]
+        return found
+
+    @cached_property
+    def _writers(self) -> Mapping[str, int]:
+        """By register the operations that write it, as bits."""
+        writers: dict[str, int] = {}
+        for number, op in enumerate(self.ops):
+            for register in op.results:
+                writers[register] = writers.get(register, 0) | 1 << number
+        return writers
+
+    @cached_property
+    def _arriving(self) -> Sequence[int]:
+        """By block the operations whose results may still stand where it begins, as bits."""
+        own, gone = [], []
+        for block in self.blocks:
+            made = lost = 0
+            for number in range(block.start, block.end):
+                op = self.ops[number]
+                for register in op.results:
+                    if not op.partial and op.name != "CALL":
+                        lost |= self._writers[register]
+                        made &= ~self._writers[register]
+                    made |= 1 << number
+            own.append(made)
+            gone.append(lost)
+        arriving = [0] * len(self.blocks)
+        waiting = list(range(len(self.blocks)))
+        while waiting:
+            index = waiting.pop(0)
+            leaving = own[index] | arriving[index] & ~gone[index]
+            for target in self.blocks[index].targets:
+                if leaving & ~arriving[target]:
+                    arriving[target] |= leaving
+                    waiting.append(target)
+        return arriving
+
+    def sources(self, number: int, register: str) -> set[int]:
+        """The operations that may have written what a register holds before operation `number`."""
+        found: set[int] = set()
+        block = self._inside[number]
+        for earlier in range(number - 1, self.blocks[block].start - 1, -1):
+            op = self.ops[earlier]
+            if register in op.results:
+                found.add(earlier)
+                if not op.partial and op.name != "CALL":
+                    return found
+        bits = self._arriving[block] & self._writers.get(register, 0)
+        while bits:
+            low = bits & -bits
+            found.add(low.bit_length() - 1)
+            bits ^= low
+        return found
+
+    def behind(self, block: Block) -> set[int]:
+        """All operations that what a block's condition says depends on."""
+        last = block.end - 1
+        names = {predicate.lstrip("!") for predicate in block.condition}
+        waiting = [source for name in names for source in self.sources(last, name)]
+        found: set[int] = set()
+        while waiting:
+            number = waiting.pop()
+            if number in found:
+                continue
+            found.add(number)
+            op = self.ops[number]
+            for register in (*op.reads, *(op.results if op.partial else ())):
+                waiting += self.sources(number, register)
+        return found
+
+    def joins(self, block: int) -> int | None:
+        """The first block that all paths from a block come to again; None where some end before or go round for ever."""
+        after = self._after
+        common = set.intersection(*(after[target] for target in self.blocks[block].targets)) - {block}
+        return next((one for one in sorted(common) if after[one] >= common), None)
+
+    @cached_property
+    def _after(self) -> Sequence[set[int]]:
+        """By block those that every path from it to an end comes to, itself included."""
+        everything = set(range(len(self.blocks)))
+        after = [{block.index} if not block.targets or block.exits else set(everything) for block in self.blocks]
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(self.blocks):
+                if block.exits or not block.targets:
+                    continue
+                now = {block.index} | set.intersection(*(after[target] for target in block.targets))
+                if now != after[block.index]:
+                    after[block.index], changed = now, True
+        return after
+
+
+def graph_of(ops: Sequence[Op]) -> Graph:
+    """The control flow of some code, the kernel's own first.
+
+    Raises:
+        Unknown: it jumps to where the code does not say.
+    """
+    starts = _starts(ops)
+    at = {start: index for index, start in enumerate(starts)}
+    labels = {label: at[number] for number, op in enumerate(ops) for label in op.labels}
+    functions: dict[str, int] = {}
+    for number, op in enumerate(ops):
+        functions.setdefault(op.function, at.get(number, 0))
+    bounds = [*starts, len(ops)]
+    blocks = [
+        _block(index, bounds[index], bounds[index + 1], ops, {**functions, **labels}, len(starts))
+        for index in range(len(starts))
+    ]
+    return Graph(_with_calls(ops, blocks), blocks)
+
+
+def _starts(ops: Sequence[Op]) -> list[int]:
+    starts = {0}
+    for number, op in enumerate(ops):
+        if op.labels or (number and op.function != ops[number - 1].function):
+            starts.add(number)
+        if op.name in _ENDS:
+            starts.add(number + 1)
+    return sorted(start for start in starts if start < len(ops))
+
+
+def _block(index: int, start: int, end: int, ops: Sequence[Op], labels: Mapping[str, int], count: int) -> Block:
+    last = ops[end - 1]
+    following = index + 1 if index + 1 < count else None
+    guard = (last.guard,) if last.partial and last.guard is not None else ()
+    if last.name == "BRA":
+        *conditions, target = last.inputs
+        if target not in labels:
+            raise Unknown(f"{last.opcode} at {last.address:#x} leads to no label")
+        condition = (*guard, *(one for one in conditions if one not in {"PT", "UPT"}))
+        return Block(index, start, end, labels[target], following if condition else None, condition)
+    if last.name == "EXIT":
+        return Block(index, start, end, None, following if guard else None, guard, exits=True)
+    if last.name == "CALL":
+        called = labels.get(last.inputs[-1])
+        if called is None or guard:
+            raise Unknown(f"{last.opcode} at {last.address:#x} calls what cannot be told")
+        return Block(index, start, end, None, following, (), calls=called)
+    if last.name in {"BRX", "JMP", "JMX"}:
+        raise Unknown(f"{last.opcode} at {last.address:#x} jumps through a table")
+    if last.name in {"RET", "KILL", "BPT"}:
+        return Block(index, start, end, None, following if guard else None, guard, exits=True)
+    return Block(index, start, end, None, following, ())
+
+
+def _with_calls(ops: Sequence[Op], blocks: Sequence[Block]) -> list[Op]:
+    """The operations, with all that a called function writes as what its call writes."""
+    made = list(ops)
+    whole = Graph(ops, blocks)
+    for block in blocks:
+        if block.calls is not None:
+            reached = whole.reached([block.calls])
+            results = {
+                register
+                for index in reached
+                for number in range(blocks[index].start, blocks[index].end)
+                for register in ops[number].results
+            }
+            made[block.end - 1] = replace(ops[block.end - 1], results=tuple(sorted(results)))
+    return made

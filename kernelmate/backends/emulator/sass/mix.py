@@ -1,0 +1,160 @@
+"""The mix of SASS instructions that a launch executes, or why it cannot be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.sass.code import Op, taken_apart
+from kernelmate.backends.emulator.sass.graph import Graph, Unknown, graph_of
+from kernelmate.backends.emulator.sass.operands import Frame
+from kernelmate.backends.emulator.sass.walk import Visits, Walker
+from kernelmate.compiler.disassembly import class_of
+from kernelmate.compiler.listing import read_code
+from kernelmate.compiler.resources import parameter_offset
+from kernelmate.errors import CompilerUnavailable
+from kernelmate.records import Compiled, InstructionMix, LaunchShape, OpcodeCount
+
+_BOTH = {"st": "ST", "atom": "ATOM", "red": ("RED", "ATOM"), "bar": "BAR", "barrier": "BAR", "shfl": "SHFL"}
+"""Instructions of PTX that ptxas neither drops, moves nor makes more of, and how their opcodes in SASS begin."""
+_BLACKWELL = (10, 0)
+_KEPT = 64
+
+Told = tuple[InstructionMix | None, str | None]
+"""A mix, or the reason why there is none."""
+
+
+class Sass:
+    """A kernel's SASS, read when it is first asked for."""
+
+    def __init__(self, compiled: Compiled, decoded: Decoded, capability: tuple[int, int]) -> None:
+        self._compiled = compiled
+        self._decoded = decoded
+        self._capability = capability
+        self._told: dict[tuple[LaunchShape, bytes], Visits | Unknown] = {}
+
+    def mix(self, shape: LaunchShape, parameters: bytes, entered: Mapping[str, int]) -> Told:
+        """What a launch executes.
+
+        Args:
+            shape: of the launch.
+            parameters: the kernel's parameter block.
+            entered: how often threads entered each block of PTX, by label.
+        """
+        try:
+            visits = self._follow(shape, parameters)
+            self._check(visits, entered)
+            return _counted(self._graph, visits), None
+        except CompilerUnavailable as reason:
+            return None, str(reason)
+        except Unknown as reason:
+            return None, str(reason)
+
+    def _follow(self, shape: LaunchShape, parameters: bytes) -> Visits:
+        key = shape, parameters
+        if key not in self._told:
+            if len(self._told) >= _KEPT:
+                self._told.clear()
+            try:
+                frame = Frame(self._constants(shape, parameters))
+                self._told[key] = Walker(self._graph, frame).follow(shape)
+            except Unknown as reason:
+                self._told[key] = reason
+        told = self._told[key]
+        if isinstance(told, Unknown):
+            raise told
+        return told
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return graph_of([taken_apart(instruction) for instruction in read_code(self._compiled)])
+
+    def _constants(self, shape: LaunchShape, parameters: bytes) -> dict[int, int]:
+        """Constant bank 0 as the driver fills it: the launch's shape, then the parameters.
+
+        Where the shape stands was read off code; where the parameters stand is in the CUBIN.
+        """
+        block, grid = (0x360, 0x370) if self._capability >= _BLACKWELL else (0x0, 0xC)
+        words = {block + 4 * axis: extent for axis, extent in enumerate(shape.block)}
+        words |= {grid + 4 * axis: extent for axis, extent in enumerate(shape.grid)}
+        first = parameter_offset(self._compiled.cubin, self._compiled.lowered_name)
+        if first is None:
+            raise Unknown("the CUBIN does not say where parameters stand")
+        padded = parameters + bytes(-len(parameters) % 4)
+        words |= {first + at: int.from_bytes(padded[at : at + 4], "little") for at in range(0, len(padded), 4)}
+        return words
+
+    def _check(self, visits: Visits, entered: Mapping[str, int]) -> None:
+        """Hold what SASS was followed to do against what PTX was counted to do.
+
+        Raises:
+            Unknown: something is not known, or the two differ.
+        """
+        graph = self._graph
+        for branch in visits.skipped:
+            if visits.threads.get(branch):
+                raise Unknown(_by_data(graph.ops[graph.blocks[branch].end - 1], self._ptx))
+        for block in graph.blocks:
+            if block.calls is not None and visits.threads.get(block.index):
+                raise Unknown(f"it calls {graph.ops[graph.blocks[block.calls].start].function}")
+        wanted = self._asked(entered)
+        got = _by_line(graph, visits)
+        for line, (name, threads) in wanted.items():
+            if line in got and got[line] not in {None, threads}:
+                raise Unknown(
+                    f"the SASS of {name} (PTX line {line}) would run {got[line]} times, and that of PTX ran {threads} times"
+                )
+
+    @cached_property
+    def _ptx(self) -> Sequence[str]:
+        return self._compiled.ptx.splitlines()
+
+    def _asked(self, entered: Mapping[str, int]) -> dict[int, tuple[str, int]]:
+        """By line of PTX the instructions that SASS must execute as often, and how many threads executed them."""
+        decoded = self._decoded
+        found: dict[int, tuple[str, int]] = {}
+        conditional = set()
+        for block in decoded.blocks:
+            for instruction in decoded.linked.instructions[block.start : block.end]:
+                if instruction.name in _BOTH and instruction.line:
+                    before = found.get(instruction.line, ("", 0))[1]
+                    found[instruction.line] = instruction.opcode, before + entered.get(block.label, 0)
+                    if instruction.guard is not None:
+                        conditional.add(instruction.line)
+        return {line: asked for line, asked in found.items() if line not in conditional}
+
+
+def _by_data(op: Op, ptx: Sequence[str]) -> str:
+    made = ptx[op.ptx_line - 1].strip() if op.ptx_line and op.ptx_line <= len(ptx) else ""
+    return f"data decides a branch of the SASS (at {op.address:#x}{f', of `{made}`' if made else ''})"
+
+
+def _by_line(graph: Graph, visits: Visits) -> dict[int, int | None]:
+    """By line of PTX how many threads execute its store, atomic, barrier or exchange; None where a predicate decides."""
+    found: dict[int, int | None] = {}
+    starts = ("ST", "ATOM", "RED", "BAR", "SHFL")
+    for block in graph.blocks:
+        for op in graph.ops[block.start : block.end]:
+            if op.ptx_line is not None and op.name.startswith(starts):
+                before = found.get(op.ptx_line, 0)
+                known = None if op.partial or before is None else before + visits.threads.get(block.index, 0)
+                found[op.ptx_line] = known
+    return found
+
+
+def _counted(graph: Graph, visits: Visits) -> InstructionMix:
+    threads: Counter[str] = Counter()
+    warps: Counter[str] = Counter()
+    kinds: dict[str, str] = {}
+    for block in graph.blocks:
+        came, groups = visits.threads.get(block.index, 0), visits.warps.get(block.index, 0)
+        for number in range(block.start, block.end):
+            op = graph.ops[number]
+            waiting = visits.waits.get(block.index) if number == block.start else None
+            threads[op.name] += came
+            warps[op.name] += groups if waiting is None else waiting
+            kinds.setdefault(op.name, class_of(op.opcode))
+    opcodes = tuple(OpcodeCount(name, kinds[name], warps[name], threads[name]) for name, n in warps.most_common() if n)
+    return InstructionMix(sum(warps.values()), sum(threads.values()), opcodes)

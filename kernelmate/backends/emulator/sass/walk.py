@@ -1,0 +1,236 @@
+"""Follows the warps of a launch through the branches of its SASS.
+
+Only what branches depend on is computed: from the launch's shape, its arguments, and each thread's place. Where a branch
+depends on data, both its ways are left out if they meet again and nothing that other branches depend on happens there; how
+often they were gone is another matter (`flow`). Lanes of a warp that stand at one block go on together, those at the lowest
+address first, which is where compilers make them meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernelmate.backends.emulator.sass.graph import Block, Graph, Unknown
+from kernelmate.backends.emulator.sass.operands import Frame, Values, truth
+from kernelmate.backends.emulator.sass.semantics import Step, step
+from kernelmate.backends.emulator.types import Array
+from kernelmate.records import LaunchShape
+
+_WARPS_AT_ONCE = 8192
+_MOST_WORK = 400_000_000
+"""Lanes times operations that a launch may take; beyond, following it would take seconds."""
+_CALL_COST = 2000
+"""Lanes that one operation counts for at least."""
+_GONE = np.int32(1 << 30)
+
+
+@dataclass
+class Visits:
+    """How often blocks were come to, by block.
+
+    Attributes:
+        threads, warps: of blocks whose visits are known. waits: of those that begin by waiting for the warp's other lanes,
+            how many parts of warps came there one by one. skipped: branches that depend on data, with the block where their
+            ways meet again: threads and warps that came to them are those of the branch's block.
+    """
+
+    threads: dict[int, int] = field(default_factory=dict)
+    warps: dict[int, int] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
+    skipped: Mapping[int, int] = field(default_factory=dict)
+
+
+class Walker:
+    """A kernel's branches, ready to be followed for any launch.
+
+    Raises:
+        Unknown: where they lead cannot be told from launches and arguments, as the message says.
+    """
+
+    def __init__(self, graph: Graph, frame: Frame) -> None:
+        self._graph = graph
+        self._frame = frame
+        self._steps: dict[int, Step] = {}
+        self.skipped: dict[int, int] = {}
+        self._waits = frozenset(block.index for block in graph.blocks if graph.ops[block.start].name == "BSYNC")
+        self._plan()
+        self._live = self._liveness()
+
+    def _plan(self) -> None:
+        """Which branches can be followed, and all that they depend on."""
+        needed: set[int] = set()
+        doubtful: list[tuple[Block, Unknown]] = []
+        for block in (self._graph.blocks[index] for index in sorted(self._graph.main)):
+            last = self._graph.ops[block.end - 1]
+            if last.name in {"RET", "BPT", "KILL"} or not block.decides or "DIV" in last.modifiers:
+                continue
+            try:
+                behind = self._graph.behind(block)
+                self._steps.update({n: step(self._graph.ops[n], self._frame) for n in behind if n not in self._steps})
+                needed |= behind
+            except Unknown as reason:
+                doubtful.append((block, reason))
+        self._steps = {number: self._steps[number] for number in sorted(needed)}
+        for block, doubt in doubtful:
+            self.skipped[block.index] = self._way_round(block, doubt)
+
+    def _way_round(self, block: Block, reason: Unknown) -> int:
+        """Where both ways of a branch meet again.
+
+        Raises:
+            Unknown: they do not, or what other branches depend on happens on them.
+        """
+        line = self._graph.ops[block.end - 1]
+        where = f"the branch at {line.address:#x} of the SASS depends on {reason}"
+        meeting = self._graph.joins(block.index)
+        if meeting is None or block.exits:
+            raise Unknown(where)
+        between = self._graph.reached(block.targets, without=meeting)
+        inside = {n for index in between for n in range(self._graph.blocks[index].start, self._graph.blocks[index].end)}
+        if block.index in between or inside & self._steps.keys() or any(self._graph.blocks[b].exits for b in between):
+            raise Unknown(where)
+        return meeting
+
+    def _liveness(self) -> list[frozenset[str]]:
+        """By block the registers, and special registers, whose values are still wanted where it begins."""
+        graph = self._graph
+        live: list[set[str]] = [set() for _ in graph.blocks]
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(graph.blocks):
+                if block.index not in graph.main:
+                    continue
+                wanted = set[str]().union(*(live[target] for target in block.targets))
+                if block.index in self.skipped:
+                    wanted |= live[self.skipped[block.index]]
+                elif block.decides and "DIV" not in graph.ops[block.end - 1].modifiers:
+                    wanted |= {one.lstrip("!") for one in block.condition}
+                for number in range(block.end - 1, block.start - 1, -1):
+                    if number in self._steps:
+                        op = graph.ops[number]
+                        if not op.partial:
+                            wanted -= set(op.results)
+                        wanted |= {*op.reads, *(text for text in op.inputs if text.startswith("SR_"))}
+                if wanted - live[block.index]:
+                    live[block.index] |= wanted
+                    changed = True
+        return [frozenset(one) for one in live]
+
+    def follow(self, shape: LaunchShape) -> Visits:
+        """How often the threads of a launch come to each block.
+
+        Raises:
+            Unknown: the launch takes too long to follow, or warps come to where they must not.
+        """
+        visits = Visits(skipped=self.skipped)
+        wanted = self._live[0]
+        one_for_all = not any(name.startswith("SR_CTAID") for name in wanted)
+        blocks = 1 if one_for_all else shape.blocks
+        warps = -(-shape.threads // 32)
+        at_once = max(_WARPS_AT_ONCE // warps, 1)
+        if blocks * warps * 32 > _MOST_WORK:
+            raise Unknown(f"{blocks * warps} warps are too many to follow")
+        work = 0
+        for first in range(0, blocks, at_once):
+            count = min(at_once, blocks - first)
+            part = _Part(shape, first, count, shape.blocks if one_for_all else 1)
+            work = self._run(part, visits, work)
+        return visits
+
+    def _run(self, part: _Part, visits: Visits, work: int) -> int:
+        turns, dedupe_at = 0, 1
+        while True:
+            here = int(part.at.min())
+            if here == _GONE:
+                return work
+            if turns == dedupe_at:
+                dedupe_at *= 2
+                part.merge(frozenset().union(*(self._live[index] for index in np.unique(part.at) if index != _GONE)))
+            turns += 1
+            work += self._visit(part, self._graph.blocks[here], visits)
+            if work > _MOST_WORK:
+                raise Unknown("the launch takes too long to follow")
+
+    def _visit(self, part: _Part, block: Block, visits: Visits) -> int:
+        """The warps that stand at a block go through it."""
+        lanes = part.at == block.index
+        every = None if lanes.all() else lanes
+        index = block.index
+        visits.threads[index] = visits.threads.get(index, 0) + int((lanes.sum(axis=1) * part.weights).sum())
+        visits.warps[index] = visits.warps.get(index, 0) + int((lanes.any(axis=1) * part.weights).sum())
+        done = 1
+        for number in range(block.start, block.end):
+            if number in self._steps:
+                self._steps[number](part.values, every)
+                done += 1
+        self._leave(part, block, lanes)
+        for target in self._waits & {*block.targets, self.skipped.get(block.index, -1)}:
+            came = (lanes & (part.at == target)).any(axis=1)
+            visits.waits[target] = visits.waits.get(target, 0) + int((came * part.weights).sum())
+        return done * max(int(lanes.size), _CALL_COST)
+
+    def _leave(self, part: _Part, block: Block, lanes: Array) -> None:
+        """Where the lanes at a block's end go."""
+        last = self._graph.ops[block.end - 1]
+        following = _GONE if block.following is None else np.int32(block.following)
+        if block.index in self.skipped:
+            part.at[lanes] = self.skipped[block.index]
+        elif "DIV" in last.modifiers:
+            if ((part.at != _GONE) & lanes.any(axis=1, keepdims=True) & ~lanes).any():
+                raise Unknown(f"{last.opcode} at {last.address:#x} is come to by parts of warps")
+            part.at[lanes] = following
+        elif block.decides and last.name in {"BRA", "EXIT"}:
+            holds = np.ones((1, 1), bool)
+            for predicate in block.condition:
+                holds = holds & truth(predicate)(part.values)
+            away = _GONE if block.taken is None else np.int32(block.taken)
+            part.at = np.where(lanes, np.where(holds, away, following), part.at)
+        elif last.name in {"BPT", "KILL", "RET"}:
+            raise Unknown(f"{last.opcode} at {last.address:#x} is come to")
+        else:
+            part.at[lanes] = block.taken if block.taken is not None else following
+
+
+class _Part:
+    """Some warps of a launch: where their lanes stand and what registers hold. `weights` is how many warps each is."""
+
+    def __init__(self, shape: LaunchShape, first: int, count: int, weight: int) -> None:
+        warps = -(-shape.threads // 32)
+        rows = count * warps
+        thread = np.arange(warps * 32).reshape(warps, 32)
+        self.at: Array = np.where(np.tile(thread < shape.threads, (count, 1)), np.int32(0), _GONE).astype(np.int32)
+        self.weights: Array = np.full(rows, weight, np.int64)
+        self.values: Values = {}
+        block = np.repeat(np.arange(first, first + count, dtype=np.int64), warps)[:, None]
+        for axis, (inner, extent, grid) in enumerate(
+            zip((1, shape.block[0], shape.block[0] * shape.block[1]), shape.block, shape.grid, strict=True)
+        ):
+            name = "XYZ"[axis]
+            before = (1, shape.grid[0], shape.grid[0] * shape.grid[1])[axis]
+            self.values[f"SR_TID.{name}"] = np.tile((thread // inner % extent).astype(np.uint32), (count, 1))
+            self.values[f"SR_CTAID.{name}"] = (block // before % grid).astype(np.uint32)
+        self.values["SR_LANEID"] = np.arange(32, dtype=np.uint32)[None, :]
+        self.values["SR_CgaCtaId"] = np.zeros((1, 1), np.uint32)
+
+    def merge(self, wanted: frozenset[str]) -> None:
+        """Make one of warps that are alike in all that is still wanted, and forget the rest."""
+        rows = len(self.at)
+        self.values = {name: value for name, value in self.values.items() if name in wanted}
+        if rows == 1:
+            return
+        columns = [self.at]
+        for value in self.values.values():
+            if value.shape[0] > 1:
+                columns.append(np.broadcast_to(value.astype(np.uint32), (rows, value.shape[1])))
+        table = np.ascontiguousarray(np.concatenate([column.view(np.uint32) for column in columns], axis=1))
+        keys = table.view(np.dtype((np.void, table.shape[1] * 4))).reshape(-1)
+        _, kept, number = np.unique(keys, return_index=True, return_inverse=True)
+        if len(kept) == rows:
+            return
+        self.weights = np.bincount(number.reshape(-1), self.weights).astype(np.int64)
+        self.at = self.at[kept]
+        self.values = {name: value[kept] if value.shape[0] > 1 else value for name, value in self.values.items()}
