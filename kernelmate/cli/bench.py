@@ -34,7 +34,7 @@ Examples:
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
-@click.option("--lines", is_flag=True, help="Also show what each source line costs, the dearest first.")
+@click.option("--lines", is_flag=True, help="Also show what each source line costs, the dearest first, and which SASS instructions run most.")
 @judging_options
 @compile_options
 @output_options()
@@ -75,9 +75,15 @@ def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], referenc
 
 
 def _lines_view(verdict: Verdict, file: str, sources: SourceLines) -> RenderableType:
+    from rich.console import Group
+
     from kernelmate.report.console import indented
     from kernelmate.report.lines import line_table
+    from kernelmate.report.mix import mix_table
 
     if verdict.lines is None:
         return indented("no counters by source line: the headline size did not run, or not in the emulator")
-    return indented(line_table(verdict.lines, file, sources))
+    shown: list[RenderableType] = [indented(line_table(verdict.lines, file, sources))]
+    if verdict.counters is not None and verdict.counters.instruction_mix is not None:
+        shown += ["", indented(mix_table(verdict.counters.instruction_mix))]
+    return Group(*shown)

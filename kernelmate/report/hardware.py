@@ -7,7 +7,8 @@ from collections.abc import Callable
 from rich.table import Table
 
 from kernelmate.records import CacheEstimate, Counters, HardwareProfile
-from kernelmate.report.console import table
+from kernelmate.report.console import table, toned
+from kernelmate.report.mix import mix_rows
 from kernelmate.report.words import (
     BYTE_COUNTERS,
     COUNTER_WORDS,
@@ -36,6 +37,8 @@ def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Tabl
     }
     for name, value in hardware_rows(hardware):
         made.add_row(name, modelled.get(name, "-"), value)
+    for name, value in mix_rows(counters):
+        made.add_row(name, toned(value), "-")
     return made
 
 

@@ -13,6 +13,7 @@ from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape,
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.hardware import cache_rows, hardware_table
+from kernelmate.report.mix import mix_rows
 from kernelmate.report.roofline import roofline_view
 from kernelmate.report.words import (
     BYTE_COUNTERS,
@@ -281,6 +282,8 @@ def counter_table(counters: Counters) -> Table:
             made.add_row(COUNTER_WORDS[field.name], shown)
     for name, shown in cache_rows(counters.caches):
         made.add_row(Text(name, style="italic"), Text(shown, style="italic"))
+    for name, shown in mix_rows(counters):
+        made.add_row(name, toned(shown))
     return made
 
 

@@ -20,11 +20,12 @@ from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape
 
 _WARPS_AT_ONCE = 8192
-_MOST_WORK = 400_000_000
+_MOST_WORK = 200_000_000
 """Lanes times operations that a launch may take; beyond, following it would take seconds."""
 _CALL_COST = 2000
 """Lanes that one operation counts for at least."""
-_GONE = np.int32(1 << 30)
+_GONE = np.int32((1 << 15) - 1)
+"""Where lanes stand that have ended, or never were; more blocks than that are not followed."""
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Walker:
         self._steps: dict[int, Step] = {}
         self.skipped: dict[int, int] = {}
         self._waits = frozenset(block.index for block in graph.blocks if graph.ops[block.start].name == "BSYNC")
+        if len(graph.blocks) >= _GONE:
+            raise Unknown(f"it has {len(graph.blocks)} basic blocks, which are too many to follow")
         self._plan()
         self._live = self._liveness()
 
@@ -149,7 +152,7 @@ class Walker:
                 return work
             if turns == dedupe_at:
                 dedupe_at *= 2
-                part.merge(frozenset().union(*(self._live[index] for index in np.unique(part.at) if index != _GONE)))
+                part.merge(frozenset().union(*(self._live[index] for index in part.places())))
             turns += 1
             work += self._visit(part, self._graph.blocks[here], visits)
             if work > _MOST_WORK:
@@ -216,19 +219,26 @@ class _Part:
         self.values["SR_LANEID"] = np.arange(32, dtype=np.uint32)[None, :]
         self.values["SR_CgaCtaId"] = np.zeros((1, 1), np.uint32)
 
+    def places(self) -> list[int]:
+        """The blocks that lanes stand at."""
+        there = np.flatnonzero(np.bincount(self.at.reshape(-1)))
+        return [int(index) for index in there if index != _GONE]
+
     def merge(self, wanted: frozenset[str]) -> None:
         """Make one of warps that are alike in all that is still wanted, and forget the rest."""
         rows = len(self.at)
         self.values = {name: value for name, value in self.values.items() if name in wanted}
         if rows == 1:
             return
-        columns = [self.at]
-        for value in self.values.values():
-            if value.shape[0] > 1:
-                columns.append(np.broadcast_to(value.astype(np.uint32), (rows, value.shape[1])))
-        table = np.ascontiguousarray(np.concatenate([column.view(np.uint32) for column in columns], axis=1))
-        keys = table.view(np.dtype((np.void, table.shape[1] * 4))).reshape(-1)
+        columns = [self.at.view(np.uint32), *(it.astype(np.uint32) for it in self.values.values() if len(it) > 1)]
+        keys = np.zeros(rows, np.uint64)
+        factors = np.random.default_rng(0)
+        for column in columns:
+            keys += column @ factors.integers(1, 1 << 63, column.shape[1], np.uint64)
         _, kept, number = np.unique(keys, return_index=True, return_inverse=True)
+        same = kept[number]
+        if any((column != column[same]).any() for column in columns):
+            return  # two that differ have one key, which is as good as impossible
         if len(kept) == rows:
             return
         self.weights = np.bincount(number.reshape(-1), self.weights).astype(np.int64)

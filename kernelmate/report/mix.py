@@ -1,0 +1,36 @@
+"""The SASS instructions that a launch executes, as people read them."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from kernelmate.records import Counters, InstructionMix
+from kernelmate.report.console import table
+from kernelmate.report.words import number, percent
+
+MOST_NAMED = 5
+MOST_OPCODES = 16
+
+
+def mix_rows(counters: Counters | None) -> list[tuple[str, str]]:
+    """What a launch executes most, or why that is not known; name and value."""
+    if counters is None or (counters.instruction_mix is None and counters.instruction_mix_unknown is None):
+        return []
+    mix = counters.instruction_mix
+    if mix is None:
+        return [("instruction mix", f"unknown: {counters.instruction_mix_unknown}")]
+    most = ", ".join(f"{one.opcode} {percent(one.warps / mix.warps)}" for one in mix.opcodes[:MOST_NAMED])
+    return [("warp instructions", number(mix.warps)), ("most of them", most)]
+
+
+def mix_table(mix: InstructionMix) -> Table:
+    """The opcodes that warps execute most, with how many of a warp's threads are active at each on average."""
+    made = table("opcode", "class", "warp instructions", "share", "active", right=(2, 3, 4))
+    for one in mix.opcodes[:MOST_OPCODES]:
+        active = f"{one.threads / one.warps:.3g}" if one.warps else ""
+        made.add_row(one.opcode, one.kind, number(one.warps), percent(one.warps / mix.warps), active)
+    rest = mix.opcodes[MOST_OPCODES:]
+    if rest:
+        warps = sum(one.warps for one in rest)
+        made.add_row(f"{len(rest)} more", "", number(warps), percent(warps / mix.warps), "")
+    return made
