@@ -34,7 +34,11 @@ Examples:
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
-@click.option("--lines", is_flag=True, help="Also show what each source line costs, the dearest first, and which SASS instructions run most.")
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Also show what each source line costs, the dearest first, and which SASS instructions run most.",
+)
 @judging_options
 @compile_options
 @output_options()

@@ -71,12 +71,27 @@ def multiply_add(op: Op, frame: Frame) -> Compute:
     if "WIDE" in op.modifiers or "HI" in op.modifiers:
         added = wide(third, frame)
 
-        def full(values: Values) -> Array:
+        def full(values: Values) -> tuple[Array, Array]:
+            """The sum, and whether it is beyond 64 bits."""
             factors = (one(values), other(values))
             left, right = (_signed(it) if signed else it.astype(np.uint64) for it in factors)
-            return left * right + added(values) + (np.uint64(0) if carry is None else carry(values))
+            plus = added(values)
+            total = left * right + plus
+            more = total + (np.uint64(0) if carry is None else carry(values))
+            return more, (total < plus) | (more < total)
 
-        return both(op, full) if "WIDE" in op.modifiers else kept(op, lambda values: low(full(values) >> UPPER))
+        if "HI" in op.modifiers:
+            return kept(op, lambda values: low(full(values)[0] >> UPPER))
+        if len(op.outputs) == 1:
+            return both(op, lambda values: full(values)[0])
+        if signed or len(op.results) != 3:
+            raise ValueError
+
+        def carrying(values: Values) -> tuple[Array, ...]:
+            total, beyond = full(values)
+            return low(total), low(total >> UPPER), beyond
+
+        return carrying
     plus = word(third, frame)
     return kept(
         op,

@@ -56,20 +56,22 @@ def predicate_logic(op: Op, frame: Frame) -> Compute:
 
 
 def compare(op: Op, frame: Frame) -> Compute:
-    """ISETP: two words, or with EX the upper halves of two values whose lower ones were compared before."""
-    first, second = (word(text, frame) for text in op.inputs[:2])
+    """ISETP: two words or two of 64 bits, or with EX the upper halves of two values whose lower ones were compared before."""
+    long = {"U64", "S64"} & set(op.modifiers)
+    first, second = ((wide(text, frame, signed=True) if long else word(text, frame)) for text in op.inputs[:2])
     joined = truth(op.inputs[2])
     how = op.modifiers[0]
-    unsigned = "U32" in op.modifiers
+    unsigned = {"U32", "U64"} & set(op.modifiers)
+    as_signed = np.int64 if long else np.int32
     join = next(_JOINED[name] for name in op.modifiers if name in _JOINED)
-    if not {"U32", "EX", *_JOINED, *_COMPARISONS} >= set(op.modifiers):
+    if not {"U32", "U64", "S64", "EX", *_JOINED, *_COMPARISONS} >= set(op.modifiers):
         raise ValueError
     lower = truth(op.inputs[3]) if "EX" in op.modifiers else None
 
     def holds(values: Values) -> Array:
         left, right = first(values), second(values)
         if not unsigned:
-            left, right = left.view(np.int32), right.view(np.int32)
+            left, right = left.view(as_signed), right.view(as_signed)
         if lower is None:
             result: Array = _COMPARISONS[how](left, right)
         elif how == "NE":

@@ -135,7 +135,9 @@ def _read(name: str, modifiers: list[str], inputs: list[str]) -> list[str]:
     """The registers that stand in the inputs, both of a pair that holds 64 bits."""
     reads: list[str] = []
     for index, text in enumerate(inputs):
-        wide = "64" in modifiers or (index == 2 and name in {"IMAD", "UIMAD"} and {"WIDE", "HI"} & set(modifiers))
+        wide = ({"64", "U64", "S64"} & set(modifiers) and name != "SHF") or (
+            index == 2 and name in {"IMAD", "UIMAD"} and {"WIDE", "HI"} & set(modifiers)
+        )
         for register in _registers(text):
             reads += pair(register) if wide and register[0] != "P" and register[:2] != "UP" else (register,)
     if "PR" in inputs:

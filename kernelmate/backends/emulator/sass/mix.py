@@ -53,6 +53,8 @@ class Sass:
             return None, str(reason)
 
     def _follow(self, shape: LaunchShape, parameters: bytes) -> Visits:
+        if not self._compiled.cubin:
+            raise Unknown("there is no CUBIN")
         key = shape, parameters
         if key not in self._told:
             if len(self._told) >= _KEPT:

@@ -93,7 +93,10 @@ def wide(text: str, frame: Frame, *, signed: bool = False) -> Read:
         if signed and value >= 1 << 31:
             value -= 1 << 32
         return _always(np.array([[value & 0xFFFFFFFFFFFFFFFF]], np.uint64))
-    if text[0] in "-~|":
+    if text[0] == "-":
+        inner = wide(text[1:], frame)
+        return lambda values: np.uint64(0) - inner(values)
+    if text[0] in "~|":
         raise Unknown(f"the operand {text} of 64 bits")
     low, high = word(text, frame), word(text, frame, upper=True)
     return lambda values: low(values).astype(np.uint64) | high(values).astype(np.uint64) << np.uint64(32)
