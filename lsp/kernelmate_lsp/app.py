@@ -7,10 +7,21 @@ import contextlib
 from lsprotocol import types
 
 from kernelmate.errors import KernelmateError
-from kernelmate_lsp.features import actions, commands, completion, documents, hover, inlay_hints, lenses, structure
+from kernelmate_lsp.features import (
+    actions,
+    commands,
+    completion,
+    documents,
+    hover,
+    inlay_hints,
+    inline_completion,
+    lenses,
+    results,
+    structure,
+)
 from kernelmate_lsp.server import KernelmateServer
 
-FEATURES = (documents, hover, lenses, inlay_hints, structure, completion, commands, actions)
+FEATURES = (documents, hover, lenses, inlay_hints, structure, completion, commands, results, actions, inline_completion)
 
 
 def make_server() -> KernelmateServer:

@@ -74,7 +74,7 @@ class Known:
         uri: of it. language: as the client names it.
         reading: of the newest version that was looked at.
         checked: by kernel, of `checked_version`. benched, found: by kernel, of whatever text they were made for.
-        baselines: what versions of a kernel are compared with, by kernel.
+        pinned: texts that later ones are compared with. compared: what was last compared with, and its verdicts.
         offers: rewrites that apply to a kernel, by kernel, of `checked_version`.
     """
 
@@ -85,7 +85,8 @@ class Known:
     checked_version: int = -1
     benched: dict[str, Benched] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
-    baselines: dict[str, Benched] = field(default_factory=dict)
+    pinned: dict[str, Kernel] = field(default_factory=dict)
+    compared: dict[str, Benched] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
 
 

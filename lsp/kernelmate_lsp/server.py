@@ -62,6 +62,7 @@ class KernelmateServer(LanguageServer):
         self.checker, self.judge = Checker(), Judge()
         self.checks = Lane("kernelmate-checks", self.checker.kill)
         self.judging = Lane("kernelmate-judging", self.judge.kill)
+        self.completing = Lane("kernelmate-completing", lambda: None)
         self.trusted = True
         self.can_consent = False
         self._configured = asyncio.Event()
@@ -205,5 +206,6 @@ class KernelmateServer(LanguageServer):
             self._cancel(key)
         self.checks.close()
         self.judging.close()
+        self.completing.close()
         self.judge.close()
         self.checker.close()

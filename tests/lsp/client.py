@@ -117,6 +117,13 @@ class Editor:
         asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), span, context)
         return list(await self.client.text_document_code_action_async(asked) or [])
 
+    async def inline(self, uri: str, line: int, character: int) -> list[types.InlineCompletionItem]:
+        context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
+        asked = types.InlineCompletionParams(
+            context, types.TextDocumentIdentifier(uri), types.Position(line, character)
+        )
+        return list(await self.client.text_document_inline_completion_async(asked) or [])
+
     async def command(self, name: str, **given: Any) -> Any:
         return await self.client.workspace_execute_command_async(types.ExecuteCommandParams(name, [given]))
 
@@ -164,6 +171,7 @@ def capabilities() -> types.ClientCapabilities:
     )
     made.workspace.inlay_hint = types.InlayHintWorkspaceClientCapabilities(refresh_support=True)
     made.text_document.inlay_hint = types.InlayHintClientCapabilities(dynamic_registration=True)
+    made.text_document.inline_completion = types.InlineCompletionClientCapabilities()
     made.notebook_document = types.NotebookDocumentClientCapabilities(types.NotebookDocumentSyncClientCapabilities())
     return made
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -400,6 +402,100 @@ def test_while_a_benchmark_runs_other_requests_are_answered(tmp_path: Path) -> N
             assert (await running)["baseline"]["correct"] is True
 
     run(scenario())
+
+
+def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_one(tmp_path: Path) -> None:
+    (tmp_path / "scale.cu").write_text(SCALE)
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            missing = await it.command("kernelmate.compare", uri=uri, baseline="pinned")
+            assert "No version" in missing["error"]["message"]
+            await it.command("kernelmate.pin", uri=uri)
+            it.change(uri, SCALE.replace("a * x[i]", "a * x[i] + 1"))
+            await it.problems(uri)
+            document = await it.command("kernelmate.compare", uri=uri)
+            assert document["of"] == "pinned"
+            assert document["baseline"][0]["correct"] is True
+            assert document["verdicts"][0]["correct"] is False
+            assert "WRONG" in (await it.lenses(uri))[0]
+            drawn = await it.command("kernelmate.figures", uri=uri)
+            assert "Correctness per size" in drawn["figures"]
+            assert set(drawn["templates"]) == {"light", "dark"}
+            saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")
+            assert saved["of"] == "saved"
+            assert saved["baseline"][0]["binary"] == document["baseline"][0]["binary"]
+
+    run(scenario())
+
+
+def test_saving_judges_what_changed_where_the_settings_ask_for_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path, settings={"benchmarkOnSave": True}) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+            it.client.text_document_did_save(saved)
+            await until(lambda: any(one["kind"] == "end" for one in it.progress), "the benchmark's end")
+            assert "predicted" in (await it.lenses(uri))[0]
+            before = len(it.progress)
+            it.client.text_document_did_save(saved)
+            await it.command("kernelmate.results", uri=uri)
+            await asyncio.sleep(0.3)
+            assert len(it.progress) == before
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_inline_completion_is_off_until_it_is_asked_for_and_silent_without_a_model(tmp_path: Path, on: bool) -> None:
+    async def scenario() -> None:
+        settings = {"inlineCompletion": on, "modelsDir": str(tmp_path / "models")}
+        async with editor(tmp_path, settings=settings) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            assert not await it.inline(uri, STORE_LINE, 4)
+            assert it.messages == []
+
+    run(scenario())
+
+
+def test_inline_completion_asks_a_server_on_this_machine_for_what_stands_in_the_gap(tmp_path: Path) -> None:
+    heard: list[dict[str, object]] = []
+
+    class Model(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            text = json.dumps({"completion": "float v = x[i];"})
+            chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+            body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+
+    async def scenario() -> None:
+        settings = {"inlineCompletion": True, "modelUrl": f"http://127.0.0.1:{served.server_port}/v1"}
+        async with editor(tmp_path, settings=settings) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            (found,) = await it.inline(uri, STORE_LINE, 4)
+            assert found.insert_text == "float v = x[i];"
+            assert "int i = blockIdx.x" in json.dumps(heard[0])
+
+    try:
+        run(scenario())
+    finally:
+        served.shutdown()
 
 
 # ----------------------------------------------------------------------------------------- contract, structure

@@ -15,7 +15,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
 from kernelmate_lsp.edits import document_text, workspace_edit
-from kernelmate_lsp.features.commands import CHIPS, Place, _follow, as_mapping, edit_of, place_of
+from kernelmate_lsp.features.commands import CHIPS, Place, as_mapping, edit_of, follow, place_of
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.knowledge import Known, is_current
 from kernelmate_lsp.lane import Job
@@ -136,7 +136,7 @@ async def _judged_edit(server: KernelmateServer, place: Place, recipe: str) -> t
         return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration, tell)
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
-    judged = await _follow(server, place, title, {}, work)
+    judged = await follow(server, place, title, {}, work)
     if judged is None:
         return None
     after = judged[1][0]

@@ -7,7 +7,7 @@ Each takes one object, `{"uri": ..., "kernel": ...}` and what is its own, and an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from kernelmate.report.json import error_json, optimization_json, verdicts_json
 from kernelmate.session.authors import Outgoing
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
-from kernelmate_lsp.judging import Wanted
+from kernelmate_lsp.judging import OnStage, Wanted
 from kernelmate_lsp.knowledge import Benched, Found, Known, is_current
 from kernelmate_lsp.lane import Job, Unwanted
 from kernelmate_lsp.phrases import candidate_phrase
@@ -29,6 +29,8 @@ from kernelmate_lsp.server import KernelmateServer
 
 CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
 """Objectives offered where the client cannot ask for words."""
+
+Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 
 UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothing is run."
 
@@ -71,23 +73,23 @@ async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> Place:
 async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Judge a kernel, show what was found in the text, and answer with the verdicts; null where it was cancelled."""
     place = await place_of(server, given)
-    _demand_trust(server)
+    demand_trust(server)
 
     def work(job: Job, tell: OnStage) -> tuple[Verdict, ...]:
         return server.judge.bench(job, place.spot.kernel, server.configuration, tell)
 
-    verdicts = await _follow(server, place, f"Benchmark {place.spot.kernel.name}", given, work)
+    verdicts = await follow(server, place, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
     place.known.benched[place.spot.id] = Benched(place.spot.kernel, verdicts, time.time(), place.reading.version)
-    await _show_again(server, place)
+    await show_again(server, place)
     return verdicts_json(verdicts)
 
 
 async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Search for what a prompt asks for, offer the best candidate as an edit, and answer with all of them."""
     place = await place_of(server, given)
-    _demand_trust(server)
+    demand_trust(server)
     prompt = given.get("prompt") or await _ask_for_prompt(server, place)
     if not isinstance(prompt, str):
         return None
@@ -109,14 +111,14 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
         return server.judge.optimize(job, place.spot.kernel, server.configuration, wanted, tell, judged)
 
-    found = await _follow(server, place, f"{place.spot.kernel.name}: {prompt}", given, work)
+    found = await follow(server, place, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
         return None
     place.known.found[place.spot.id] = Found(place.spot.kernel, found, time.time())
     if found.baseline.correct is not None or found.baseline.findings:
         at = Benched(place.spot.kernel, (found.baseline,), time.time(), place.reading.version)
         place.known.benched[place.spot.id] = at
-    await _show_again(server, place)
+    await show_again(server, place)
     if given.get("propose", True):
         await _propose_best(server, place, found)
     return optimization_json(found)
@@ -161,29 +163,7 @@ def edit_of(server: KernelmateServer, place: Place, found: Found, judged: Judged
     return workspace_edit(place.reading, changed, label, described, annotated=server.annotates)
 
 
-async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """All that is known of a kernel: the last benchmark's verdicts, and the last search's candidates."""
-    place = await place_of(server, given)
-    benched, found = place.known.benched.get(place.spot.id), place.known.found.get(place.spot.id)
-    return {
-        "kernel": place.spot.kernel.name,
-        "benchmark": None
-        if benched is None
-        else {**verdicts_json(benched.verdicts), "at": benched.at, "stale": not is_current(benched.kernel, place.spot)},
-        "search": None
-        if found is None
-        else {
-            **optimization_json(found.optimization),
-            "at": found.at,
-            "stale": not is_current(found.kernel, place.spot),
-        },
-    }
-
-
-OnStage = Callable[[str, int, int], None]
-
-
-async def _follow(
+async def follow(
     server: KernelmateServer,
     place: Place,
     title: str,
@@ -204,7 +184,7 @@ async def _follow(
             return None
 
 
-async def _show_again(server: KernelmateServer, place: Place) -> None:
+async def show_again(server: KernelmateServer, place: Place) -> None:
     """Publish problems anew, and have lenses and hints asked for again."""
     reading = await server.reading(place.known.uri)
     if reading is not None:
@@ -270,35 +250,32 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
     return from_thread
 
 
-def _demand_trust(server: KernelmateServer) -> None:
+def demand_trust(server: KernelmateServer) -> None:
+    """Go on only where the user trusts the workspace, since its code is run.
+
+    Raises:
+        UsageError: they do not.
+    """
     if not server.configuration.trusted:
         raise UsageError(UNTRUSTED, hint="Trust the workspace to judge its kernels.")
 
 
-COMMANDS: dict[str, Callable[[KernelmateServer, Mapping[str, Any]], Any]] = {
-    "kernelmate.benchmark": benchmark,
-    "kernelmate.optimize": optimize,
-    "kernelmate.apply": apply,
-    "kernelmate.results": results,
-}
-"""By the name under which the client calls them."""
-
-
 def register(server: KernelmateServer) -> None:
     """Offer the commands."""
-    for name, run in COMMANDS.items():
-        _register(server, name, run)
+    offer(server, "kernelmate.benchmark", benchmark)
+    offer(server, "kernelmate.optimize", optimize)
+    offer(server, "kernelmate.apply", apply)
 
 
-def _register(server: KernelmateServer, name: str, run: Callable[[KernelmateServer, Mapping[str, Any]], Any]) -> None:
+def offer(server: KernelmateServer, name: str, run: Run) -> None:
+    """Have a client call something by a name."""
+
     @server.command(name)
     async def command(*given: Any) -> Any:
         return await answered(server, run, as_mapping(given))
 
 
-async def answered(
-    server: KernelmateServer, run: Callable[[KernelmateServer, Mapping[str, Any]], Any], given: Mapping[str, Any]
-) -> Any:
+async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
     """What a command answers; what its user can do something about is shown, and answered as a document."""
     try:
         return await run(server, given)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lsprotocol import types
 
 from kernelmate_lsp.features.diagnostics import schedule
+from kernelmate_lsp.features.results import benchmark_saved
 from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
 
@@ -65,8 +66,11 @@ def _register_files(server: KernelmateServer) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def did_save(params: types.DidSaveTextDocumentParams) -> None:
-        if params.text_document.uri in server.known:
-            schedule(server, params.text_document.uri, delay_s=0)
+        uri = params.text_document.uri
+        if uri in server.known:
+            schedule(server, uri, delay_s=0)
+            if server.configuration.own.benchmark_on_save and server.configuration.trusted:
+                server.start(f"benchmark {uri}", benchmark_saved(server, uri))
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:

@@ -1,0 +1,63 @@
+"""Inline completion by the local model, off unless the settings ask for it. Nothing that is typed leaves the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lsprotocol import types
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Kernel
+from kernelmate.session.authors import AuthorFailed, Wishes, local_model
+from kernelmate.suggest.local.completing import complete
+from kernelmate_lsp.configuration import Configuration
+from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.server import KernelmateServer
+
+
+async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
+    """What the model would go on with, in a kernel of a workspace that is trusted; nothing where there is no model."""
+    configuration = server.configuration
+    if not (configuration.own.inline_completion and configuration.trusted):
+        return []
+    reading = await server.reading(params.text_document.uri)
+    if reading is None:
+        return []
+    line, column = reading.positions.place(params.position)
+    spot = reading.spot_at(line, column)
+    if spot is None:
+        return []
+    rows = reading.positions.lines
+    before = "".join(rows[: line - 1]) + rows[line - 1][: column - 1]
+    after = rows[line - 1][column - 1 :] + "".join(rows[line:])
+    kernel = spot.kernel
+
+    def work(job: Job) -> str:
+        return _asked(job, kernel, configuration, before, after)
+
+    try:
+        text = await server.completing.submit("inline", work)
+    except Unwanted:
+        return []
+    here = types.Range(params.position, params.position)
+    return [types.InlineCompletionItem(text, range=here)] if text.strip() else []
+
+
+def _asked(job: Job, kernel: Kernel, configuration: Configuration, before: str, after: str) -> str:
+    try:
+        settings = configuration.settings(Path(kernel.unit.path).parent)
+        model = local_model(settings, kernel, Wishes(stop=job.unwanted.is_set), wanted=False)
+        if model is None or model.agree is not None:
+            return ""  # no model, or one on another machine: what is typed is not sent there
+        return complete(model.endpoint(), before, after, stop=job.unwanted.is_set)
+    except (AuthorFailed, KernelmateError):
+        return ""
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer inline completion; clients ask for nothing where it is switched off."""
+
+    # pygls advertises it only with options of its own.
+    @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+    async def on_inline(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
+        return await inline(server, params)

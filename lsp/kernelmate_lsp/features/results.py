@@ -1,0 +1,165 @@
+"""What was found out about a kernel, as documents and as charts, and comparisons with an earlier text of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelmate.errors import SourceError, UsageError
+from kernelmate.records import Kernel, Verdict
+from kernelmate.report.figures import BASELINE, Shown, figures, template, versions_of
+from kernelmate.report.json import optimization_json, verdicts_json
+from kernelmate.source import same_kernel
+from kernelmate_lsp.features.commands import (
+    Place,
+    answered,
+    benchmark,
+    demand_trust,
+    follow,
+    offer,
+    place_of,
+    show_again,
+)
+from kernelmate_lsp.judging import OnStage
+from kernelmate_lsp.knowledge import Benched, is_current
+from kernelmate_lsp.lane import Job
+from kernelmate_lsp.reading import Reading, read
+from kernelmate_lsp.server import KernelmateServer
+
+KEPT = ("pinned", "saved")
+"""Texts that a kernel can be compared with, and `HEAD`, which version control has."""
+
+
+async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """All that is known of a kernel: the last benchmark's verdicts, and the last search's candidates."""
+    place = await place_of(server, given)
+    benched, found = place.known.benched.get(place.spot.id), place.known.found.get(place.spot.id)
+    benchmark, search = None, None
+    if benched is not None:
+        stale = not is_current(benched.kernel, place.spot)
+        benchmark = {**verdicts_json(benched.verdicts), "at": benched.at, "stale": stale}
+    if found is not None:
+        stale = not is_current(found.kernel, place.spot)
+        search = {**optimization_json(found.optimization), "at": found.at, "stale": stale}
+    return {"kernel": place.spot.kernel.name, "benchmark": benchmark, "search": search}
+
+
+async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """The charts of what is known of a kernel, as Plotly's JSON by their titles, with a template for each theme.
+
+    Raises:
+        EnvironmentFailed: plotly is not installed.
+    """
+    place = await place_of(server, given)
+    drawn = figures(_versions(place))
+    return {
+        "figures": {title: json.loads(figure.to_json()) for title, figure in drawn.items()},
+        "templates": {"light": template(dark=False), "dark": template(dark=True)},
+    }
+
+
+def _versions(place: Place) -> list[Shown]:
+    """What is drawn side by side: the last search's versions, else the baseline and what was judged last."""
+    found = place.known.found.get(place.spot.id)
+    benched = place.known.benched.get(place.spot.id)
+    if found is not None and (benched is None or found.at >= benched.at):
+        return versions_of(found.optimization)
+    shown = []
+    before = place.known.compared.get(place.spot.id)
+    if before is not None and before.verdicts:
+        shown.append(Shown(f"{BASELINE} ({before.of})", before.verdicts[0]))
+    if benched is not None:
+        shown += [Shown(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
+    return shown
+
+
+async def pin(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Keep a kernel's text as it is now as what later ones are compared with."""
+    place = await place_of(server, given)
+    place.known.pinned[place.spot.id] = place.spot.kernel
+    return {"pinned": place.spot.kernel.name}
+
+
+async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Judge a kernel as it stands against an earlier text of it: the pinned one or the file's on disk."""
+    place = await place_of(server, given)
+    demand_trust(server)
+    of = str(given.get("baseline") or ("pinned" if place.spot.id in place.known.pinned else "saved"))
+    before = _baseline(place, of)
+
+    def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+        return server.judge.compare(job, before, place.spot.kernel, server.configuration, tell)
+
+    judged = await follow(server, place, f"{place.spot.kernel.name} against {of}", given, work)
+    if judged is None:
+        return None
+    at, version = time.time(), place.reading.version
+    place.known.compared[place.spot.id] = Benched(before, judged[0], at, version, of)
+    place.known.benched[place.spot.id] = Benched(place.spot.kernel, judged[1], at, version)
+    await show_again(server, place)
+    return {**verdicts_json(judged[1]), "baseline": verdicts_json(judged[0])["verdicts"], "of": of}
+
+
+def _baseline(place: Place, of: str) -> Kernel:
+    """The earlier text of a kernel.
+
+    Raises:
+        UsageError: there is none of that kind. SourceError: the kernel is not in it.
+    """
+    if of == "pinned":
+        kernel = place.known.pinned.get(place.spot.id)
+        if kernel is None:
+            raise UsageError(
+                "No version of this kernel is pinned.", hint="Pin it first, or compare with the saved one."
+            )
+        return kernel
+    if of == "saved":
+        return _on_disk(place)
+    raise UsageError(f"There is no baseline {of!r}.", hint=f"Baselines are {', '.join(KEPT)}.")
+
+
+def _on_disk(place: Place) -> Kernel:
+    path = Path(place.reading.path)
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise SourceError(f"The saved file cannot be read: {error.strerror}.", file=str(path)) from None
+    before = read(place.reading.uri, 0, place.known.language, text, place.reading.codec)
+    return _namesake(before, place)
+
+
+def _namesake(before: Reading, place: Place) -> Kernel:
+    spot = before.spot(place.spot.id)
+    if spot is not None and spot.kernel.name == place.spot.kernel.name:
+        return spot.kernel
+    for other in before.spots:
+        if other.kernel.name == place.spot.kernel.name:
+            return same_kernel(place.spot.kernel, other.kernel.unit)
+    raise SourceError(
+        f"{place.spot.kernel.name} is not in the earlier text.", file=before.path, hint="Benchmark it by itself."
+    )
+
+
+async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
+    """Judge every kernel of a document that was saved, where the settings say so; those that did not change are left out."""
+    reading = await server.reading(uri)
+    known = server.known.get(uri)
+    if reading is None or known is None:
+        return
+    for spot in reading.spots:
+        benched = known.benched.get(spot.id)
+        if spot.kernel.contract_span is None and spot.kernel.unit.contract_text is None:
+            continue  # a guessed contract proves nothing, and nobody asked
+        if benched is None or not is_current(benched.kernel, spot):
+            await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer the commands, and benchmarks on saving."""
+    offer(server, "kernelmate.results", results)
+    offer(server, "kernelmate.figures", charts)
+    offer(server, "kernelmate.pin", pin)
+    offer(server, "kernelmate.compare", compare)
