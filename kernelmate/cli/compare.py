@@ -78,7 +78,7 @@ def compare(
             show_lines(output.stdout(), *(verdict_line(one, candidate=True) for one in comparison.candidate))
         else:
             show(output.stdout(), comparison_view(comparison.baseline, comparison.candidate, sources))
-    return 1 if any(verdict.accepted is False for verdict in comparison.candidate) else 0
+    return 1 if any(not verdict.worth_taking for verdict in comparison.candidate) else 0
 
 
 def _candidate(spec: str, baseline: Kernel) -> Kernel:

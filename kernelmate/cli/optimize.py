@@ -246,6 +246,8 @@ def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
         return None
     if verdict.correct is None:
         return "nothing shows that it is right; give the contract a reference"
+    if verdict.undecided:
+        return "its gain is within the prediction's own error; `kernelmate confirm` measures it on a GPU"
     if verdict.objective is None or not verdict.objective.met or verdict.objective.basis != "predicted":
         return "the candidate was not accepted"
     if not predicted:

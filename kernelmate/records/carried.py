@@ -50,7 +50,7 @@ class Promise:
     """A version and what was said of it without a GPU.
 
     Attributes:
-        accepted: None for what is only promising.
+        accepted: None for what is only promising, or undecided.
         sound: it was not found wrong, and no finding rejects it.
     """
 

@@ -254,3 +254,13 @@ class Verdict:
     predicted: Timing | None = None
     roofline: Roofline | None = None
     hardware: HardwareProfile | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Nothing speaks against it, and whether it meets the objective is within the prediction's own error."""
+        return self.accepted is None and self.objective is not None and self.objective.met is None
+
+    @property
+    def worth_taking(self) -> bool:
+        """It is accepted, or promising: as good as can be told where it was judged."""
+        return self.accepted is not False and not self.undecided

@@ -262,7 +262,11 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
         pass  # the notes say so
     elif optimization.best is None:
         tried = len(optimization.candidates)
-        said = f"No candidate is worth taking ({tried} tried)." if tried else "No candidate applies to this kernel."
+        open_ = sum(judged.verdict.undecided for judged in optimization.candidates)
+        more = f", {open_} undecided: a GPU decides, by `kernelmate confirm`" if open_ else ""
+        said = (
+            f"No candidate is worth taking ({tried} tried{more})." if tried else "No candidate applies to this kernel."
+        )
         parts += ["", toned(said, "bad")]
     else:
         parts += ["", *best_view(optimization, baseline)]

@@ -329,7 +329,8 @@ def _turned_away(verdict: Verdict) -> bool:
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
-    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `not settled`, `not judged`, `rejected`.
+    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `undecided`
+    (its gain is within the prediction's error), `not settled`, `not judged`, `rejected`.
 
     Args:
         verdict: whose.
@@ -345,6 +346,8 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
         return "accepted" if candidate else "clean", "good"
     if verdict.objective is not None and verdict.objective.met:
         return "promising", "doubt"
+    if verdict.undecided:
+        return "undecided", "doubt"
     return "not settled", "doubt"
 
 

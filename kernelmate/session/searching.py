@@ -80,7 +80,7 @@ class Search:
         self._note_the_end()
         self._time_best_again()
         ranked = self.versions()
-        best = 0 if ranked and ranked[0].verdict.accepted is not False else None
+        best = 0 if ranked and ranked[0].verdict.worth_taking else None
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
 
     def over(self) -> bool:
@@ -88,7 +88,7 @@ class Search:
         return self.stopped() or self._failure is not None or len(self._judged) >= self.max_candidates or self._late()
 
     def versions(self) -> Sequence[Judged]:
-        """Everything judged so far, best first: accepted, then promising, then rejected."""
+        """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
         return sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
 
     def judge(self, candidate: Candidate) -> Judged:
@@ -135,7 +135,7 @@ class Search:
             key = content_key(best.candidate.kernel, best.candidate.contract)
             timing = best.verdict.timing
             lucky = self.objective.metric == "time" and timing is not None and timing.kind == "measured"
-            if not lucky or best.verdict.accepted is False or key in again:
+            if not lucky or not best.verdict.worth_taking or key in again:
                 break
             again.add(key)
             self.court.worker.renew()
@@ -221,9 +221,11 @@ def _with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
 
 
 def _worst(trials: Sequence[Trial]) -> Verdict:
-    """The verdict that stands for all instances: the first that was rejected, else that is only promising, else the first."""
-    order = {False: 0, None: 1, True: 2}
-    return min((trial.verdict for trial in trials), key=lambda verdict: order[verdict.accepted])
+    """The verdict that stands for all instances: the first that was rejected, undecided, only promising, else the first."""
+    order = {False: 0, None: 2, True: 3}
+    return min(
+        (trial.verdict for trial in trials), key=lambda verdict: 1 if verdict.undecided else order[verdict.accepted]
+    )
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:

@@ -26,8 +26,8 @@ class Limit:
 class Decision:
     """What becomes of a candidate.
 
-    `accepted` is None where nothing speaks against it but what there is to go by is not enough: a predicted time, a
-    guessed contract, no reference.
+    `accepted` is None where nothing speaks against it but what there is to go by is not enough: a predicted time (whose gain
+    may be undecided: then `objective.met` is None too), a guessed contract, no reference.
     """
 
     objective: ObjectiveResult | None
@@ -109,7 +109,10 @@ def decide(
     if broken or unmet:
         return Decision(result, False, broken + unmet)
     doubts = tuple(_doubts(candidate, result, inferred))
-    return Decision(result, None if doubts else True, doubts + notes)
+    open_ = doubts or (result is not None and result.met is None)
+    return Decision(
+        result, None if open_ else True, notes + doubts if result is not None and result.met is None else doubts + notes
+    )
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _broken(verdict: Verdict) -> Iterator[str]:
 
 
 def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) -> Iterator[str]:
-    if result is not None and result.basis == "predicted":
+    if result is not None and result.basis == "predicted" and result.met:
         yield f"the time is predicted for {verdict.target}, not measured: promising, confirm on a GPU"
     if inferred:
         yield "judged with a guessed contract: write it into the file to have anything accepted"
@@ -171,8 +174,10 @@ def _meets_time(before: Timing | None, candidate: Verdict) -> tuple[ObjectiveRes
     result = ObjectiveResult("time", basis, before.median_us, after.median_us, met)
     if met:
         return result, (), (f"{basis} {show(ratio)} as fast",)
+    if met is None:
+        return result, (), (f"undecided: {basis} {show(ratio)}, an interval that holds 1",)
     if undecided(ratio):
-        return result, (f"undecided: {basis} {show(ratio)}, an interval that holds 1",), ()
+        return result, (f"not faster: {basis} {show(ratio)}, an interval that holds 1",), ()
     return result, (f"slower: {basis} {show(ratio)}",), ()
 
 

@@ -152,6 +152,7 @@ def _gpu(request: SuggestRequest) -> str:
 def _version(number: int, judged: Judged, request: SuggestRequest) -> str:
     verdict, candidate = judged.verdict, judged.candidate
     standing = {True: "accepted", None: "right as far as could be told", False: "rejected"}[verdict.accepted]
+    standing = "undecided" if verdict.undecided else standing
     lines = [f"Version {number}, by {candidate.author}: {standing}. {candidate.why}"]
     before = metric_value(request.objective.metric, request.verdict)
     after = metric_value(request.objective.metric, verdict)
@@ -161,7 +162,7 @@ def _version(number: int, judged: Judged, request: SuggestRequest) -> str:
         low, high = verdict.speedup.ci95
         lines.append(f"{verdict.speedup.kind} speed-up {verdict.speedup.median:.2f}x [{low:.2f}, {high:.2f}]")
     lines.append(_figures(verdict))
-    if verdict.accepted is False:
+    if not verdict.worth_taking:
         lines += [f"- {reason}" for reason in verdict.reasons[:MOST_FINDINGS]]
     contract = candidate.contract
     launch = f"grid = {list(contract.grid)}, block = {list(contract.block)}, shared = {contract.shared}"

@@ -208,7 +208,7 @@ class Router:
     def _audit(self, request: SuggestRequest) -> None:
         """Let the reviewer doubt the best version where its speed is not explained."""
         best, reviewer = next(iter(request.versions()), None), self.reviewer
-        if reviewer is None or best is None or best.verdict.accepted is False or request.stop():
+        if reviewer is None or best is None or not best.verdict.worth_taking or request.stop():
             return
         if not any(finding.code == SUSPICIOUS for finding in best.verdict.findings):
             return
@@ -251,7 +251,7 @@ class Router:
     @staticmethod
     def _done(request: SuggestRequest) -> bool:
         """A version is accepted, or as good as can be told here."""
-        return any(judged.verdict.accepted is not False for judged in request.versions())
+        return any(judged.verdict.worth_taking for judged in request.versions())
 
     @staticmethod
     def _best_failed(request: SuggestRequest, author: str) -> Judged | None:

@@ -124,7 +124,7 @@ def test_only_what_a_gpu_could_settle_is_judged_unless_all_are_asked_for(promise
 
 def test_undecided_predictions_are_judged_too(promised, gpu) -> None:
     undecided = promised(gain=1.002)
-    assert all(promise.accepted is False for promise in undecided.promises)
+    assert all((promise.accepted, promise.objective.met) == (None, None) for promise in undecided.promises)
     session, _ = gpu(5.0)
     assert {one.outcome for one in session.confirm(undecided).confirmations} == {"confirmed"}
 

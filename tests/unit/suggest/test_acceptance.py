@@ -112,7 +112,7 @@ def test_a_predicted_speedup_is_promising_and_never_accepted(verdict) -> None:
 
 def test_a_prediction_inside_its_own_error_is_undecided(verdict) -> None:
     decision = decide(FASTER, verdict(time_us=10.2), verdict(time_us=10))
-    assert decision.accepted is False
+    assert decision.accepted is None
     assert decision.objective is not None
     assert decision.objective.met is None
     assert "undecided" in decision.reasons[0]
