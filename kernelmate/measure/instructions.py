@@ -182,16 +182,23 @@ def basic_blocks(ptx: str, entry: str) -> tuple[Block, ...]:
 
 
 def _regions(decoded: Decoded) -> list[int]:
-    """For each block the number of its stretch: a new one starts at a loop's head, after its end, and after a barrier."""
-    heads: set[int] = set()
+    """For each block the number of its stretch.
+
+    A new one starts at a loop's head, after its end, after a barrier, and where a loop may be left in its midst: what stands
+    behind such an exit is loaded only once it is known that it is needed, as in loops that are unrolled with every test kept.
+    """
+    lasts = [decoded.steps[block.end - 1].operation for block in decoded.blocks]
+    loops = [(last.target, block.end) for block, last in zip(decoded.blocks, lasts, strict=True)
+             if isinstance(last, Branch) and last.target <= block.start]  # fmt: skip
+    heads = {head for head, _ in loops}
     ends: set[int] = set()
-    for block in decoded.blocks:
-        last = decoded.steps[block.end - 1].operation
-        if isinstance(last, Branch) and last.target <= block.start:
-            heads.add(last.target)
+    for block, last in zip(decoded.blocks, lasts, strict=True):
+        if isinstance(last, Barrier):
             ends.add(block.index)
-        elif isinstance(last, Barrier):
-            ends.add(block.index)
+        elif isinstance(last, Branch):
+            around = [end for head, end in loops if head <= block.start and block.end <= end]
+            if last.target <= block.start or (around and last.target >= min(around)):
+                ends.add(block.index)
     regions: list[int] = []
     for block in decoded.blocks:
         starts = not regions or block.start in heads or block.index - 1 in ends

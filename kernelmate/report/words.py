@@ -329,8 +329,10 @@ def _turned_away(verdict: Verdict) -> bool:
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
-    """The verdict in one or two words: `accepted`, `promising` (met as far as can be told here), `undecided`
-    (its gain is within the prediction's error), `not settled`, `not judged`, `rejected`.
+    """The verdict in one or two words.
+
+    They are `accepted`, `promising` (met as far as can be told here), `undecided` (its gain is within the prediction's
+    error), `not settled`, `not judged`, `rejected`.
 
     Args:
         verdict: whose.

@@ -17,6 +17,7 @@ from kernelmate.records import (
     Judgement,
     JudgeTask,
     Kernel,
+    MetricName,
     Objective,
     Roofline,
     Roofs,
@@ -54,6 +55,10 @@ OF_THE_EMULATOR = {
     "worker-crash": ("worker-crash", CRASHED),
 }
 """Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
+
+
+COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
+"""Metrics that are known once a version is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +137,47 @@ class Court:
             tried.append(self._try(one, trial, objective, alone=mends))
         return tuple(tried)
 
+    def glimpse(self, kernel: Kernel, contract: Contract, baseline: Trial, objective: Objective) -> Trial:
+        """A first look at a candidate: its first instance, at the headline size alone.
+
+        Where the objective is known once a version is compiled, and not met, it is not run at all. What is found wrong
+        here is wrong; what is not has yet to be judged.
+
+        Raises:
+            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        self.worker.start()
+        prepared = self.workshop.prepare_candidate(kernel, contract, baseline.prepared.compiled.instance)
+        if objective.metric in COMPILED and not prepared.findings:
+            verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
+            decision = decide(objective, baseline.verdict, verdict)
+            if decision.objective is not None and not decision.objective.met:
+                verdict = replace(verdict, objective=decision.objective, accepted=False, reasons=decision.reasons)
+            return Trial(prepared, verdict)
+        return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, quick=True)
+
     def _try(
-        self, prepared: Prepared, baseline: Trial | None, objective: Objective | None, *, alone: bool = False
+        self,
+        prepared: Prepared,
+        baseline: Trial | None,
+        objective: Objective | None,
+        *,
+        alone: bool = False,
+        quick: bool = False,
     ) -> Trial:
-        """One version's trial; `alone`: judged by itself, and only decided on against the baseline."""
+        """One version's trial.
+
+        Args:
+            prepared: the version.
+            baseline: what it is held against; None for the kernel itself.
+            objective: what was asked for.
+            alone: judged by itself, and only decided on against the baseline.
+            quick: at the headline size alone.
+        """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
-            outcome = self._run(prepared, None if alone else baseline)
+            outcome = self._run(prepared, None if alone else baseline, quick=quick)
             if isinstance(outcome, Death):
                 verdict = _with_death(verdict, prepared.kernel, outcome)
             else:
@@ -194,8 +232,10 @@ class Court:
             profile=self.profile,
         )
 
-    def _run(self, prepared: Prepared, baseline: Trial | None) -> Judgement | Death:
+    def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
         task = self._task(prepared, baseline)
+        if quick:
+            task = replace(task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False)
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

@@ -43,6 +43,7 @@ class Search:
     earlier: Callable[[], Sequence[Judged]] = tuple
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
+    _glimpsed: dict[str, Judged] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _failure: KernelmateError | None = None
 
@@ -71,6 +72,7 @@ class Search:
             versions=self.versions,
             stop=self.over,
             earlier=self.earlier,
+            glimpse=self.glimpse,
         )
         for suggester in suggesters:
             if self.over():
@@ -98,11 +100,31 @@ class Search:
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            judged = Judged(candidate, self._verdict(candidate))
-            self._judged[key] = judged
-            if self.on_judged is not None:
-                self.on_judged(judged)
+            self._keep(key, Judged(candidate, self._verdict(candidate)))
         return self._judged[key]
+
+    def glimpse(self, candidate: Candidate) -> Judged:
+        """A first look at a candidate of ours; one that is wrong already is judged by it."""
+        key = content_key(candidate.kernel, candidate.contract)
+        known = self._judged.get(key) or self._glimpsed.get(key)
+        if known is not None or not candidate.author.startswith(TRUSTED):
+            return known or self.judge(candidate)
+        try:
+            trial = self.court.glimpse(candidate.kernel, candidate.contract, self.baselines[0], self.objective)
+        except KernelmateError as error:
+            self._failure = error
+            raise
+        seen = Judged(candidate, _with_caution(candidate, trial.verdict))
+        if _wrong(seen.verdict):
+            self._keep(key, seen)
+        else:
+            self._glimpsed[key] = seen
+        return seen
+
+    def _keep(self, key: str, judged: Judged) -> None:
+        self._judged[key] = judged
+        if self.on_judged is not None:
+            self.on_judged(judged)
 
     def _ask(self, suggester: Suggester, request: SuggestRequest) -> None:
         try:
@@ -147,13 +169,18 @@ class Search:
         return self.budget_s is not None and time.monotonic() - self._began > self.budget_s
 
     def _note_the_end(self) -> None:
+        passed = len(self._glimpsed.keys() - self._judged.keys())
+        if passed:
+            self.notes.append(
+                f"{passed} more were tried at the headline size alone, and left there: they gained nothing, or less than others."
+            )
         if self.stopped():
             self.notes.append("Stopped before every suggestion was tried.")
         elif len(self._judged) >= self.max_candidates:
             self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
         elif self._late():
             self.notes.append(f"Ended after {self.budget_s:g} s, the time that was allowed.")
-        elif not self._judged:
+        elif not self._judged and not self._glimpsed:
             self.notes.append("No suggestion applies to this kernel and this objective.")
 
 
@@ -189,6 +216,12 @@ def content_key(kernel: Kernel, contract: Contract) -> str:
         *contract.require,
     )
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _wrong(verdict: Verdict) -> bool:
+    """It does not compile, gives wrong answers, or has a finding that rejects it."""
+    errors = any(finding.severity == "error" for finding in verdict.findings)
+    return errors or not verdict.compiled or verdict.correct is False
 
 
 def _turned_away(baseline: Verdict, finding: Finding) -> Verdict:

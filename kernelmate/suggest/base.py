@@ -21,6 +21,9 @@ class SuggestRequest:
         versions: everything judged so far for this kernel, best first by the objective.
         stop: True once the user has cancelled or the budget is spent; look at it between candidates.
         earlier: what earlier searches found for this kernel on the same target, best first by the objective.
+        glimpse: a first look at one candidate, several times cheaper than judging it: what is known of it without running
+            it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
+            candidate; None where there is no such look.
     """
 
     kernel: Kernel
@@ -33,6 +36,7 @@ class SuggestRequest:
     versions: Callable[[], Sequence[Judged]]
     stop: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
+    glimpse: Callable[[Candidate], Judged] | None = None
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:

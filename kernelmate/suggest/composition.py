@@ -1,15 +1,17 @@
 """Sequences of recipes: what one makes possible, the next builds on.
 
 A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
-after each step; a recipe that made things worse is not tried again further down. What has been judged decides, so nothing is
-random: equal kernels, objectives and seeds give equal candidates in equal order. Every candidate is offered as soon as it is
-judged, and asking to stop is honoured between any two.
+after each step; a recipe that made things worse is not tried again further down. A glimpse at the headline size says what is
+worth judging: at once what promises more than the best so far, in the end the best of the others, and never what gains nothing.
+What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
+candidate is offered as soon as it is judged, and asking to stop is honoured between any two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
 from kernelmate.suggest.base import SuggestRequest
@@ -31,6 +33,8 @@ HARMLESS = 1.05
 """A step that makes the metric worse by no more may still open the way for the next."""
 HELPS = 0.99
 """A recipe that left more than this share of the metric where it was tried is not tried again further down."""
+ALTERNATIVES = 3
+"""Versions judged in the end of those that a glimpse found better than the kernel, and not better than the best by then."""
 WORTH = 0.98
 """A depth must bring the metric below this share of the best for the search to go deeper."""
 
@@ -54,10 +58,17 @@ class Step:
 
 @dataclass(slots=True)
 class _Known:
-    """What the search has learnt: contents met, and how each recipe did where it was tried first."""
+    """What the search has learnt.
+
+    Attributes:
+        contents: met so far. gains: how each recipe did where it was tried first.
+        best: the least cost of a version that is worth taking. put_off: others that seem to gain, with their costs.
+    """
 
     contents: set[tuple[str, str]] = field(default_factory=set)
     gains: dict[str, float] = field(default_factory=dict)
+    best: float = 1.0
+    put_off: list[tuple[float, Candidate]] = field(default_factory=list)
 
 
 class Composition:
@@ -79,14 +90,14 @@ class Composition:
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
-        for number, candidate in enumerate(self._search(request), 1):
+        known = _Known({_content(request.kernel, request.contract)})
+        for number, candidate in enumerate(chain(self._search(request, known), _alternatives(request, known)), 1):
             yield candidate
             if number == self._most:
                 return
 
-    def _search(self, request: SuggestRequest) -> Iterator[Candidate]:
+    def _search(self, request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
         start = Step(request.kernel, request.contract, request.verdict)
-        known = _Known({_content(request.kernel, request.contract)})
         frontier, best = [start], start
         for _ in range(self._depth):
             reached: list[Step] = []
@@ -132,7 +143,7 @@ class Composition:
     def _try(
         self, request: SuggestRequest, step: Step, recipe: Recipe, known: _Known, reached: list[Step], most: int
     ) -> Iterator[Candidate]:
-        """Judge what a recipe makes of a version, hand it out, and note where it can be gone on from."""
+        """Look at what a recipe makes of a version, judge and hand out what is worth it, and note where it can be gone on from."""
         here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
         taken = 0
         for alone in recipe.candidates(here):
@@ -144,9 +155,18 @@ class Composition:
             known.contents.add(key)
             taken += 1
             candidate = _joined(step, recipe, alone)
-            judged = request.judge(candidate)
-            yield candidate
+            judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
             cost = _cost(request, judged)
+            if request.glimpse is None:
+                yield candidate
+            elif cost is None or (judged.verdict.worth_taking and cost <= WORTH * known.best):
+                judged = request.judge(candidate)
+                yield candidate
+                cost = _cost(request, judged)
+                if cost is not None and judged.verdict.worth_taking:
+                    known.best = min(known.best, cost)
+            elif cost < HELPS:
+                known.put_off.append((cost, candidate))
             if cost is not None:
                 known.gains[recipe.name] = min(known.gains.get(recipe.name, cost / step.cost), cost / step.cost)
                 whys = (*step.whys, alone.why)
@@ -155,6 +175,15 @@ class Composition:
                 reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
             else:
                 known.gains.setdefault(recipe.name, 1.0)
+
+
+def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
+    """What was put off, the best first, now that nothing better is to come."""
+    for _, candidate in sorted(known.put_off, key=lambda one: one[0])[:ALTERNATIVES]:
+        if request.stop():
+            return
+        request.judge(candidate)
+        yield candidate
 
 
 def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def metric_value(name: MetricName, verdict: Verdict) -> float | None:
 
 def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
     """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
-    standing = {True: 0, None: 1, False: 2}[verdict.accepted]
+    standing = 2 if verdict.undecided else {True: 0, None: 1, False: 3}[verdict.accepted]
     value = metric_value(objective.metric, verdict)
     sign = 1.0 if better(objective.metric) == "lower" else -1.0
     return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)

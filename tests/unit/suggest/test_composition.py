@@ -131,6 +131,39 @@ def test_no_more_are_handed_out_than_wanted(search: Callable[..., list[str]]) ->
     assert search(recipes, times, most=3) == ["a", "b", "c"]
 
 
+def test_what_a_glimpse_finds_no_better_is_not_judged_and_what_promises_most_is_judged_at_once(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    times = {"a": 120.0, "b": 97.0, "c": 40.0, "d": 50.0, "e": 95.0, "f": 20.0}
+    steps: list[tuple[str, str]] = []
+
+    def look(candidate: Candidate, by: str) -> Judged:
+        name = candidate.author.removeprefix("recipe:")
+        steps.append((by, name))
+        made = verdict(time_us=times.get(name, 100.0))
+        return Judged(candidate, replace(made, accepted=None if times.get(name, 100.0) < 60 else False))
+
+    request = replace(
+        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+    )
+    recipes = tuple(marking(name) for name in "abcdef")
+    handed = [one.author.removeprefix("recipe:") for one in Composition(recipes, depth=1).propose(request)]
+    judged = [name for by, name in steps if by == "judge"]
+    assert handed == judged == ["c", "f", "d", "e", "b"]
+    assert steps.index(("judge", "c")) == steps.index(("glimpse", "c")) + 1
+    assert steps.index(("judge", "d")) > steps.index(("glimpse", "f"))
+
+
+def test_what_is_wrong_at_a_glimpse_is_offered_as_wrong(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    def look(candidate: Candidate) -> Judged:
+        return Judged(candidate, replace(verdict(error="wrong-values", time_us=1.0), correct=False))
+
+    request = replace(ask(SOURCE, time_us=100.0), judge=look, glimpse=look)
+    assert [one.author for one in Composition((marking("a"),)).propose(request)] == ["recipe:a"]
+
+
 def test_the_reason_tells_every_step(ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]) -> None:
     request = ask(SOURCE, time_us=100.0)
 
