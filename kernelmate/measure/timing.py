@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
 from kernelmate.measure.plans import LONG_US, Plan, plan
-from kernelmate.records import Speedup, Timing
+from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
 """How often a block is taken again whose clocks were held down, before it is kept and labelled."""
@@ -248,7 +248,7 @@ def _timing(
     if median >= LONG_US:
         words = (f"over a second: launched {runs} times, warm only", *words)
     elif median < SHORT_TIMES * empty:
-        words = (f"mostly launching: an empty kernel takes {empty:.2g} us", *words)
+        words = (f"{MOSTLY_LAUNCHING}: an empty kernel takes {empty:.2g} us", *words)
     cold, period, traced = others
     return Timing(
         kind="measured",

@@ -22,7 +22,7 @@ from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Oc
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
-from kernelmate.records.judging import NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
+from kernelmate.records.judging import MOSTLY_LAUNCHING, NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
@@ -46,6 +46,7 @@ from kernelmate.records.verdict import (
 )
 
 __all__ = [
+    "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
     "Anchor",
     "Argument",

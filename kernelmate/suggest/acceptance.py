@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelmate.measure.statistics import faster, show, slower, speedup, undecided
-from kernelmate.records import MetricName, Objective, ObjectiveResult, SizeMetrics, Speedup, Timing, Verdict
+from kernelmate.records import (
+    MOSTLY_LAUNCHING,
+    MetricName,
+    Objective,
+    ObjectiveResult,
+    SizeMetrics,
+    Speedup,
+    Timing,
+    Verdict,
+)
 from kernelmate.suggest.metrics import METRICS, WORDS, better, format_value, global_bytes, metric_value
 
 Basis = Literal["measured", "counted", "predicted"]
@@ -48,6 +57,13 @@ NOISE: Mapping[MetricName, float] = {
 
 Time carries its own interval; the compiler's figures and occupancy have no noise; sectors move by where buffers happen to
 lie; errors move by the order in which threads add.
+"""
+
+LAUNCHING_LIMIT = 0.15
+"""How much slower a version may get at a listed size, other than the headline's, at which both versions mostly launch.
+
+There it is a fraction of a microsecond that code, registers and shared memory take to set up, whatever the kernel does; a
+contract lists such sizes for their edges. It is said as a trade-off.
 """
 
 MEANS = "a means to speed, which is what was asked for"
@@ -196,10 +212,9 @@ def _made_worse(
     for metric in METRICS:
         limit = _limit(objective, metric)
         if metric == "time":
-            problems, remarks = _slower_sizes(baseline, candidate, pairs, limit)
+            problems, remarks = _slower_sizes(baseline, candidate, pairs, limit, asked=objective.metric == "time")
             worse += problems
-            if objective.metric != "time":
-                traded += remarks
+            traded += remarks
             continue
         if metric == objective.metric and metric != "global_bytes":
             continue
@@ -232,20 +247,39 @@ def _slower_sizes(
     candidate: Verdict,
     pairs: Sequence[tuple[SizeMetrics, SizeMetrics | None]],
     limit: float | None,
+    *,
+    asked: bool,
 ) -> tuple[list[str], list[str]]:
-    ratios = [(f" at {_at(b.size)}", c.speedup or _ratio(b.timing, c.timing)) for b, c in pairs if c is not None]
+    """What is too slow, and what is a trade-off; where time was asked for, only that of sizes that mostly launch is."""
+    ratios = [
+        (
+            f" at {_at(b.size)}",
+            c.speedup or _ratio(b.timing, c.timing),
+            number > 0 and _launching(c.beside or b.timing, c.timing),
+        )
+        for number, (b, c) in enumerate(pairs)
+        if c is not None
+    ]
     if not ratios:
-        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing))]
+        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing), False)]
     worse: list[str] = []
     traded: list[str] = []
-    for place, ratio in ratios:
+    for place, ratio, launching in ratios:
         if ratio is None:
             continue
-        if limit is not None and slower(ratio, limit):
+        if limit is not None and slower(ratio, max(limit, LAUNCHING_LIMIT) if launching else limit):
             worse.append(f"slower{place}: {ratio.kind} {show(ratio)}")
-        elif ratio.median < 0.98:
-            traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}")
+        elif ratio.median < 0.98 and (launching or not asked):
+            why = ", where both versions mostly launch" if launching else ""
+            traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}{why}")
     return worse, traded
+
+
+def _launching(*timings: Timing | None) -> bool:
+    """All of them are mostly the time of the launch itself."""
+    return all(
+        timing is not None and any(note.startswith(MOSTLY_LAUNCHING) for note in timing.notes) for timing in timings
+    )
 
 
 def _ratio(before: Timing | None, after: Timing | None) -> Speedup | None:

@@ -211,3 +211,27 @@ def test_no_listed_size_may_get_slower_beyond_its_noise(verdict, timing, ratio: 
     assert decision.accepted is accepted
     if not accepted:
         assert decision.reasons == ("slower at n=2: measured 0.9x [0.89, 0.91]",)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "launching", "accepted"),
+    [(0.93, True, True), (0.93, False, False), (0.8, True, False)],
+)
+def test_a_size_at_which_both_mostly_launch_may_lose_a_little_and_it_is_said(
+    verdict, timing, ratio: float, launching: bool, accepted: bool
+) -> None:
+    notes = ("mostly launching: an empty kernel takes 1.9 us",) if launching else ()
+    faster = Speedup("measured", 5.0, (4.9, 5.1))
+    there = Speedup("measured", ratio, (ratio - 0.01, ratio + 0.01))
+    shape = LaunchShape((1, 1, 1), (32, 1, 1))
+    small = replace(timing(2.2), notes=notes)
+    before = [SizeMetrics({"n": 9}, shape, None, timing(10)), SizeMetrics({"n": 1}, shape, None, small)]
+    after = [
+        SizeMetrics({"n": 9}, shape, None, timing(2), speedup=faster, beside=timing(10)),
+        SizeMetrics({"n": 1}, shape, None, replace(small, median_us=2.2 / ratio), speedup=there, beside=small),
+    ]
+    candidate = replace(verdict(time_us=2, kind="measured"), speedup=faster)
+    decision = decide(FASTER, verdict(time_us=10, kind="measured"), candidate, before, after)
+    assert decision.accepted is accepted
+    assert any("n=1" in reason for reason in decision.reasons)
+    assert any("mostly launch" in reason for reason in decision.reasons) is accepted
