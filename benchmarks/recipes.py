@@ -1,19 +1,22 @@
 """What recipes alone make of the examples and of naive kernels, for three prompts.
 
     python -m benchmarks.recipes                      # on the emulator: predicted times, counted registers and bytes
-    python -m benchmarks.recipes --backend cuda       # on a GPU: measured times, and how many promising ones are confirmed
+    python -m benchmarks.recipes --backend cuda       # on a GPU: measured times
+    python -m benchmarks.recipes --documents FOLDER   # also keeps what `benchmarks.recipes_gpu` confirms on a GPU
 
 For each kernel and prompt: the best candidate that is accepted (or promising, where time is only predicted), what it is, how
 much the asked metric changed, and the seconds from the prompt to the first such candidate, the baseline's own judging
-included, in a warm session. The naive kernels (`tests/data/naive`) were written before the recipes and are no part of the
-recipes' own tests. Goals: "make it faster" gives such a candidate for at least 60 per cent of all kernels, with a geometric-mean
-speed-up of at least 2 among them, the first after 3 seconds (median).
+included, in a warm session; `roof` is how much of the least time that any kernel with its bytes and operations could take, a
+launch and one wait for memory included, the kernel's own time is. The naive kernels (`tests/data/naive`) were written before the
+recipes and are no part of the recipes' own tests. Goals: "make it faster" gives such a candidate for at least 60 per cent of all
+kernels, with a geometric-mean speed-up of at least 2 among them, the first after 3 seconds (median).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -22,9 +25,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.machine import describe
-from kernelmate.config import load_settings
+from benchmarks.pool import spread
+from kernelmate.compiler import find_target
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Judged, Kernel
+from kernelmate.measure.fit import stored_fit
+from kernelmate.measure.predict import ALONE_US
+from kernelmate.records import Judged, Kernel, Verdict
+from kernelmate.report.json import dumps, optimization_json
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
 from kernelmate.suggest.composition import Composition
@@ -34,6 +41,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"examples": ROOT / "examples", "naive": ROOT / "tests" / "data" / "naive"}
 PROMPTS = ("make it faster", "reduce memory usage", "use fewer registers")
 CANDIDATES = 40
+AT_ITS_ROOF = 0.85
+"""A kernel at this share of its roof is called there: no version of it can be 1.18 times as fast, the least that is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,8 @@ class Row:
     total_s: float
     judged: int
     wrong: int
+    undecided: int = 0
+    roof: float | None = None
 
     @property
     def factor(self) -> float | None:
@@ -65,17 +76,22 @@ def main() -> None:
     """Print a table for each prompt, then what the goals ask for."""
     options = _options()
     print(f"{describe()} · load {os.getloadavg()[0]:.1f} · {options.backend}", flush=True)
+    ends = time.monotonic() + options.limit
+    settings = {"seed": options.seed, "backend": options.backend, "timeout_s": 600}
     rows: list[Row] = []
-    with Session(load_settings(seed=options.seed, backend=options.backend, timeout_s=600)) as session:
-        for prompt in options.prompt or PROMPTS:
-            print(f"\n# {prompt}\n{_head()}", flush=True)
-            for folder, kernel in _kernels(options.folder, options.only):
-                row = _row(session, folder, kernel, prompt, options)
-                rows.append(row)
-                print(_line(row), flush=True)
-            _summary([row for row in rows if row.prompt == prompt])
-    if options.json:
-        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    for prompt in options.prompt or PROMPTS:
+        print(f"\n# {prompt}\n{_head()}", flush=True)
+        tasks = [(folder, kernel, prompt, options) for folder, kernel in _kernels(options.folder, options.only)]
+        found = []
+        for row in spread(_row, tasks, settings, jobs=options.jobs, limit_s=ends - time.monotonic()):
+            found.append(row)
+            print(_line(row), flush=True)
+        if len(found) < len(tasks):
+            print(f"{len(tasks) - len(found)} kernels were not reached within {options.limit:g} s")
+        _summary(found)
+        rows += found
+        if options.json:
+            Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -87,6 +103,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=60.0, help="seconds for each kernel and prompt")
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="candidates for each kernel and prompt")
     parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--jobs", type=int, default=1, help="sessions at a time, each in a process of its own")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds for everything")
+    parser.add_argument(
+        "--documents", type=Path, help="folder for what each search found, for `benchmarks.recipes_gpu`"
+    )
     parser.add_argument("--json", help="write the rows here as well")
     return parser.parse_args()
 
@@ -99,12 +120,13 @@ def _kernels(folders: Sequence[str] | None, only: Sequence[str] | None) -> Itera
                     yield folder, kernel
 
 
-def _row(session: Session, folder: str, kernel: Kernel, prompt: str, options: argparse.Namespace) -> Row:
+def _row(session: Session, task: tuple[str, Kernel, str, argparse.Namespace]) -> Row:
+    folder, kernel, prompt, options = task
     began = time.monotonic()
     first: list[float] = []
 
     def on_judged(one: Judged) -> None:
-        if one.verdict.accepted is not False and not first:
+        if one.verdict.worth_taking and not first:
             first.append(time.monotonic() - began)
 
     name = kernel.name.rpartition("::")[2]
@@ -117,6 +139,10 @@ def _row(session: Session, folder: str, kernel: Kernel, prompt: str, options: ar
         return Row(folder, name, prompt, f"error: {error}", None, "", None, None, None, time.monotonic() - began, 0, 0)
     best = None if result.best is None else result.candidates[result.best]
     metric = result.objective.metric
+    if options.documents is not None:
+        options.documents.mkdir(parents=True, exist_ok=True)
+        text = dumps(optimization_json(result, session.given(kernel)))
+        (options.documents / f"{folder}-{name}.json").write_text(text)
     return Row(
         folder=folder,
         kernel=name,
@@ -130,19 +156,43 @@ def _row(session: Session, folder: str, kernel: Kernel, prompt: str, options: ar
         total_s=time.monotonic() - began,
         judged=len(result.candidates),
         wrong=sum(one.verdict.correct is False or not one.verdict.compiled for one in result.candidates),
+        undecided=sum(one.verdict.undecided for one in result.candidates),
+        roof=roof_share(result.baseline),
     )
 
 
+def roof_share(verdict: Verdict) -> float | None:
+    """The least time that a kernel with these bytes and operations could take, as a share of its time; None if not known.
+
+    The least is what the roofs of DRAM or L2 and of arithmetic ask for, or a launch, the start of a block, and one wait for
+    L2, whichever is longer: nothing that reads anything is done sooner.
+    """
+    roofline, timing = verdict.roofline, verdict.timing
+    if roofline is None or timing is None:
+        return None
+    fit = stored_fit()
+    clock_mhz = find_target(verdict.target).clock_mhz
+    alone = ALONE_US + fit.launch_floor
+    waiting = (fit.block_start + fit.l2_latency) / clock_mhz
+    bytes_us = max(roofline.work.dram_bytes / (roofline.roofs.l2_gbps * 1e3), roofline.compute_us)
+    return min((alone + max(waiting, bytes_us)) / timing.median_us, 1.0)
+
+
 def _head() -> str:
-    return f"{'kernel':<18} {'metric':<13} {'before':>9} {'after':>9} {'factor':>7} {'standing':<10} {'first s':>7} {'tried':>5} {'wrong':>5}  best"  # fmt: skip
+    return f"{'kernel':<18} {'metric':<13} {'before':>9} {'after':>9} {'factor':>7} {'standing':<10} {'first s':>7} {'tried':>5} {'wrong':>5} {'roof':>5}  best"  # fmt: skip
 
 
 def _line(row: Row) -> str:
-    standing = "-" if not row.author else "accepted" if row.accepted else "promising"
+    standing = "undecided" if row.undecided else "-"
+    if row.author:
+        standing = "accepted" if row.accepted else "promising"
+    elif row.roof is not None and row.roof >= AT_ITS_ROOF and row.metric == "time":
+        standing = "at roof"
+    roof = "-" if row.roof is None else f"{row.roof:.0%}"
     before, after = ("-" if value is None else f"{value:.4g}" for value in (row.before, row.after))
     factor = "-" if row.factor is None else f"{row.factor:.2f}"
     first = "-" if row.first_s is None else f"{row.first_s:.1f}"
-    return f"{row.kernel:<18} {row.metric:<13} {before:>9} {after:>9} {factor:>7} {standing:<10} {first:>7} {row.judged:>5} {row.wrong:>5}  {row.author}"  # fmt: skip
+    return f"{row.kernel:<18} {row.metric:<13} {before:>9} {after:>9} {factor:>7} {standing:<10} {first:>7} {row.judged:>5} {row.wrong:>5} {roof:>5}  {row.author}"  # fmt: skip
 
 
 def _summary(rows: Sequence[Row]) -> None:
@@ -155,6 +205,10 @@ def _summary(rows: Sequence[Row]) -> None:
     print(
         f"{len(taken)} of {len(rows)} kernels ({share:.0%}) have a candidate worth taking, {accepted} of them accepted"
     )
+    at_roof = [row for row in rows if not row.author and row.metric == "time" and (row.roof or 0) >= AT_ITS_ROOF]
+    if at_roof:
+        names = ", ".join(f"{row.kernel} {row.roof:.0%}" for row in at_roof)
+        print(f"{len(at_roof)} of the others are at their roof, {AT_ITS_ROOF:.0%} of it or more: {names}")
     if factors:
         print(f"geometric mean of the factors of those: {statistics.geometric_mean(factors):.2f}")
     if firsts:

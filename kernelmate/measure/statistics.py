@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from kernelmate.records import Speedup, Timing
 
@@ -23,13 +24,43 @@ So are 95 of 100 ratios within families that were held out from the fit (`fit.js
 Versions that are predicted to lie closer to each other than this are undecided.
 """
 
-MODEL_CORRELATION = 1 - (math.log(RATIO_FACTOR) / math.log(MODEL_FACTOR)) ** 2 / 2
-"""How much of the model's error two versions of one kernel share.
 
-Both are predicted for the same target, sizes and inputs, so an error in a bandwidth, a latency or the launch floor moves
-both alike and cancels in their ratio. With log-errors of standard deviation s and correlation c the ratio's log-error has
-s * sqrt(2 (1 - c)).
+@dataclass(frozen=True, slots=True)
+class RatioError:
+    """How far a predicted ratio may be from the measured one, on the natural logarithm, either way.
+
+    Attributes:
+        over: how much less the change may be than predicted; over_slope: more of that for each e-fold of the prediction.
+        under, under_slope: likewise how much more it may be.
+    """
+
+    over: float
+    over_slope: float
+    under: float
+    under_slope: float
+
+    def interval(self, ratio: float) -> tuple[float, float]:
+        """What a predicted ratio (before over after) stands for, 95 times of 100."""
+        change = abs(math.log(ratio))
+        large = min(change, 1.0)
+        less, more = self.over + self.over_slope * large, self.under + self.under_slope * large
+        low, high = change - less, change + more
+        if ratio < 1:
+            low, high = -high, -low
+        return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
+
+
+EDITED = RatioError(over=0.09, over_slope=0.45, under=0.35, under_slope=1.1)
+"""Of a version that one of our own rewrites made, or that only the launch was changed of, against the version it was made from.
+
+From 351 such pairs of 44 kernels, none of which the model was fitted to, measured on an H100: 95.7 % of the measured ratios lie
+within, with one change in a hundred smaller than claimed; calibrated without a kernel's own pairs, 94.6 % do. Of the pairs
+that are called by it 99.4 % are in the right order. Mostly it is the large changes that turn out larger: the model sees neither
+float atomics on one address as slow as they are, nor one thread that works much longer than the others.
 """
+
+ANY = RatioError(over=math.log(RATIO_FACTOR), over_slope=0.0, under=math.log(RATIO_FACTOR), under_slope=0.0)
+"""Of any two kernels that do the same work."""
 
 
 def log_half_width(timing: Timing) -> float:
@@ -40,11 +71,11 @@ def log_half_width(timing: Timing) -> float:
     return (math.log(high) - math.log(low)) / 2
 
 
-def speedup(before: Timing, after: Timing) -> Speedup:
+def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
     """How many times faster `after` is than `before`, with its 95% interval.
 
-    Measured times have independent errors, which add in quadrature on the logarithm. Predicted ones share most of
-    theirs: each enters with the model's own error, reduced by `MODEL_CORRELATION`.
+    Measured times have independent errors, which add in quadrature on the logarithm. Predicted ones share most of theirs, so
+    that what their ratio may be wrong by was found by itself (`error`), and is less than what the times may be wrong by.
 
     Raises:
         ValueError: one is measured and the other predicted, or a time is not a positive number.
@@ -54,10 +85,9 @@ def speedup(before: Timing, after: Timing) -> Speedup:
     if not (0 < before.median_us < math.inf and 0 < after.median_us < math.inf):
         raise ValueError(f"times must be positive: {before.median_us} us and {after.median_us} us")
     ratio = before.median_us / after.median_us
-    wide_before, wide_after = log_half_width(before), log_half_width(after)
-    variance = wide_before**2 + wide_after**2
-    if before.kind == "predicted" and math.isfinite(variance):
-        variance -= 2 * MODEL_CORRELATION * wide_before * wide_after
+    if before.kind == "predicted":
+        return Speedup("predicted", ratio, error.interval(ratio))
+    variance = log_half_width(before) ** 2 + log_half_width(after) ** 2
     width = math.sqrt(max(variance, 0.0)) if math.isfinite(variance) else math.inf
     return Speedup(before.kind, ratio, (ratio * math.exp(-width), ratio * math.exp(width) if width < 700 else math.inf))
 

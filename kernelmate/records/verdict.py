@@ -258,7 +258,8 @@ class Verdict:
     @property
     def undecided(self) -> bool:
         """Nothing speaks against it, and whether it meets the objective is within the prediction's own error."""
-        return self.accepted is None and self.objective is not None and self.objective.met is None
+        asked = self.objective
+        return self.accepted is None and asked is not None and asked.basis == "predicted" and asked.met is None
 
     @property
     def worth_taking(self) -> bool:

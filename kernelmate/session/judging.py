@@ -10,7 +10,7 @@ from kernelmate.checks.findings import ranked
 from kernelmate.checks.guards import suspicious_speedup
 from kernelmate.errors import ReferenceFailed
 from kernelmate.measure.roofline import place
-from kernelmate.measure.statistics import speedup
+from kernelmate.measure.statistics import ANY, EDITED, RatioError, speedup
 from kernelmate.records import (
     BackendName,
     Contract,
@@ -117,9 +117,22 @@ class Court:
         return tuple(self._try(one, None, None) for one in prepared)
 
     def candidates(
-        self, kernel: Kernel, contract: Contract, baselines: Sequence[Trial], objective: Objective | None
+        self,
+        kernel: Kernel,
+        contract: Contract,
+        baselines: Sequence[Trial],
+        objective: Objective | None,
+        *,
+        edited: bool = False,
     ) -> tuple[Trial, ...]:
         """A candidate's trials against the baseline's, one per instance.
+
+        Args:
+            kernel: the candidate.
+            contract: in force for it.
+            baselines: what it is compared with.
+            objective: what was asked for.
+            edited: one of our own rewrites made it from the baseline, so that a predicted ratio is known better.
 
         Raises:
             ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -134,7 +147,7 @@ class Court:
         for one, trial in zip(prepared, baselines, strict=True):
             # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
             mends = objective is not None and objective.metric == "correct"
-            tried.append(self._try(one, trial, objective, alone=mends))
+            tried.append(self._try(one, trial, objective, alone=mends, edited=edited))
         return tuple(tried)
 
     def glimpse(self, kernel: Kernel, contract: Contract, baseline: Trial, objective: Objective) -> Trial:
@@ -154,7 +167,7 @@ class Court:
             if decision.objective is not None and not decision.objective.met:
                 verdict = replace(verdict, objective=decision.objective, accepted=False, reasons=decision.reasons)
             return Trial(prepared, verdict)
-        return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, quick=True)
+        return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
 
     def _try(
         self,
@@ -163,6 +176,7 @@ class Court:
         objective: Objective | None,
         *,
         alone: bool = False,
+        edited: bool = False,
         quick: bool = False,
     ) -> Trial:
         """One version's trial.
@@ -172,6 +186,7 @@ class Court:
             baseline: what it is held against; None for the kernel itself.
             objective: what was asked for.
             alone: judged by itself, and only decided on against the baseline.
+            edited: one of our own rewrites made it from the baseline.
             quick: at the headline size alone.
         """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
@@ -184,9 +199,11 @@ class Court:
                 metrics = outcome.metrics
                 verdict = _with_judgement(verdict, outcome, self.contract)
                 verdict = replace(verdict, roofline=self._roofline(verdict.timing, outcome))
+        relaunched = baseline is not None and verdict.binary == baseline.verdict.binary
+        error = EDITED if edited or relaunched else ANY
         if baseline is not None and not alone:
             together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
-            verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing))
+            verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing, error))
             verdict = _with_doubt(verdict, baseline.verdict, prepared.kernel)
         decision = decide(
             objective,
@@ -195,6 +212,7 @@ class Court:
             () if baseline is None else baseline.metrics,
             metrics,
             inferred=self.contract.inferred,
+            error=error,
         )
         reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons + self._without_tools()))
         verdict = replace(verdict, objective=decision.objective, accepted=decision.accepted, reasons=reasons)
@@ -380,10 +398,10 @@ def _runnable(baseline: Trial | None, backend: BackendName) -> Version | None:
     return baseline.prepared.version
 
 
-def _speedup(before: Timing | None, after: Timing | None) -> Speedup | None:
+def _speedup(before: Timing | None, after: Timing | None, error: RatioError = ANY) -> Speedup | None:
     if before is None or after is None or before.kind != after.kind:
         return None
     try:
-        return speedup(before, after)
+        return speedup(before, after, error)
     except ValueError:
         return None

@@ -16,7 +16,10 @@ from kernelmate.suggest.metrics import rank, rightness
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
 
-TRUSTED = ("recipe:", "user")
+REWRITES = "recipe:"
+"""Author of what our own rewrites made."""
+
+TRUSTED = (REWRITES, "user")
 """Authors of whom no text is screened."""
 
 OnJudged = Callable[[Judged], None]
@@ -199,7 +202,8 @@ def verdict_on(
     finding = None if candidate.author.startswith(TRUSTED) else screen(court.kernel, candidate.kernel)
     if finding is not None:
         return _turned_away(baselines[0].verdict, finding)
-    trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective)
+    edited = candidate.author.startswith(REWRITES)
+    trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective, edited=edited)
     return _with_caution(candidate, _worst(trials))
 
 

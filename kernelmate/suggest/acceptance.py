@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.measure.statistics import faster, show, slower, speedup, undecided
+from kernelmate.measure.statistics import ANY, RatioError, faster, show, slower, speedup, undecided
 from kernelmate.records import (
     MOSTLY_LAUNCHING,
     MetricName,
@@ -101,6 +101,7 @@ def decide(
     candidate_sizes: Sequence[SizeMetrics] = (),
     *,
     inferred: bool = False,
+    error: RatioError = ANY,
 ) -> Decision:
     """Whether a candidate is accepted.
 
@@ -111,6 +112,7 @@ def decide(
         baseline_sizes: counts and times of the baseline at every listed size.
         candidate_sizes: the candidate's.
         inferred: the contract is a guess; then nothing is accepted, only called promising.
+        error: of the predicted ratio of the two.
     """
     broken = tuple(_broken(candidate))
     result: ObjectiveResult | None = None
@@ -118,9 +120,9 @@ def decide(
     notes: tuple[str, ...] = ()
     if objective is not None and baseline is not None:
         beside = candidate_sizes[0].beside if candidate_sizes else None
-        result, unmet, notes = _meets(objective, baseline, candidate, beside)
+        result, unmet, notes = _meets(objective, baseline, candidate, beside, error)
         if not broken and objective.metric != "correct":
-            worse, traded = _made_worse(objective, baseline, candidate, baseline_sizes, candidate_sizes)
+            worse, traded = _made_worse(objective, baseline, candidate, baseline_sizes, candidate_sizes, error)
             broken, notes = worse, notes + traded
     if broken or unmet:
         return Decision(result, False, broken + unmet)
@@ -154,13 +156,13 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
 
 
 def _meets(
-    objective: Objective, baseline: Verdict, candidate: Verdict, beside: Timing | None
+    objective: Objective, baseline: Verdict, candidate: Verdict, beside: Timing | None, error: RatioError
 ) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """The result, what is missing (empty when met), and what is worth knowing though it is met."""
     metric = objective.metric
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
-        return _meets_time(beside or baseline.timing, candidate)
+        return _meets_time(beside or baseline.timing, candidate, error)
     if metric == "correct":
         met = None if after is None else bool(after) and not before
         return ObjectiveResult(metric, "measured", before, after, met), (), ()
@@ -176,11 +178,13 @@ def _meets(
     return ObjectiveResult(metric, basis, before, after, met), unmet, ()
 
 
-def _meets_time(before: Timing | None, candidate: Verdict) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
+def _meets_time(
+    before: Timing | None, candidate: Verdict, error: RatioError
+) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """By the ratio of the blocks that both were timed in, where there were such; else by the two times."""
     after, ratio = candidate.timing, candidate.speedup
     if ratio is None or ratio.kind != "measured":
-        ratio = _ratio(before, after)
+        ratio = _ratio(before, after, error)
     basis: Basis = "measured" if after is not None and after.kind == "measured" else "predicted"
     if before is None or after is None or ratio is None:
         known = [None if timing is None else timing.median_us for timing in (before, after)]
@@ -203,6 +207,7 @@ def _made_worse(
     candidate: Verdict,
     baseline_sizes: Sequence[SizeMetrics],
     candidate_sizes: Sequence[SizeMetrics],
+    error: RatioError,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What got worse beyond its limit, and what got worse within it (trade-offs are said, never hidden)."""
     worse: list[str] = []
@@ -212,7 +217,9 @@ def _made_worse(
     for metric in METRICS:
         limit = _limit(objective, metric)
         if metric == "time":
-            problems, remarks = _slower_sizes(baseline, candidate, pairs, limit, asked=objective.metric == "time")
+            problems, remarks = _slower_sizes(
+                baseline, candidate, pairs, limit, error, asked=objective.metric == "time"
+            )
             worse += problems
             traded += remarks
             continue
@@ -247,6 +254,7 @@ def _slower_sizes(
     candidate: Verdict,
     pairs: Sequence[tuple[SizeMetrics, SizeMetrics | None]],
     limit: float | None,
+    error: RatioError,
     *,
     asked: bool,
 ) -> tuple[list[str], list[str]]:
@@ -254,14 +262,14 @@ def _slower_sizes(
     ratios = [
         (
             f" at {_at(b.size)}",
-            c.speedup or _ratio(b.timing, c.timing),
+            c.speedup or _ratio(b.timing, c.timing, error),
             number > 0 and _launching(c.beside or b.timing, c.timing),
         )
         for number, (b, c) in enumerate(pairs)
         if c is not None
     ]
     if not ratios:
-        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing), False)]
+        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing, error), False)]
     worse: list[str] = []
     traded: list[str] = []
     for place, ratio, launching in ratios:
@@ -282,12 +290,12 @@ def _launching(*timings: Timing | None) -> bool:
     )
 
 
-def _ratio(before: Timing | None, after: Timing | None) -> Speedup | None:
+def _ratio(before: Timing | None, after: Timing | None, error: RatioError) -> Speedup | None:
     if before is None or after is None or before.kind != after.kind:
         return None
     if not (0 < before.median_us < math.inf and 0 < after.median_us < math.inf):
         return None
-    return speedup(before, after)
+    return speedup(before, after, error)
 
 
 def _limit(objective: Objective, metric: MetricName) -> float | None:
