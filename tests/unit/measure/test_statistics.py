@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.measure.statistics import (
-    MODEL_CORRELATION,
+    ANY,
+    EDITED,
     MODEL_FACTOR,
     RATIO_FACTOR,
+    RatioError,
     faster,
     show,
     slower,
@@ -51,11 +53,32 @@ def test_measured_errors_add_in_quadrature() -> None:
     assert ratio.ci95 == pytest.approx((2 * math.exp(-0.5), 2 * math.exp(0.5)))
 
 
-def test_part_of_the_models_error_cancels_between_two_predictions() -> None:
-    before, after = make(40, 2, "predicted"), make(10, 2, "predicted")
+def test_what_a_predicted_ratio_may_be_wrong_by_is_less_than_what_the_times_may_be() -> None:
+    before, after = make(40, MODEL_FACTOR, "predicted"), make(10, MODEL_FACTOR, "predicted")
     low, high = speedup(before, after).ci95
-    assert math.log(high / low) / 2 == pytest.approx(math.log(2) * math.sqrt(2 * (1 - MODEL_CORRELATION)))
-    assert low > 4 * 2 ** -math.sqrt(2)
+    assert math.log(high / low) / 2 == pytest.approx(math.log(RATIO_FACTOR))
+    assert low > 4 / MODEL_FACTOR**2
+
+
+@given(st.floats(min_value=1e-4, max_value=1e4), st.sampled_from([ANY, EDITED]))
+def test_a_predicted_ratio_lies_within_its_interval_and_the_inverse_in_the_inverse(
+    ratio: float, error: RatioError
+) -> None:
+    low, high = error.interval(ratio)
+    assert low <= ratio <= high
+    assert error.interval(1 / ratio) == pytest.approx((1 / high, 1 / low)) or ratio == 1
+
+
+@given(st.floats(min_value=1.0, max_value=100.0), st.floats(min_value=1.0, max_value=3.0))
+def test_larger_predicted_changes_claim_more(ratio: float, more: float) -> None:
+    assert EDITED.interval(ratio * more)[0] >= EDITED.interval(ratio)[0] * (1 - 1e-12)
+
+
+def test_a_rewrite_needs_less_to_be_called_than_any_two_kernels() -> None:
+    before, after = make(1.3, MODEL_FACTOR, "predicted"), make(1.0, MODEL_FACTOR, "predicted")
+    assert undecided(speedup(before, after))
+    assert faster(speedup(before, after, EDITED))
+    assert undecided(speedup(make(1.17, MODEL_FACTOR, "predicted"), after, EDITED))
 
 
 def test_two_predictions_differ_beyond_the_stated_ratio() -> None:
