@@ -127,10 +127,9 @@ def decide(
     if broken or unmet:
         return Decision(result, False, broken + unmet)
     doubts = tuple(_doubts(candidate, result, inferred))
-    open_ = doubts or (result is not None and result.met is None)
-    return Decision(
-        result, None if open_ else True, notes + doubts if result is not None and result.met is None else doubts + notes
-    )
+    if result is not None and result.basis == "predicted" and result.met is None:
+        return Decision(result, None, notes + doubts)
+    return Decision(result, None if doubts else True, doubts + notes)
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:

@@ -75,7 +75,7 @@ def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: S
     found = known.found.get(spot.id)
     if found is not None and is_current(found.kernel, spot):
         for index, judged in enumerate(found.optimization.candidates):
-            if judged.verdict.accepted is not False:
+            if judged.verdict.worth_taking:
                 title = f"Take candidate {index + 1}, {judged.candidate.author}: {candidate_phrase(judged.verdict)}"
                 yield types.CodeAction(title, f"{REWRITE}.candidate", data={**data, "candidate": index})
     for chip in CHIPS:

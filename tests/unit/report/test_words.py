@@ -106,6 +106,8 @@ def test_the_standing_of_each_kind_of_verdict(
     assert words.standing(make.verdict(objective=met, accepted=None))[0] == "promising"
     assert words.standing(make.verdict(objective=met, accepted=False))[0] == "rejected"
     assert words.standing(make.verdict(accepted=None))[0] == "not settled"
+    within_its_error = ObjectiveResult("time", "predicted", 12.1, 11.9, None)
+    assert words.standing(make.verdict(objective=within_its_error, accepted=None))[0] == "undecided"
 
 
 def test_a_version_that_time_ran_out_for_is_called_neither_right_nor_wrong(make: SimpleNamespace) -> None:

@@ -160,6 +160,17 @@ def test_a_predicted_gain_is_promising_and_ranked_below_nothing_better(
     assert result.best == 0
 
 
+def test_an_undecided_gain_is_neither_best_nor_rejected(
+    load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
+) -> None:
+    session, _ = scripted(answer)
+    result = session.optimize(load(scale), "make it faster", suggesters=[Proposer("us20", "us9", "us5")])
+    assert words(result.candidates) == ["us5", "us9", "us20"]
+    assert [one.verdict.undecided for one in result.candidates] == [False, True, False]
+    alone = session.optimize(load(scale), "make it faster", suggesters=[Proposer("us9")])
+    assert (alone.best, alone.candidates[0].verdict.accepted) == (None, None)
+
+
 def test_nothing_worth_taking_has_no_best(load: Load, scale: str, scripted: Make, answer: Callable[..., Any]) -> None:
     session, _ = scripted(answer)
     result = session.optimize(load(scale), PROMPT, suggesters=[Proposer("wrong", "300")])
