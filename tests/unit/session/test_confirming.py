@@ -27,6 +27,7 @@ from kernelmate.report.json import dumps, optimization_json, verdicts_json
 from kernelmate.session import read_carried
 from kernelmate.session.confirming import outcome_of
 from kernelmate.source import contract_for, find_kernels, text_unit
+from kernelmate.suggest.recipes import Recipes
 
 HEADER = '#include "part.cuh"\n'
 
@@ -48,7 +49,7 @@ def promised(
             return judgement(task, us=10.0 if task.baseline is None else 10.0 / gain)
 
         session, _ = scripted(answer, history=False, **settings)
-        found = session.optimize(kernel, prompt, max_candidates=2)
+        found = session.optimize(kernel, prompt, max_candidates=2, suggesters=(Recipes(),))
         assert found.candidates
         return read_carried(dumps(optimization_json(found, session.given(kernel))), "promising.json")
 
