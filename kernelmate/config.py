@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -52,6 +52,32 @@ def _device(value: object) -> object:
 DeviceName = Annotated[str, BeforeValidator(_device)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Folders = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_paths)]
+
+
+class CiSettings(BaseModel):
+    """What `kernelmate ci` takes from the settings.
+
+    Attributes:
+        base: the revision that is compared with.
+        allow: how much worse metrics may get, by name: `"+2"`, `"+5%"`, `"any"`.
+        exclude: files and folders that are left out, from the repository's root.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: str | None = None
+    allow: dict[str, str | int | float] = Field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+
+
+def _table(value: object) -> object:
+    """A table written as one text, as in the environment: TOML."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tomllib.loads(value)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"it is not TOML: {error}") from None
 
 
 class Settings(BaseSettings):
@@ -99,6 +125,7 @@ class Settings(BaseSettings):
         claude_model: which one, as its API names it.
         claude_budget_usd: US dollars that one search may spend at most.
         claude_may_write: Claude may write a kernel itself once its review did not help.
+        ci: what a change of kernels is held to.
         calibration_file: measured roofs; None for `calibration.json` in the user's data folder.
     """
 
@@ -147,6 +174,7 @@ class Settings(BaseSettings):
     claude_budget_usd: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     claude_may_write: bool = False
     calibration_file: Path | None = None
+    ci: Annotated[CiSettings, NoDecode, BeforeValidator(_table)] = CiSettings()
 
     @property
     def place(self) -> Device:
@@ -306,6 +334,8 @@ def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:
     first = error.errors(include_url=False)[0]
     key = str(first["loc"][0]) if first["loc"] else "settings"
     where, file, line = _origin(key, given)
+    if key == "ci" and len(first["loc"]) > 1:
+        return _ci_error(".".join(map(str, first["loc"])), first, where, file, line)
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, Settings.model_fields, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Settings are: {', '.join(Settings.model_fields)}."
@@ -313,6 +343,15 @@ def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:
     value = first["input"]
     what = first["msg"][0].lower() + first["msg"][1:]
     return UsageError(f"{key} = {value!r}{where} cannot be used: {what}.", file=file, line=line, hint=_allowed(key))
+
+
+def _ci_error(key: str, first: Any, where: str, file: str | None, line: int | None) -> UsageError:
+    """A mistake inside of the table of `ci`."""
+    hint = f"[tool.kernelmate.ci] has {', '.join(CiSettings.model_fields)}."
+    if first["type"] == "extra_forbidden":
+        return UsageError(f"There is no setting {key!r}{where}.", file=file, line=line, hint=hint)
+    what = first["msg"][0].lower() + first["msg"][1:]
+    return UsageError(f"{key} = {first['input']!r}{where} cannot be used: {what}.", file=file, line=line, hint=hint)
 
 
 def _origin(key: str, given: dict[str, Any]) -> tuple[str, str | None, int | None]:

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
     "explain": ("kernelmate.cli.explain:explain", "What limits a kernel, at which line, and what would help."),
+    "export": ("kernelmate.cli.export:export", "Write an accepted kernel with its diff, verdict and a test."),
+    "ci": ("kernelmate.cli.ci:ci", "Judge every kernel that a change touches; fail where one got worse."),
     "model": ("kernelmate.cli.model:model", "Local models: add, list, use, test; served by llama.cpp on demand."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),

@@ -43,6 +43,7 @@ class Progress:
         self._timer: threading.Timer | None = None
         self._stage: tuple[str, int, int] = ("starting", 0, 0)
         self._judged: list[Judged] = []
+        self._subject = ""
 
     def __enter__(self) -> Progress:
         """Begin to count the seconds."""
@@ -66,6 +67,10 @@ class Progress:
     def stage(self, stage: str, done: int, total: int) -> None:
         """How far a stage is; given to the session as its `on_progress`."""
         self._stage = (STAGES.get(stage, stage), done, total)
+
+    def kernel(self, name: str, done: int, total: int) -> None:
+        """Which of several kernels the stages are of from now on."""
+        self._subject = f"{name} ({done + 1} of {total}): "
 
     def step(self, text: str) -> None:
         """What is begun now, in words; the stages of judging take its place."""
@@ -116,6 +121,6 @@ class Progress:
         stage, done, total = self._stage
         count = f" {min(done + 1, total)}/{total}" if total > 1 else ""
         assert self._spinner is not None
-        self._spinner.update(text=f"{stage}{count}")
+        self._spinner.update(text=f"{self._subject}{stage}{count}")
         judged = tuple(self._judged)
         return Group(candidate_table(judged, reasons=False), self._spinner) if judged else self._spinner

@@ -21,6 +21,7 @@ from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
+from kernelmate.records.gate import Allowance, Figure, Gate, GatedKernel, GateMetric
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import MOSTLY_LAUNCHING, NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
@@ -48,6 +49,7 @@ from kernelmate.records.verdict import (
 __all__ = [
     "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
+    "Allowance",
     "Anchor",
     "Argument",
     "BackendName",
@@ -71,8 +73,12 @@ __all__ = [
     "Device",
     "Diagnostic",
     "Direction",
+    "Figure",
     "Finding",
     "FirstWrong",
+    "Gate",
+    "GateMetric",
+    "GatedKernel",
     "Given",
     "HardwareProfile",
     "InstructionMix",

@@ -18,9 +18,11 @@ class SourceLines:
 
     Args:
         texts: texts that go before what is on disk, by path: cells, and candidates that stand in no file.
+        folder: where relative paths start from; the current folder when not given.
     """
 
-    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, texts: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+        self._folder = folder or Path()
         self._lines = {path: text.split("\n") for path, text in (texts or {}).items()}
 
     def line(self, file: str | None, line: int | None) -> str | None:
@@ -28,7 +30,7 @@ class SourceLines:
         if file is None or line is None:
             return None
         if file not in self._lines:
-            self._lines[file] = _read_lines(Path(file))
+            self._lines[file] = _read_lines(self._folder / file)
         lines = self._lines[file]
         return lines[line - 1] if 0 < line <= len(lines) else None
 

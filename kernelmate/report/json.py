@@ -20,6 +20,7 @@ from kernelmate.records import (
     Confirmation,
     Confirmed,
     Contract,
+    Gate,
     Given,
     Judged,
     Kernel,
@@ -144,6 +145,23 @@ def _confirmation(one: Confirmation) -> Document:
         "promised": {"accepted": promise.accepted, "objective": plain(promise.objective), "timing": plain(promise.timing), "speedup": plain(promise.speedup)},
         "verdict": verdict_json(one.verdict),
     }  # fmt: skip
+
+
+def gate_json(gate: Gate) -> Document:
+    """What `ci` prints."""
+    return {"schema": SCHEMA, "gate": plain(gate) | {"passed": gate.passed}}
+
+
+def exported_json(verdicts: Sequence[Verdict], files: Sequence[str], notes: Sequence[str]) -> Document:
+    """What `export` prints: the verdicts, and the files that were written; none where the kernel was rejected."""
+    return {
+        "schema": SCHEMA,
+        "exported": {
+            "verdicts": [verdict_json(verdict) for verdict in verdicts],
+            "files": list(files),
+            "notes": list(notes),
+        },
+    }
 
 
 def error_json(error: KernelmateError) -> Document:

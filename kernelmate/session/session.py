@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from kernelmate.compiler import read_build
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.config import Settings
 from kernelmate.errors import BackendUnavailable, ContractError
@@ -19,7 +18,6 @@ from kernelmate.records import (
     Candidate,
     Carried,
     CommandName,
-    CompileOptions,
     Confirmed,
     Contract,
     Given,
@@ -30,6 +28,7 @@ from kernelmate.records import (
     Target,
     Verdict,
 )
+from kernelmate.session.building import options_for
 from kernelmate.session.carrying import given_of, placed
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
 from kernelmate.session.judging import Court, Trial, compiled_verdict, instances_of
@@ -363,11 +362,7 @@ class Session:
         )
 
     def _workshop(self, kernel: Kernel) -> Workshop:
-        settings = self.settings
-        options = settings.compile_options
-        if settings.build is not None:
-            explicit_std = "std" in settings.model_fields_set
-            options = _joined(options, read_build(settings.build, Path(kernel.unit.path)), explicit_std)
+        settings, options = self.settings, options_for(self.settings, Path(kernel.unit.path))
         return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
 
     def _seed(self) -> int:
@@ -401,18 +396,6 @@ def _guess(kernel: Kernel) -> Contract | None:
         return infer_contract(kernel)
     except ContractError:
         return None
-
-
-def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> CompileOptions:
-    """A build's options with the settings' on top: the settings' folders are searched first, their defines come last."""
-    return CompileOptions(
-        std=own.std if explicit_std else build.std,
-        defines=build.defines + own.defines,
-        include_paths=own.include_paths + build.include_paths,
-        fast_math=own.fast_math or build.fast_math,
-        max_registers=own.max_registers if own.max_registers is not None else build.max_registers,
-        flags=build.flags + own.flags,
-    )
 
 
 def _ignored_keys(candidate: Kernel, contract: Contract) -> tuple[str, ...]:

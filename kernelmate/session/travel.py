@@ -44,6 +44,19 @@ def files_of(task: JudgeTask) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()}
 
 
+def needed_files(contract: Contract, directory: Path) -> list[Path]:
+    """Files that a contract names, and Python files beside them that they import; those that are there.
+
+    Args:
+        contract: of a kernel.
+        directory: where its relative paths start from.
+    """
+    found: dict[str, Path] = {}
+    for name in _named(contract):
+        _gather(os.path.normpath(os.path.join(directory, name)), found)
+    return list(found.values())
+
+
 def _named(contract: Contract) -> Iterator[str]:
     """Paths as the contract writes them."""
     if contract.reference is not None and contract.reference_kind == "function":

@@ -1,0 +1,102 @@
+"""`kernelmate export`: an accepted kernel as files that stand by themselves, with a test that judges it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.optimize import remark
+from kernelmate.cli.options import (
+    KernelSpec,
+    Output,
+    compile_options,
+    device_option,
+    output_of,
+    output_options,
+    settings_of,
+    tell_notices,
+)
+from kernelmate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.session.exporting import Export
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kernelmate export softmax.cu --to handover                     the file's present version
+  kernelmate export softmax.cu --to handover --version 12        a version of the history
+  kernelmate export new.cu --to handover --baseline old.cu       against a file of its own
+  pytest handover                                                judge it again, with or without a GPU
+
+\b
+Written are the kernel's file with the headers and reference that it needs, its baseline, KERNEL.diff,
+KERNEL.verdict.json (which `kernelmate confirm` takes), and test_KERNEL.py.
+Exit codes: 0 it was written; 1 the kernel was rejected, and nothing was written; 2 a file would be
+overwritten, or an option needs a change; 3 this machine lacks something."""
+)
+@click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
+@click.option("--to", "folder", metavar="DIR", required=True, help="Where the files go; made where it is not there.")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="This version of the history (`kernelmate history FILE`).")  # fmt: skip
+@click.option("--baseline", type=KernelSpec(), metavar="FILE[::KERNEL]", help="What it was made from; else as the history knows it.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where it is judged.")
+@device_option
+@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@compile_options
+@output_options()
+def export(
+    file: str, folder: str, version: int | None, baseline: str | None, force: bool, **options: Any
+) -> int:  # fmt: skip
+    """Judge a kernel once more and write it out: with its diff, its verdict, and a pytest that works without a GPU.
+
+    What is written over is asked for with --force; nothing is written of a kernel that is rejected.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise UsageError(f"--to {folder} is a file.", hint="Give a folder.")
+    from kernelmate.cli.progress import Progress
+    from kernelmate.history import History
+    from kernelmate.session import Session
+    from kernelmate.session.exporting import choose, write_all
+    from kernelmate.session.exporting import export as judge
+
+    with History(settings.history_file) as history:
+        chosen = choose(file, version, baseline, history if settings.history else None)
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        made = judge(session, settings, chosen)
+    tell_notices(session)
+    written = write_all(Path(folder), made.files, force=force) if made.accepted else []
+    _show(made, written, output)
+    return 0 if made.accepted else 1
+
+
+def _show(made: Export, written: list[Path], output: Output) -> None:
+    if output.as_json:
+        from kernelmate.report.json import exported_json
+
+        output.document(exported_json(made.verdicts, [str(path) for path in written], made.chosen.notes))
+        return
+    from kernelmate.report.console import show, show_lines
+    from kernelmate.report.excerpt import SourceLines
+    from kernelmate.report.tables import verdict_line, verdict_view
+    from kernelmate.report.versions import comparison_view
+
+    if output.quiet:
+        show_lines(output.stdout(), *(verdict_line(verdict, candidate=True) for verdict in made.verdicts))
+        return
+    sources = SourceLines()
+    if made.baseline:
+        show(output.stdout(), comparison_view(made.baseline, made.verdicts, sources))
+    else:
+        show(output.stdout(), *(verdict_view(verdict, sources) for verdict in made.verdicts))
+    for text in made.chosen.notes:
+        remark(f"note: {text}", output)
+    if not made.accepted:
+        remark("nothing was written: the kernel was rejected", output)
+    for path in written:
+        remark(f"written: {path}", output)

@@ -1,0 +1,160 @@
+"""What a change does to kernels, for the terminal: what `ci` shows."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelmate.records import Figure, Gate, GatedKernel, GateMetric
+from kernelmate.report.console import findings_view, heading, indented, lines, table, toned
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.words import Tone, byte_words, number, plural, printable, time_words
+
+COLUMNS: dict[GateMetric, str] = {
+    "registers": "regs",
+    "spill_bytes": "spills",
+    "shared_bytes": "shared",
+    "sectors": "sectors",
+    "findings": "findings",
+    "time": "time",
+}
+"""Metrics in the order in which they are shown, and their columns' heads."""
+
+WORDS: dict[GateMetric, str] = {
+    "registers": "registers per thread",
+    "spill_bytes": "bytes spilled per thread",
+    "shared_bytes": "bytes of shared memory per block",
+    "sectors": "sectors of global memory",
+    "findings": "findings",
+    "time": "time",
+}
+OUTCOMES: dict[str, tuple[str, Tone]] = {
+    "passed": ("passed", "good"),
+    "failed": ("FAILED", "bad"),
+    "moved": ("moved", "plain"),
+    "removed": ("removed", "plain"),
+}
+CHANGES = {"added": "new", "removed": "removed", "changed": "changed", "moved": "moved"}
+
+
+def gate_view(gate: Gate, sources: SourceLines) -> list[RenderableType]:
+    """The table of kernels, then why some fail, then what a reader must know."""
+    parts: list[RenderableType] = [heading(summary(gate), ("passed", "good") if gate.passed else ("FAILED", "bad"))]
+    parts.append(indented(Text(provenance(gate), style="dim")))
+    if gate.kernels:
+        parts += ["", gate_table(gate)]
+    for one in gate.kernels:
+        parts += _why(one, sources)
+    if gate.notes:
+        parts += ["", lines(gate.notes, "note: ")]
+    return parts
+
+
+def summary(gate: Gate) -> str:
+    """`2 kernels differ from main: 1 fails`."""
+    judged = [one for one in gate.kernels if one.outcome in {"passed", "failed"}]
+    failed = sum(one.outcome == "failed" for one in judged)
+    if not gate.kernels:
+        return f"no kernel differs from {gate.base}"
+    differ = (
+        f"{plural(len(gate.kernels), 'kernel')} {'differs' if len(gate.kernels) == 1 else 'differ'} from {gate.base}"
+    )
+    if not judged:
+        return f"{differ}: none had to be judged"
+    return f"{differ}: {failed} of {len(judged)} judged {'fails' if failed == 1 else 'fail'}" if failed else f"{differ}: all {len(judged)} judged pass" if len(judged) > 1 else f"{differ}: it passes"  # fmt: skip
+
+
+def provenance(gate: Gate) -> str:
+    """What figures rest on, and what was left out."""
+    where = "" if gate.backend == "cuda" else "emulated for "
+    left = f", {plural(gate.unchanged, 'kernel')} of touched files unchanged" if gate.unchanged else ""
+    times = "; times are predicted and not gated" if gate.backend == "emulator" and gate.kernels else ""
+    return f"{where}{gate.target}, against {gate.commit[:12]}{left}{times}"
+
+
+def gate_table(gate: Gate) -> Table:
+    """Two lines for each kernel: what it is and was, where it stands and what became of it; a figure that is too much is marked."""
+    shown = [
+        metric for metric in COLUMNS if any(figure.metric == metric for one in gate.kernels for figure in one.figures)
+    ]
+    made = table("kernel", *(COLUMNS[metric] for metric in shown), "result", right=range(1, 1 + len(shown)))
+    for column in made.columns[1:]:
+        column.no_wrap = True
+    for one in gate.kernels:
+        figures = {figure.metric: figure for figure in one.figures}
+        cells = [_cell(figures.get(metric)) for metric in shown]
+        word, tone = OUTCOMES[one.outcome]
+        name = Text(printable(one.instance or one.kernel))
+        name.append(f"\n{printable(one.path)}", style="dim")
+        result = toned(word, tone)
+        if one.change in {"added", "changed"}:
+            result.append(f"\n{CHANGES[one.change]}", style="dim")
+        made.add_row(name, *cells, result)
+    return made
+
+
+def name_of(one: GatedKernel) -> str:
+    """`ops/softmax.cu::softmax<float>`."""
+    return f"{one.path}::{one.instance or one.kernel}"
+
+
+def _cell(figure: Figure | None) -> Text:
+    """What it is, below what it was where that is something else."""
+    if figure is None:
+        return Text("-", style="dim")
+    words = figure_words(figure, "\n->")
+    text = Text(f"{words} !" if figure.worse else words, style="red" if figure.worse else "")
+    if figure.metric == "time" and figure.note is not None and figure.note.startswith("predicted"):
+        text.stylize("italic")
+    return text
+
+
+def figure_words(figure: Figure, arrow: str = "->") -> str:
+    """`32 -> 40`, or `32` where nothing changed; a predicted time with its mark."""
+    before, after = (None if value is None else value_words(figure, value) for value in (figure.before, figure.after))
+    if after is None:
+        return f"{before} {arrow} ?" if before is not None else "?"
+    return after if before is None or before == after else f"{before} {arrow} {after}".replace(" \n", "\n")
+
+
+def value_words(figure: Figure, value: float) -> str:
+    """One side of a figure, with its unit."""
+    if figure.metric == "time":
+        predicted = figure.note is not None and figure.note.startswith("predicted")
+        return f"{'~' if predicted else ''}{time_words(value)}"
+    return byte_words(value) if figure.metric in {"spill_bytes", "shared_bytes"} else number(value)
+
+
+def figure_sentence(figure: Figure) -> str:
+    """Why a figure does not pass."""
+    if figure.metric == "time":
+        return f"slower: {figure.note}"
+    assert figure.before is not None
+    assert figure.after is not None
+    allowed = "" if figure.most in (None, figure.before) else f", at most {number(figure.most or 0)} allowed"
+    return f"more {WORDS[figure.metric]}: {number(figure.before)} before, {number(figure.after)} now{allowed}"
+
+
+def _why(one: GatedKernel, sources: SourceLines) -> list[RenderableType]:
+    """Where it was before, why it fails, and remarks; nothing where there is nothing to say."""
+    remarks = ([f"was {one.was}"] if one.was is not None else []) + list(one.notes)
+    if one.outcome != "failed" and not remarks:
+        return []
+    word, tone = OUTCOMES[one.outcome]
+    place = name_of(one) if one.line is None else f"{one.path}:{one.line}: {one.instance or one.kernel}"
+    parts: list[RenderableType] = ["", heading(printable(place), (word, tone))]
+    told = {f"{finding.severity} {finding.code}: {finding.message}" for finding in one.fresh}
+    if one.fresh and one.outcome == "failed":
+        parts.append(indented(findings_view(one.fresh, sources)))
+    parts.append(indented(lines([failure for failure in one.failures if failure not in told])))
+    parts.append(indented(lines(remarks, "note: ")))
+    return parts
+
+
+def gate_line(one: GatedKernel) -> Text:
+    """One kernel in a line, for `--quiet`."""
+    line = heading(name_of(one), OUTCOMES[one.outcome])
+    if one.failures:
+        line.append(f", {printable(one.failures[0], keep='')}")
+    return line

@@ -1,0 +1,228 @@
+"""Which kernels a change touches: those of the working tree beside those of a revision, across renames and moves.
+
+A kernel is unchanged where its device code (with every header of the project that it includes), its contract, and the files
+that its contract names are: host code, comments and layout do not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kernelmate.compiler.device_part import device_part
+from kernelmate.compiler.includes import Search, includes_of
+from kernelmate.errors import ContractError, SourceError
+from kernelmate.history.identity import fingerprint
+from kernelmate.records import CompileOptions, Contract, Kernel
+from kernelmate.session.revisions import Blob, Repository, blob_name
+from kernelmate.session.travel import needed_files
+from kernelmate.source import find_kernels, parse_contract, read_units
+from kernelmate.source.tokens import lex
+
+KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".py"})
+HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp"})
+DATA_SUFFIXES = frozenset({".npy", ".npz"})
+LARGEST = 16 << 20
+"""Bytes of the largest file of a revision that is laid out beside the others."""
+_HAS_KERNEL = re.compile(r"__global__|\bRawKernel\b|\bRawModule\b")
+
+OptionsFor = Callable[[Path], CompileOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A kernel now and what it was; one of the two is None for what was added or removed."""
+
+    before: Kernel | None
+    after: Kernel | None
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two states: its files on disk, and the kernels in those that matter.
+
+    Attributes:
+        root: the folder that paths start from.
+        options: how device code of a file is compiled there.
+        kernels: by path from the root and name. problems: why a file cannot be read, by path.
+    """
+
+    root: Path
+    options: OptionsFor
+    kernels: dict[tuple[str, str], Kernel] = field(default_factory=dict)
+    problems: dict[str, SourceError] = field(default_factory=dict)
+
+    def read(self, paths: Iterable[str]) -> None:
+        """Find the kernels of files that have any."""
+        for path in paths:
+            file = self.root / path
+            if Path(path).suffix not in KERNEL_SUFFIXES or not _mentions_kernels(file):
+                continue
+            try:
+                found = [kernel for unit in read_units(file) for kernel in find_kernels(unit)]
+            except SourceError as error:
+                self.problems[path] = error
+                continue
+            for kernel in found:
+                self.kernels.setdefault((path, kernel.name), kernel)
+
+    def relative(self, kernel: Kernel) -> str:
+        """The kernel's file from the root."""
+        return Path(kernel.unit.path).relative_to(self.root).as_posix()
+
+    def reaches(self, path: str, changed: frozenset[str]) -> bool:
+        """A file includes, at any remove, one of some files, or a contract in it names one."""
+        file = self.root / path
+        search = Search(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
+        waiting, seen = [file], set()
+        while waiting:
+            here = waiting.pop()
+            for include in includes_of(_text(here)):
+                found = search.find(include, here.parent).path
+                if found is None or (real := found.resolve()) in seen or not real.is_relative_to(self.root):
+                    continue
+                seen.add(real)
+                waiting.append(real)
+        for kernel in (kernel for (own, _), kernel in self.kernels.items() if own == path):
+            seen |= set(contract_files(kernel))
+        return any(real.relative_to(self.root).as_posix() in changed for real in seen if real.is_relative_to(self.root))
+
+    def identity(self, kernel: Kernel) -> tuple[object, ...]:
+        """What two versions share that compile to the same code and are held to the same contract."""
+        contract = _contract(kernel)
+        reference = contract.reference if contract is not None and contract.reference_kind == "kernel" else None
+        others = [one for one in find_kernels(kernel.unit) if one.name == reference]
+        return (
+            *(self._device_code(one) for one in (kernel, *others)),
+            None if contract is None else replace(contract, line=None, kernel=""),
+            tuple(_bytes(path) for path in contract_files(kernel)),
+        )
+
+    def _device_code(self, kernel: Kernel) -> tuple[object, ...]:
+        file = Path(kernel.unit.path)
+        options = self.options(file)
+        part = device_part(
+            kernel.unit.text,
+            file.resolve().parent,
+            tuple(Path(one).resolve() for one in options.include_paths),
+            kernel=kernel.name,
+            everything=kernel.unit.language == "python",
+        )
+        short = kernel.name.rpartition("::")[2]
+        return (
+            _words(part.text, short),
+            tuple((name, _words(text, short)) for name, text in part.headers),
+            options_key(options),
+        )
+
+
+def options_key(options: CompileOptions) -> tuple[object, ...]:
+    """Options without folders, which lie elsewhere on each side."""
+    return options.std, options.defines, options.fast_math, options.max_registers, options.flags
+
+
+def changed_paths(repository: Repository, base: Mapping[str, Blob], now: Sequence[str]) -> frozenset[str]:
+    """Files that kernels can depend on and that differ between a revision and the working tree, added and removed ones too."""
+    relevant = KERNEL_SUFFIXES | HEADER_SUFFIXES | DATA_SUFFIXES
+    there = [path for path in now if Path(path).suffix in relevant]
+    changed = {path for path in base if Path(path).suffix in relevant} - set(there)
+    for path in there:
+        blob = base.get(path)
+        if blob is None or blob_name(_bytes(repository.root / path), blob.name) != blob.name:
+            changed.add(path)
+    return frozenset(changed)
+
+
+def lay_out(repository: Repository, base: Mapping[str, Blob], folder: Path) -> None:
+    """Write a revision's files that kernels can depend on into a folder, at their paths.
+
+    Raises:
+        UsageError: git cannot give one of them.
+    """
+    relevant = KERNEL_SUFFIXES | HEADER_SUFFIXES | DATA_SUFFIXES
+    chosen = {
+        path: blob
+        for path, blob in base.items()
+        if Path(path).suffix in relevant and blob.size <= LARGEST and ".." not in Path(path).parts
+    }
+    for path, (_, data) in zip(chosen, repository.contents(chosen.values()), strict=True):
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+def pairs(before: Side, after: Side) -> list[Pair]:
+    """Each kernel with what it was: by place and name, then by its definition, then by its file or its name alone."""
+    lost = {key: kernel for key, kernel in before.kernels.items() if key not in after.kernels}
+    new = {key: kernel for key, kernel in after.kernels.items() if key not in before.kernels}
+    found = [Pair(before.kernels[key], kernel) for key, kernel in after.kernels.items() if key in before.kernels]
+    for match in (_same_definition, _same_file, _same_name):
+        for old, here in list(match(lost, new)):
+            if old in lost and here in new:
+                found.append(Pair(lost.pop(old), new.pop(here)))
+    found += [Pair(None, kernel) for kernel in new.values()]
+    return found + [Pair(kernel, None) for kernel in lost.values()]
+
+
+Keyed = Mapping[tuple[str, str], Kernel]
+Match = Iterator[tuple[tuple[str, str], tuple[str, str]]]
+
+
+def _same_definition(lost: Keyed, new: Keyed) -> Match:
+    """Renamed or moved without another change; of several that fit, the one in the same file or of the same name."""
+    prints = {key: fingerprint(kernel) for key, kernel in lost.items()}
+    for here, kernel in new.items():
+        fitting = [key for key, one in prints.items() if one == fingerprint(kernel)]
+        fitting.sort(key=lambda key: (key[0] != here[0], key[1] != here[1]))
+        yield from ((key, here) for key in fitting)
+
+
+def _same_file(lost: Keyed, new: Keyed) -> Match:
+    """Renamed and edited: the only one that its file has lost, and the only one that it has gained."""
+    for path in {key[0] for key in lost}:
+        gone, come = [key for key in lost if key[0] == path], [key for key in new if key[0] == path]
+        if len(gone) == len(come) == 1:
+            yield gone[0], come[0]
+
+
+def _same_name(lost: Keyed, new: Keyed) -> Match:
+    """Moved and edited: the only lost one of this name, and the only new one."""
+    for name in {key[1] for key in lost}:
+        gone, come = [key for key in lost if key[1] == name], [key for key in new if key[1] == name]
+        if len(gone) == len(come) == 1:
+            yield gone[0], come[0]
+
+
+def contract_files(kernel: Kernel) -> list[Path]:
+    """Files that a kernel's contract names, and Python files beside them that they import."""
+    contract = _contract(kernel)
+    return [] if contract is None else needed_files(contract, Path(kernel.unit.path).resolve().parent)
+
+
+def _contract(kernel: Kernel) -> Contract | None:
+    try:
+        return parse_contract(kernel)
+    except ContractError:
+        return None
+
+
+def _words(text: str, name: str) -> tuple[str, ...]:
+    """Tokens without comments and layout, the kernel's own name set aside."""
+    return tuple("\0" if token.text == name else token.text for token in lex(text).tokens)
+
+
+def _mentions_kernels(file: Path) -> bool:
+    return _HAS_KERNEL.search(_text(file)) is not None
+
+
+def _text(file: Path) -> str:
+    return _bytes(file).decode("utf-8", errors="replace")
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,244 @@
+"""A judged kernel as files that stand by themselves: the kernel, what it needs, its diff, its verdict, and a test."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from kernelmate.config import Settings
+from kernelmate.errors import SourceError, UsageError
+from kernelmate.history import History
+from kernelmate.records import Given, Kernel, Recorded, Verdict
+from kernelmate.report.diff import diff_lines, whole_text
+from kernelmate.report.exported import exported_test
+from kernelmate.report.json import dumps, verdicts_json
+from kernelmate.session.restoring import restored
+from kernelmate.session.session import Session
+from kernelmate.session.travel import needed_files
+from kernelmate.source import contract_for, file_text, load_kernel
+
+MARK = ".baseline"
+"""What the baseline's file has in its name before the suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is exported.
+
+    Attributes:
+        kernel: the version. baseline: what it was made from; None where that is not known.
+        prompt: what was asked for when it was made. notes: where both come from.
+    """
+
+    kernel: Kernel
+    baseline: Kernel | None
+    prompt: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A judged version, and the files that it becomes.
+
+    Attributes:
+        verdicts: one per instance. baseline: those of what it was made from; empty without one.
+        files: texts by path from the folder that they go to; empty where the version was rejected.
+    """
+
+    chosen: Chosen
+    verdicts: tuple[Verdict, ...]
+    baseline: tuple[Verdict, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Nothing speaks against any instance."""
+        return all(verdict.accepted is not False and verdict.compiled for verdict in self.verdicts)
+
+
+def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> Chosen:
+    """Find the version to export, and what it was made from.
+
+    Args:
+        spec: `FILE` or `FILE::KERNEL`.
+        version: of the history; None for the file's present one.
+        baseline: `FILE` or `FILE::KERNEL`; None for what the history says it was made from.
+        history: where versions are kept; None where none is.
+
+    Raises:
+        SourceError: a file or kernel cannot be used. UsageError: there is no such version, or it is another kernel's.
+        HistoryUnavailable: the history cannot be read.
+    """
+    kernel = load_kernel(spec)
+    recorded: Recorded | None
+    if version is None:
+        recorded = None if history is None else _present(history, kernel)
+    elif history is None:
+        raise UsageError("No history is kept here (history = false), so that it has no version.", hint="Leave --version out.")  # fmt: skip
+    else:
+        recorded = history.version(version)
+        if recorded.kernel != history.find(kernel):
+            raise UsageError(f"Version {version} is one of {recorded.name}, not of {kernel.name}.", hint=f"`kernelmate history {spec}` lists this kernel's.")  # fmt: skip
+        kernel = restored(recorded, Path(kernel.unit.path)).after
+    prompt = None if recorded is None else recorded.judged.prompt
+    if baseline is not None:
+        return Chosen(kernel, load_kernel(baseline), prompt)
+    parent = None if recorded is None or history is None or recorded.judged.parent is None else recorded.judged.parent
+    if parent is None or history is None:
+        note = "what it was made from is not known (--baseline names it), so that there is no diff"
+        return Chosen(kernel, None, None, (note,))
+    before = _version_of(history.version(parent), kernel)
+    if before is None or whole_text(before) == whole_text(kernel):
+        return Chosen(kernel, None, None, (f"version {parent}, which it was made from, is no longer to be had",))
+    return Chosen(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
+
+
+def _present(history: History, kernel: Kernel) -> Recorded | None:
+    """The latest judgement of the file's present text that says what it was made from."""
+    number = history.find(kernel)
+    if number is None:
+        return None
+    same = [one for one in history.judgements(number) if one.text == kernel.unit.text and one.name == kernel.name]
+    made = [one for one in same if one.judged.parent is not None and one.judged.parent != one.version]
+    return made[-1] if made else None
+
+
+def _version_of(recorded: Recorded, kernel: Kernel) -> Kernel | None:
+    try:
+        return restored(recorded, Path(kernel.unit.path)).after
+    except SourceError:
+        return None
+
+
+def export(session: Session, settings: Settings, chosen: Chosen) -> Export:
+    """Judge a version again, and lay out its files where nothing speaks against it.
+
+    Raises:
+        InputError: a contract or the reference needs a change. CompileTimeout: the compiler did not end.
+        EnvironmentFailed: compiler or worker are not to be had.
+    """
+    kernel, before = chosen.kernel, chosen.baseline
+    if before is None:
+        judged = Export(chosen, session.bench(kernel), ())
+    else:
+        comparison = session.compare(before, kernel, chosen.prompt)
+        judged = Export(chosen, comparison.candidate, comparison.baseline)
+    return replace(judged, files=_files(session, settings, judged)) if judged.accepted else judged
+
+
+def _files(session: Session, settings: Settings, judged: Export) -> dict[str, str]:
+    kernel, before = judged.chosen.kernel, judged.chosen.baseline
+    file = Path(kernel.unit.path).resolve()
+    needed = _needed(session, kernel, settings) | (set() if before is None else _needed(session, before, settings))
+    root = Path(os.path.commonpath([str(file.parent), *(str(path.parent) for path in needed)]))
+    place = file.relative_to(root).as_posix()
+    stem = re.sub(r"\W+", "_", kernel.name).strip("_")
+    files = {place: file_text(kernel)}
+    files |= {path.relative_to(root).as_posix(): _read(path) for path in sorted(needed) if path != file}
+    old_place = None
+    if before is not None:
+        old_place = PurePosixPath(place).with_suffix(MARK + file.suffix).as_posix()
+        files[old_place] = file_text(before)
+        files[f"{stem}.diff"] = "\n".join(diff_lines(whole_text(before), whole_text(kernel), place)) + "\n"
+    given = _portable(session.given(kernel if before is None else before), place if old_place is None else old_place)
+    contract = contract_for(kernel)
+    document = verdicts_json(judged.verdicts, given, None if before is None else kernel, contract, judged.chosen.prompt)
+    files[f"{stem}.verdict.json"] = dumps(document) + "\n"
+    files[f"test_{stem}.py"] = exported_test(
+        name=kernel.name,
+        file=place,
+        baseline=None if before is None or old_place is None else f"{old_place}::{before.name}",
+        prompt=judged.chosen.prompt,
+        settings=_settings(settings, session.target.name),
+        includes=list(_includes(settings, root)),
+        verdict=f"{stem}.verdict.json",
+    )
+    return files
+
+
+def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
+    """Project headers that it includes, and files that its contract and the settings name.
+
+    Raises:
+        UsageError: a reference is named that is not there.
+    """
+    directory = Path(kernel.unit.path).resolve().parent
+    contract = contract_for(kernel)
+    headers = {Path(path).resolve() for one in session.prepare(kernel) for _, path in one.compiled.headers}
+    if settings.reference is not None:
+        raise UsageError("The setting reference takes the place of the contract's, which an exported kernel is held to.", hint="Write the reference into the contract, and take the setting out.")  # fmt: skip
+    return headers | set(needed_files(contract, directory))
+
+
+def _portable(given: Given, place: str) -> Given:
+    """Without this machine's folders: `confirm` lays the carried files out elsewhere."""
+    return replace(given, file=PurePosixPath(place).name, directory="exported")
+
+
+def _settings(settings: Settings, target: str) -> dict[str, object]:
+    """What compiles and judges alike anywhere: no folders of this machine, and its history left alone."""
+    options = settings.compile_options
+    chosen: dict[str, object] = {"target": target, "std": options.std, "backend": "emulator", "history": False}
+    others = {"defines": options.defines, "fast_math": options.fast_math, "max_registers": options.max_registers, "flags": options.flags}  # fmt: skip
+    return chosen | {name: value for name, value in others.items() if value}
+
+
+def _includes(settings: Settings, root: Path) -> Iterator[str]:
+    for folder in settings.include_paths:
+        real = Path(folder).resolve()
+        if real.is_relative_to(root):
+            yield real.relative_to(root).as_posix()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}, which the kernel needs, is not text, so that it cannot be exported.", hint="Make the inputs by a function (inputs = ...).") from None  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"{path}, which the kernel needs, cannot be read: {error.strerror}.") from None
+
+
+def write_all(folder: Path, files: Mapping[str, str], *, force: bool) -> list[Path]:
+    """Write files into a folder: all or, where one is there with other contents, none. Gives those that were written.
+
+    Args:
+        folder: made where it is not there.
+        files: texts by path from it.
+        force: replace what is there.
+
+    Raises:
+        UsageError: a file would be overwritten, or cannot be written.
+    """
+    places = {folder / path: text.encode("utf-8") for path, text in files.items()}
+    taken = [place for place, data in places.items() if _other(place, data)]
+    if taken and not force:
+        names = ", ".join(str(place) for place in taken)
+        raise UsageError(f"{names} {'is' if len(taken) == 1 else 'are'} there already, with other contents; nothing was written.", hint="Give another folder, or --force to overwrite.")  # fmt: skip
+    written: list[Path] = []
+    try:
+        for place, data in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            new = place.with_name(f".{place.name}.{os.getpid()}.new")
+            try:
+                new.write_bytes(data)
+                os.replace(new, place)
+            finally:
+                new.unlink(missing_ok=True)
+            written.append(place)
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror or error}.", hint="Give another folder to --to.") from error  # fmt: skip
+    return written
+
+
+def _other(place: Path, data: bytes) -> bool:
+    """Something else is there."""
+    try:
+        return place.read_bytes() != data
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
