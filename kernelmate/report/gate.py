@@ -69,15 +69,13 @@ def provenance(gate: Gate) -> str:
     """What figures rest on, and what was left out."""
     where = "" if gate.backend == "cuda" else "emulated for "
     left = f", {plural(gate.unchanged, 'kernel')} of touched files unchanged" if gate.unchanged else ""
-    times = "; times are predicted and not gated" if gate.backend == "emulator" and gate.kernels else ""
+    times = "; without a GPU no time is gated" if gate.backend == "emulator" and gate.kernels else ""
     return f"{where}{gate.target}, against {gate.commit[:12]}{left}{times}"
 
 
 def gate_table(gate: Gate) -> Table:
     """Two lines for each kernel: what it is and was, where it stands and what became of it; a figure that is too much is marked."""
-    shown = [
-        metric for metric in COLUMNS if any(figure.metric == metric for one in gate.kernels for figure in one.figures)
-    ]
+    shown = columns(gate)
     made = table("kernel", *(COLUMNS[metric] for metric in shown), "result", right=range(1, 1 + len(shown)))
     for column in made.columns[1:]:
         column.no_wrap = True
@@ -86,12 +84,19 @@ def gate_table(gate: Gate) -> Table:
         cells = [_cell(figures.get(metric)) for metric in shown]
         word, tone = OUTCOMES[one.outcome]
         name = Text(printable(one.instance or one.kernel))
-        name.append(f"\n{printable(one.path)}", style="dim")
-        result = toned(word, tone)
-        if one.change in {"added", "changed"}:
-            result.append(f"\n{CHANGES[one.change]}", style="dim")
-        made.add_row(name, *cells, result)
+        fate = f", {CHANGES[one.change]}" if one.change == "added" else ""
+        name.append(f"\n{printable(one.path)}{fate}", style="dim")
+        made.add_row(name, *cells, toned(word, tone))
     return made
+
+
+def columns(gate: Gate) -> list[GateMetric]:
+    """Metrics worth a column: those that are not zero everywhere, and times that were measured."""
+    figures = [figure for one in gate.kernels for figure in one.figures]
+    told = {figure.metric for figure in figures if figure.before or figure.after or figure.metric == "findings"}
+    if not any(figure.metric == "time" and figure.most is not None for figure in figures):
+        told.discard("time")
+    return [metric for metric in COLUMNS if metric in told]
 
 
 def name_of(one: GatedKernel) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelmate.records import Figure, Gate, GatedKernel
-from kernelmate.report.gate import CHANGES, COLUMNS, figure_words, name_of, provenance, summary
+from kernelmate.report.gate import CHANGES, COLUMNS, columns, figure_words, name_of, provenance, summary
 from kernelmate.report.words import printable
 
 MOST = 60_000
@@ -31,9 +31,7 @@ def markdown(gate: Gate) -> str:
 
 
 def _table(gate: Gate) -> str:
-    shown = [
-        metric for metric in COLUMNS if any(figure.metric == metric for one in gate.kernels for figure in one.figures)
-    ]
+    shown = columns(gate)
     heads = ["kernel", "change", *(COLUMNS[metric] for metric in shown), "result"]
     rows = [f"| {' | '.join(heads)} |", f"|{'|'.join([' --- ', ' --- ', *(' ---: ' for _ in shown), ' --- '])}|"]
     for one in gate.kernels:

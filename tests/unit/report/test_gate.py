@@ -178,7 +178,7 @@ def log(gate: Gate) -> Any:
     return document
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [72, 80, 120])
 def test_the_terminal_shows_figures_before_and_after_and_what_fails(width: int) -> None:
     text = shown(GATE, width)
     assert "4 kernels differ from origin/main: 1 of 2 judged fails FAILED" in " ".join(text.split())
@@ -190,10 +190,18 @@ def test_the_terminal_shows_figures_before_and_after_and_what_fails(width: int) 
     assert all(len(line.rstrip()) <= width for line in text.split("\n"))
 
 
-def test_a_predicted_time_is_marked_and_said_to_be_not_gated() -> None:
+def test_a_predicted_time_is_not_shown_beside_what_is_gated_and_a_measured_one_is() -> None:
     text = shown(GATE)
-    assert "~14 us" in text
-    assert "times are predicted and not gated" in " ".join(text.split())
+    assert " us" not in text.split("\n\n")[1]
+    assert "without a GPU no time is gated" in " ".join(text.split())
+    measured = replace(FAILED, figures=(*FIGURES[:5], Figure("time", 12.0, 14.0, 12.2, True, "measured 0.9x as fast")))
+    assert "-> 14 us !" in shown(replace(GATE, backend="cuda", kernels=(measured,)))
+
+
+def test_a_metric_that_is_zero_everywhere_has_no_column() -> None:
+    head = shown(GATE).split("\n\n")[1].split("\n")[0]
+    assert "spills" not in head
+    assert {"regs", "shared", "sectors", "findings"} <= set(head.split())
 
 
 def test_a_terminal_escape_in_a_name_is_written_out() -> None:
