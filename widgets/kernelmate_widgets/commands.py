@@ -107,6 +107,24 @@ def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     return magics.give(Result((found.baseline,), found), options)
 
 
+def panel(magics: KernelmateMagics, name: str) -> None:
+    """Show the panel of a kernel, with what was found for it last.
+
+    Raises:
+        UsageError: what panels need is not installed.
+    """
+    handle = handle_named(magics.shell.user_ns, name)
+    try:
+        from kernelmate_widgets.panel import Panel
+    except ImportError as error:
+        raise UsageError(f"The panel needs {error.name}.", hint="pip install 'kernelmate[notebook]'") from None
+    display(Panel(magics.desk, name, handle))
+
+
+def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    panel(magics, *_words(options, "panel NAME", 1, 1))
+
+
 # ----------------------------------------------------------------------------------------------------- deciding
 
 
@@ -228,6 +246,7 @@ COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
     "revert": _revert,
     "compare": _compare,
     "explain": _explain,
+    "panel": _panel,
     "history": _history,
     "config": _config,
     "doctor": _doctor,

@@ -18,6 +18,7 @@ PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise oc
 
 OPTIONS_OF_CELL = (
     "--args", "--grid", "--block", "--shared", "--ref", "--target", "--backend", "--seed", "--prompt", "--panel",
+    "--panel",
     "--replace", "--quiet", "--output", "--variable",
 )  # fmt: skip
 OPTIONS_OF_LINE = (

@@ -50,7 +50,8 @@ class Desk:
     def __init__(self) -> None:
         self.settings_given: dict[str, Any] = {}
         self.known: dict[str, Known] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._turn = threading.RLock()
         self._listeners = threading.local()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copies = 0
@@ -64,17 +65,29 @@ class Desk:
         """
         return load_settings(**{**self.settings_given, **(options or {})})
 
-    def session(self, options: Mapping[str, Any] | None = None) -> Session:
-        """A session with a warm worker, the same one for the same settings.
+    def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
+        """A session with a warm worker, the same one for the same settings and owner.
+
+        Args:
+            options: of a cell.
+            owner: who else than the cells it is for; what runs in the background has a worker of its own.
 
         Raises:
             UsageError: a setting is wrong. BackendUnavailable: the backend cannot run here.
         """
         settings = self.settings(options)
-        key = settings.model_dump_json()
-        if key not in self._sessions:
-            self._sessions[key] = Session(settings, self._stage)
-        return self._sessions[key]
+        key = owner, settings.model_dump_json()
+        with self._turn:
+            if key not in self._sessions:
+                self._sessions[key] = Session(settings, self._stage)
+            return self._sessions[key]
+
+    def close_session(self, owner: str) -> None:
+        """Give back an owner's workers, whatever they are doing."""
+        with self._turn:
+            closing = [self._sessions.pop(key) for key in list(self._sessions) if key[0] == owner]
+        for session in closing:
+            session.close()
 
     def set(self, name: str, value: str) -> None:
         """Set one setting for this notebook; workers of other settings are given back.
@@ -131,7 +144,8 @@ class Desk:
 
     def close_sessions(self) -> None:
         """Give back every worker; the next judgement starts a fresh one."""
-        sessions, self._sessions = self._sessions, {}
+        with self._turn:
+            sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.close()
 

@@ -191,6 +191,11 @@ class KernelHandle:
         self._tell()
         return version
 
+    @property
+    def can_revert(self) -> bool:
+        """Something was accepted since the cell was run."""
+        return len(self._history) > 1
+
     def watch(self, watcher: Callable[[], None]) -> None:
         """Be told whenever another version is in force, or a search has ended."""
         self._watchers.append(watcher)

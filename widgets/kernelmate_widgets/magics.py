@@ -70,6 +70,7 @@ class KernelmateMagics(Magics):
     @argument("--backend", choices=["auto", "cuda", "emulator"], help="Where the kernel runs.")
     @argument("--seed", type=int, help="Of the inputs; drawn and reported when not given.")
     @argument("--prompt", help="Ask for a better version once the kernel is judged, as in --prompt 'make it faster'.")
+    @argument("-p", "--panel", action="store_true", help="Show the panel for prompts and candidates.")
     @argument("--replace", action="store_true", help="Bind NAME even where it is something else than a kernel.")
     @argument("-q", "--quiet", action="store_true", help="Show nothing but a failure.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
@@ -112,6 +113,8 @@ class KernelmateMagics(Magics):
         if options.prompt is not None:
             found = commands.search(self, name, handle, options.prompt, commands.SearchOptions(quiet=options.quiet))
             result = Result(verdicts, found)
+        if options.panel:
+            commands.panel(self, name)
         return self.give(result, options)
 
     @no_var_expand
@@ -137,6 +140,7 @@ class KernelmateMagics(Magics):
         %kernelmate revert softmax
         %kernelmate compare softmax:1 softmax:2
         %kernelmate explain softmax
+        %kernelmate panel softmax
         %kernelmate history softmax
         %kernelmate config target=L4 backend=emulator
         %kernelmate doctor

@@ -1,0 +1,179 @@
+"""The notebook as its user sees it: real JupyterLab, real kernel, real emulator, headless Chromium."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+KERNEL = """\
+__global__ void row_sum(const float* x, float* y, int rows, int cols) {
+    __shared__ float part[128];
+    float sum = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) sum += x[blockIdx.x * cols + c];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+}
+"""
+SETUP = """\
+%load_ext kernelmate
+import numpy as np
+x = np.random.default_rng(1).standard_normal((37, 96)).astype(np.float32)
+y = np.zeros(37, np.float32)
+rows, cols = x.shape
+def total(x): return x.sum(axis=1)
+"""
+LINE = "%%kernelmate --args x,y,rows,cols --grid rows --block 128 --ref total"
+
+
+def cells(*more: str, kernel: str = KERNEL) -> list[str]:
+    return [SETUP, f"{LINE}\n{kernel}", *more]
+
+
+def ask(panel, prompt: str) -> None:
+    panel.get_by_role("textbox").fill(prompt)
+    panel.get_by_role("button", name="Ask", exact=True).click()
+
+
+def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(lab, book) -> None:
+    lab.write("first.ipynb", cells("%kernelmate panel row_sum"))
+    book.open("first.ipynb")
+    book.run_all()
+    static = book.output(1).first
+    expect(static).to_contain_text("clean")
+    expect(static.locator("svg").first).to_be_visible()
+    panel = book.panel("row_sum")
+    expect(panel.locator(".km-row")).to_have_count(1)
+    expect(panel.locator(".km-charts figure").first).to_be_visible()
+
+    panel.get_by_role("button", name="reduce memory usage").click()
+    expect(panel.get_by_role("textbox")).to_have_value("reduce memory usage")
+    panel.get_by_role("textbox").press("Enter")
+    expect(panel.locator(".km-row").nth(1)).to_be_visible()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    best = panel.locator(".km-row", has_text="best")
+    expect(best).to_contain_text("512 B ->")
+    expect(panel.locator(".km-diff .km-added").first).to_be_visible()
+    expect(panel.locator(".km-plot .main-svg").first).to_be_visible()
+    panel.scroll_into_view_if_needed()
+    book.shot("panel-light", panel)
+
+    panel.get_by_role("button", name="Accept", exact=True).click()
+    expect(panel.locator(".km-force")).to_contain_text("recipe:")
+    book.run_more(
+        "row_sum(x, y, rows, cols); print('right', np.allclose(y, x.sum(axis=1), atol=1e-4), row_sum.version.author)"
+    )
+    expect(book.page.locator(".jp-OutputArea-output", has_text="right True recipe:")).to_be_visible()
+
+    book.save()
+    book.page.reload()
+    book.idle()
+    again = book.panel("row_sum")
+    expect(again.locator(".km-force")).to_contain_text("recipe:")
+    expect(again.locator(".km-row", has_text="in force")).to_be_visible()
+    expect(again.locator(".km-charts figure").first).to_be_visible()
+    again.get_by_role("button", name="Revert").click()
+    expect(again.locator(".km-force")).to_contain_text("the cell's own")
+
+
+def test_the_dark_theme_reaches_outputs_and_panel(lab, book) -> None:
+    lab.write("dark.ipynb", cells("%kernelmate panel row_sum"))
+    book.open("dark.ipynb")
+    book.run_all()
+    panel = book.panel("row_sum")
+    ask(panel, "reduce memory usage")
+    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
+    light = panel.evaluate("it => getComputedStyle(it).backgroundColor")
+    book.theme("JupyterLab Dark")
+    expect(panel).to_have_class(re.compile("km-dark"))
+    assert panel.evaluate("it => getComputedStyle(it).backgroundColor") != light
+    panel.scroll_into_view_if_needed()
+    book.shot("panel-dark", panel)
+    book.shot("output-dark", book.output(1).first)
+    book.theme("JupyterLab Light")
+    expect(panel).not_to_have_class(re.compile("km-dark"))
+    book.shot("output-light", book.output(1).first)
+
+
+def test_a_saved_notebook_shows_its_results_without_a_kernel(lab, book) -> None:
+    lab.write("saved.ipynb", cells('%kernelmate optimize row_sum "reduce memory usage"'))
+    book.open("saved.ipynb")
+    book.run_all()
+    expect(book.output(2).first).to_contain_text("accepted")
+    book.save()
+    lab.end_kernels()
+    outputs = [one for cell in lab.saved("saved.ipynb")["cells"] for one in cell["outputs"]]
+    assert outputs
+    for one in outputs:
+        assert sum(len(str(value)) for value in one.get("data", {}).values()) < 300_000
+        assert not any("widget" in mime for mime in one.get("data", {}))
+    # Another person opens it: nothing of it is trusted, and no kernel is wanted.
+    (lab.folder / "given.ipynb").write_text(
+        (lab.folder / "saved.ipynb").read_text().replace('"python3"', '"none-such"')
+    )
+    book.page.goto(f"{lab.url}/lab/tree/given.ipynb?token=of-the-tests&reset")
+    dialog = book.page.get_by_role("button", name="No Kernel")
+    dialog.click()
+    expect(book.page.get_by_text("accepted").first).to_be_visible()
+    expect(book.page.get_by_text("shared memory per block").first).to_be_visible()
+    book.shot("reopened")
+
+
+def test_a_running_search_is_cancelled_at_once_and_the_notebook_goes_on(lab, book) -> None:
+    slow = KERNEL.replace(
+        "    part[threadIdx.x] = sum;",
+        "    for (int k = 0; k < 400; ++k) sum = sum * 0.5f + x[blockIdx.x * cols] * 0.5f - x[blockIdx.x * cols] * 0.5f;\n    part[threadIdx.x] = sum;",
+    )
+    lab.write("cancel.ipynb", cells("%kernelmate panel row_sum", kernel=slow))
+    book.open("cancel.ipynb")
+    book.run_all()
+    panel = book.panel("row_sum")
+    ask(panel, "make it faster")
+    cancel = panel.get_by_role("button", name="Cancel")
+    expect(cancel).to_be_enabled()
+    book.page.wait_for_timeout(1500)
+    cancel.click()
+    # At once: one candidate alone takes longer to be judged.
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled(timeout=3000)
+    expect(panel.locator(".km-notes")).to_contain_text("Stopped")
+    book.run_more("row_sum(x, y, rows, cols); print('goes on')")
+    expect(book.page.locator(".jp-OutputArea-output", has_text="goes on")).to_be_visible()
+
+
+def test_a_failing_kernel_shows_its_line_and_stops_run_all(lab, book) -> None:
+    racy = KERNEL.replace("    __syncthreads();\n    for (int half", "    for (int half")
+    lab.write("failing.ipynb", cells("print('never', 'reached')", kernel=racy))
+    book.open("failing.ipynb")
+    book.run_all()
+    error = book.page.locator(
+        ".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-OutputArea-output",
+        has_text="KernelFailed",
+    ).last
+    expect(error).to_contain_text("shared-race")
+    expect(error).not_to_contain_text("Traceback")
+    book.shot("failing", book.page.locator(".jp-CodeCell").nth(1))
+    book.idle()
+    expect(book.page.get_by_text("never reached")).to_have_count(0)
+
+
+def test_two_panels_work_at_once_and_for_themselves(lab, book) -> None:
+    other = KERNEL.replace("row_sum", "other_sum")
+    lab.write("two.ipynb", [*cells(), f"{LINE}\n{other}", "%kernelmate panel row_sum", "%kernelmate panel other_sum"])
+    book.open("two.ipynb")
+    book.run_all()
+    first, second = book.panel("row_sum"), book.panel("other_sum")
+    expect(second.locator(".km-row")).to_have_count(1)
+    ask(first, "reduce memory usage")
+    ask(second, "fewer registers")
+    for panel, words in ((first, "shared memory"), (second, "registers")):
+        expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled(timeout=180_000)
+        expect(panel.locator(".km-row").nth(1)).to_contain_text(words)
+    first.locator(".km-row", has_text="best").click()
+    first.get_by_role("button", name="Accept", exact=True).click()
+    expect(first.locator(".km-force")).to_contain_text("recipe:")
+    expect(second.locator(".km-force")).to_contain_text("the cell's own")

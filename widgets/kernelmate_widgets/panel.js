@@ -1,0 +1,356 @@
+// The panel of one kernel. It shows what the model's traits hold and sends what the user does; nothing is decided here.
+// All text goes in as text nodes; `html` and `svg` are pieces that the kernel's side has escaped.
+
+const KEYWORDS = new Set(
+  "alignas auto bool break case char class const constexpr continue default do double else enum extern false float for if inline int long namespace nullptr return short signed sizeof static struct switch template this true typedef typename union unsigned using void volatile while __global__ __device__ __host__ __shared__ __constant__ __restrict__ __launch_bounds__ __forceinline__".split(" "),
+);
+const BUILTINS = new Set("threadIdx blockIdx blockDim gridDim warpSize __syncthreads __syncwarp".split(" "));
+const TOKENS = /(\/\/.*$|\/\*.*?\*\/)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(^\s*#\w+)|(\b(?:0x[\da-fA-F]+|\d+\.?\d*(?:[eE][+-]?\d+)?)[fFuUlL]*\b)|([A-Za-z_]\w*)/gm;
+
+/** An element with attributes and children; a child that is a string is text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick" || name === "onkeydown" || name === "onchange") element[name] = value;
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** One line of CUDA as coloured pieces. */
+function coloured(line) {
+  const pieces = [];
+  let end = 0;
+  for (const match of line.matchAll(TOKENS)) {
+    const [text, comment, string, directive, number, word] = match;
+    const kind = comment ? "comment" : string ? "string" : directive ? "directive" : number ? "number" : KEYWORDS.has(word) ? "keyword" : BUILTINS.has(word) ? "builtin" : null;
+    if (kind === null) continue;
+    pieces.push(line.slice(end, match.index), make("span", { class: `km-${kind}` }, text));
+    end = match.index + text.length;
+  }
+  pieces.push(line.slice(end));
+  return pieces;
+}
+
+function isDark() {
+  const body = document.body;
+  return body.dataset.jpThemeLight === "false" || body.classList.contains("vscode-dark") || body.classList.contains("vscode-high-contrast");
+}
+
+// ----------------------------------------------------------------------------------------------- Plotly, once a page
+
+let library = null;
+/** Plotly's library, asked of the kernel once for all panels of a page; null where a page may not run it. */
+function plotly(model) {
+  library ??= new Promise((resolve) => {
+    const take = (message, buffers) => {
+      if (!message.plotly) return;
+      model.off("msg:custom", take);
+      const address = URL.createObjectURL(new Blob([buffers[0]], { type: "text/javascript" }));
+      const script = make("script", { src: address });
+      script.onload = () => resolve(window.Plotly ?? null);
+      script.onerror = () => resolve(null);
+      document.head.append(script);
+    };
+    model.on("msg:custom", take);
+    model.send({ do: "plotly" });
+  });
+  return library;
+}
+
+/** Lays a figure's template under it, as the page's theme is; hollow and solid marks stay the report's. */
+async function draw(model, holder, chart) {
+  const Plotly = await plotly(model);
+  if (Plotly === null || !holder.isConnected || holder.dataset.figure !== chart.figure) return;
+  const figure = JSON.parse(chart.figure);
+  const template = model.get("fixed").templates[isDark() ? "dark" : "light"];
+  const layout = { ...figure.layout, template, width: undefined, autosize: true };
+  const options = { displayModeBar: false, responsive: true };
+  const plot = holder.querySelector(".km-plot") ?? make("div", { class: "km-plot", style: `height:${chart.height}px` });
+  if (!plot.isConnected) {
+    holder.querySelector(".km-drawing").hidden = true;
+    holder.append(plot);
+  }
+  await Plotly.react(plot, figure.data, layout, options);
+}
+
+// ------------------------------------------------------------------------------------------------------------ parts
+
+class View {
+  constructor(model, root) {
+    this.model = model;
+    this.root = root;
+    this.seen = new IntersectionObserver((entries) => this.drawSeen(entries));
+    this.build();
+    this.update = {
+      state: () => this.showState(),
+      versions: () => this.showVersions(),
+      detail: () => this.showDetail(),
+      charts: () => this.showCharts(),
+    };
+    for (const [trait, show] of Object.entries(this.update)) {
+      model.on(`change:${trait}`, show);
+      show();
+    }
+    this.theme = new MutationObserver(() => this.retheme());
+    this.theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
+    this.retheme();
+  }
+
+  close() {
+    for (const [trait, show] of Object.entries(this.update)) this.model.off(`change:${trait}`, show);
+    this.theme.disconnect();
+    this.seen.disconnect();
+  }
+
+  send(what, more = {}) {
+    this.model.send({ do: what, ...more });
+  }
+
+  build() {
+    const { name, chips, authors } = this.model.get("fixed");
+    this.prompt = make("input", {
+      type: "text",
+      class: "km-prompt",
+      placeholder: `What should ${name} become? "reduce memory usage"`,
+      "aria-label": `Prompt for ${name}`,
+      onkeydown: (event) => {
+        event.stopPropagation(); // the notebook's own keys must not act on what is typed here
+        if (event.key === "Enter") this.ask();
+        if (event.key === "Escape") this.send("cancel");
+      },
+    });
+    this.author = make("select", { class: "km-author", "aria-label": "Who proposes" }, ...authors.map((one) => make("option", { value: one }, one)));
+    this.author.onkeydown = (event) => event.stopPropagation();
+    this.go = make("button", { class: "km-go", onclick: () => this.ask() }, "Ask");
+    this.stop = make("button", { class: "km-cancel", onclick: () => this.send("cancel") }, "Cancel");
+    this.status = make("div", { class: "km-status", role: "status", "aria-live": "polite" });
+    this.error = make("div", { class: "km-error", role: "alert" });
+    this.notes = make("ul", { class: "km-notes" });
+    this.text = make("pre", { class: "km-text", "aria-label": "What the model writes" });
+    this.question = make("div", { class: "km-question", role: "alertdialog", "aria-label": "May this be sent?" });
+    this.list = make("div", { class: "km-list", role: "listbox", "aria-label": "Versions", tabindex: "0", onkeydown: (event) => this.move(event) });
+    this.detail = make("div", { class: "km-detail" });
+    this.charts = make("div", { class: "km-charts" });
+    const asked = chips.map((chip) => make("button", { class: "km-chip", onclick: () => this.choose(chip) }, chip));
+    this.root.classList.add("km-panel");
+    this.root.setAttribute("data-kernel", name);
+    this.root.append(
+      make("div", { class: "km-head" }, make("strong", {}, name), (this.force = make("span", { class: "km-force" }))),
+      make("div", { class: "km-ask" }, this.prompt, this.author, this.go, this.stop),
+      make("div", { class: "km-chips", role: "group", "aria-label": "Common wishes" }, ...asked),
+      this.status, this.error, this.question, this.text, this.notes,
+      make("div", { class: "km-columns" }, this.list, this.detail),
+      this.charts,
+    );
+  }
+
+  choose(text) {
+    this.prompt.value = text;
+    this.prompt.focus();
+  }
+
+  ask() {
+    const prompt = this.prompt.value.trim();
+    if (prompt) this.send("ask", { prompt, author: this.author.value });
+  }
+
+  retheme() {
+    this.root.classList.toggle("km-dark", isDark());
+    for (const holder of this.charts.children) if (holder.querySelector(".km-plot")) draw(this.model, holder, holder.chart);
+  }
+
+  // ---------------------------------------------------------------------------------------------------------- state
+
+  showState() {
+    const state = this.model.get("state");
+    this.root.classList.toggle("km-busy", state.busy);
+    this.go.disabled = state.busy;
+    this.stop.disabled = !state.busy;
+    this.status.textContent = state.busy ? `${state.stage} …` : "";
+    this.error.textContent = state.error;
+    this.text.textContent = state.text;
+    this.text.scrollTop = this.text.scrollHeight;
+    this.notes.replaceChildren(...state.notes.map((note) => make("li", {}, note)));
+    if (state.prompt && !this.prompt.value) this.prompt.value = state.prompt;
+    this.showQuestion(state.question);
+    if (this.wasInForce !== state.inForce || this.wasBusy !== state.busy) {
+      [this.wasInForce, this.wasBusy] = [state.inForce, state.busy];
+      this.showVersions();
+      this.showDetail();
+    }
+    const by = state.source && state.source !== "user" ? ` version of ${state.source} in force` : " the cell's own version in force";
+    this.force.replaceChildren(by);
+    if (state.canRevert) this.force.append(make("button", { class: "km-revert", onclick: () => this.send("revert") }, "Revert"));
+  }
+
+  showQuestion(question) {
+    if (!question) return this.question.replaceChildren();
+    const price = question.usd === null ? "an unknown price" : `at most ${question.usd} USD`;
+    this.question.replaceChildren(
+      make("p", {}, `Send the text below to ${question.model} at ${question.host}, for ${price}?`),
+      make("pre", {}, question.text),
+      make("button", { class: "km-yes", onclick: () => this.send("answer", { agreed: true }) }, "Send"),
+      make("button", { class: "km-no", onclick: () => this.send("answer", { agreed: false }) }, "Do not send"),
+    );
+  }
+
+  // ------------------------------------------------------------------------------------------------------- versions
+
+  showVersions() {
+    const versions = this.model.get("versions");
+    const { inForce } = this.model.get("state");
+    const selected = this.model.get("detail").number;
+    // Rows that are the same stay as they are: with forty of them the page must stay fluid.
+    versions.forEach((version, index) => {
+      const key = JSON.stringify([version, version.number === selected, version.number === inForce]);
+      const old = this.list.children[index];
+      if (old?.key === key) return;
+      const row = this.row(version, version.number === selected, version.number === inForce);
+      row.key = key;
+      if (old) old.replaceWith(row);
+      else this.list.append(row);
+    });
+    while (this.list.children.length > versions.length) this.list.lastChild.remove();
+  }
+
+  row(version, selected, inForce) {
+    const marks = [version.best ? "best" : null, inForce ? "in force" : null, version.rejected ? "put aside" : null].filter(Boolean);
+    return make(
+      "div",
+      {
+        class: `km-row${selected ? " km-selected" : ""}${version.rejected ? " km-aside" : ""}`,
+        role: "option",
+        "aria-selected": String(selected),
+        "data-number": String(version.number),
+        onclick: () => this.send("select", { number: version.number }),
+      },
+      make("span", { class: "km-number" }, version.number === 0 ? "" : String(version.number)),
+      make(
+        "span",
+        { class: "km-who" },
+        make("code", {}, version.number === 0 ? "as it is" : version.author),
+        ...marks.map((mark) => make("span", { class: "km-mark" }, mark)),
+        make("span", { class: version.predicted ? "km-asked km-predicted" : "km-asked" }, version.asked || version.right),
+      ),
+      make("span", { class: `km-standing km-${version.tone}` }, version.standing, make("span", { class: "km-cost" }, version.number ? version.cost : "")),
+    );
+  }
+
+  move(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
+    const selected = this.model.get("detail").number ?? 0;
+    if (event.key === "Enter" && selected > 0) this.send("accept", { number: selected });
+    else if (event.key === "Delete" && selected > 0) this.send("reject", { number: selected });
+    else if (step === undefined) return;
+    else this.send("select", { number: Math.max(0, Math.min(this.model.get("versions").length - 1, selected + step)) });
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // --------------------------------------------------------------------------------------------------------- detail
+
+  showDetail() {
+    const detail = this.model.get("detail");
+    if (detail.number === undefined) return;
+    const { inForce, busy } = this.model.get("state");
+    const number = detail.number;
+    const rejected = this.model.get("versions")[number]?.rejected;
+    const buttons = [];
+    if (number > 0) {
+      const why = detail.refused ? `Cannot be accepted: ${detail.refused}` : busy ? "Wait for the end of the search, or cancel it" : "";
+      buttons.push(
+        make("button", { class: "km-accept", disabled: Boolean(detail.refused) || busy || inForce === number, title: why || "Put this version in force", onclick: () => this.send("accept", { number }) }, inForce === number ? "In force" : "Accept"),
+        make("button", { class: "km-reject", onclick: () => this.send("reject", { number }) }, rejected ? "Take back in" : "Reject"),
+      );
+      if (why && !busy) buttons.push(make("span", { class: "km-why-not" }, why));
+    }
+    const parts = [make("div", { class: "km-buttons" }, ...buttons)];
+    if (detail.why) parts.push(make("p", { class: "km-why" }, detail.why));
+    parts.push(...detail.messages.map((message) => this.message(message)));
+    if (detail.reasons.length) parts.push(make("ul", {}, ...detail.reasons.map((reason) => make("li", {}, reason))));
+    if (detail.lifts.length) parts.push(make("p", { class: "km-lifts" }, `To lift its occupancy: ${detail.lifts.join("; ")}`));
+    if (detail.diff.length) parts.push(this.diff(detail.diff));
+    const figures = make("div", { class: "kernelmate" });
+    figures.innerHTML = detail.html;
+    parts.push(this.folded("Figures and sizes", figures, false));
+    this.source = this.lines(detail);
+    this.sourceFold = this.folded("Source", this.source, false);
+    parts.push(this.sourceFold);
+    this.detail.replaceChildren(...parts);
+    if (this.shown !== number) {
+      this.shown = number;
+      this.showVersions();
+    }
+  }
+
+  folded(title, content, open) {
+    return make("details", { open }, make("summary", {}, title), content);
+  }
+
+  message(message) {
+    const line = message.line === null ? null : make("button", { class: "km-line", onclick: () => this.goTo(message.line) }, `line ${message.line}`);
+    return make("div", { class: `km-finding km-of-${message.severity}` }, make("strong", {}, `${message.severity} `), make("code", {}, message.code), " ", line, make("div", {}, message.text));
+  }
+
+  goTo(line) {
+    this.sourceFold.open = true;
+    const wanted = this.source.querySelector(`[data-line="${line}"]`);
+    for (const one of this.source.querySelectorAll(".km-here")) one.classList.remove("km-here");
+    wanted?.classList.add("km-here");
+    wanted?.scrollIntoView({ block: "center", behavior: "smooth" });
+  }
+
+  diff(lines) {
+    return make("pre", { class: "km-diff", tabindex: "0", "aria-label": "What it changes" }, ...lines.map(([kind, line]) =>
+      make("span", { class: `km-${kind}` }, ...(kind === "hunk" ? [line] : [line.slice(0, 1), ...coloured(line.slice(1))]))));
+  }
+
+  lines(detail) {
+    return make("pre", { class: "km-source", tabindex: "0", "aria-label": "Source" }, ...detail.source.split("\n").map((line, index) =>
+      make("span", { "data-line": String(index + detail.firstLine) }, make("i", {}, String(index + detail.firstLine).padStart(4)), ...coloured(line))));
+  }
+
+  // --------------------------------------------------------------------------------------------------------- charts
+
+  showCharts() {
+    const charts = this.model.get("charts");
+    charts.forEach((chart, index) => {
+      const old = this.charts.children[index];
+      if (old && old.dataset.title === chart.title) {
+        if (old.dataset.figure !== chart.figure) this.redraw(old, chart);
+        return;
+      }
+      const holder = make("figure", { "data-title": chart.title }, make("figcaption", {}, chart.title), make("div", { class: "km-drawing" }));
+      if (old) old.replaceWith(holder);
+      else this.charts.append(holder);
+      this.redraw(holder, chart);
+      this.seen.observe(holder);
+    });
+    while (this.charts.children.length > charts.length) this.charts.lastChild.remove();
+  }
+
+  redraw(holder, chart) {
+    holder.chart = chart;
+    holder.dataset.figure = chart.figure;
+    holder.querySelector(".km-drawing").innerHTML = chart.svg;
+    const plot = holder.querySelector(".km-plot");
+    if (plot) {
+      plot.style.height = `${chart.height}px`;
+      draw(this.model, holder, chart);
+    }
+  }
+
+  /** Drawings become Plotly's charts once they are looked at. */
+  drawSeen(entries) {
+    for (const entry of entries) if (entry.isIntersecting) draw(this.model, entry.target, entry.target.chart);
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const view = new View(model, el);
+    return () => view.close();
+  },
+};

@@ -1,0 +1,301 @@
+"""The panel: candidates beside the baseline, a prompt, and accepting what is worth it. A view of one kernel in the browser.
+
+All that it shows is in its traits, so that a page that is loaded again shows the same. Plotly's library is not among them:
+a page asks for it once, and charts are drawings until it has come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
+from kernelmate.records import Judged, Optimization
+from kernelmate.session.authors import Outgoing
+from kernelmate_widgets import panel_state
+from kernelmate_widgets.commands import SearchOptions
+from kernelmate_widgets.completion import PROMPTS
+from kernelmate_widgets.desk import Desk
+from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.searches import BackgroundSearch, Wish
+
+CHARTS_EVERY_S = 1.5
+"""Seconds between two drawings of the charts while candidates arrive."""
+
+STAGES_EVERY_S = 0.1
+MOST_TEXT = 20_000
+"""Characters of a model's text that are kept in view."""
+
+AUTHORS = ("auto", "recipes", "local", "claude")
+
+_HERE = Path(__file__).parent
+
+
+class Panel(anywidget.AnyWidget):
+    """One kernel's panel.
+
+    Args:
+        desk: the notebook's.
+        name: of the kernel. handle: the kernel.
+
+    Attributes:
+        state: what is going on: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce`.
+        versions: the list: the kernel as it is, and the candidates.
+        detail: everything of the selected version.
+        charts: title, drawing and Plotly's figure of each.
+    """
+
+    _esm = _HERE / "panel.js"
+    _css = _HERE / "panel.css"
+
+    state: Any = traitlets.Dict().tag(sync=True)
+    versions: Any = traitlets.List().tag(sync=True)
+    detail: Any = traitlets.Dict().tag(sync=True)
+    charts: Any = traitlets.List().tag(sync=True)
+    fixed: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, desk: Desk, name: str, handle: KernelHandle) -> None:
+        super().__init__()
+        self.fixed = {
+            "name": name,
+            "chips": list(PROMPTS),
+            "authors": list(AUTHORS),
+            "templates": panel_state.templates(),
+        }
+        self._desk, self._name, self._handle = desk, name, handle
+        self._search: BackgroundSearch | None = None
+        self._judged: list[Judged] = []
+        self._base = handle.version
+        self._shown: Optimization | None = None
+        self._rejected: set[int] = set()
+        self._selected = 0
+        self._answer: threading.Event | None = None
+        self._agreed = False
+        self._drawn_at = self._staged_at = 0.0
+        self.state = {
+            "busy": False,
+            "stage": "",
+            "text": "",
+            "error": "",
+            "notes": [],
+            "question": None,
+            "prompt": "",
+            "inForce": 0,
+        }
+        self.on_msg(self._message)
+        handle.watch(self._changed)
+        self._changed()
+
+    # --------------------------------------------------------------------------------------- what the page asks for
+
+    def _message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
+        """One request of the page. What is wrong with it is shown in the panel, never raised into nowhere."""
+        work = {
+            "ask": self._ask,
+            "cancel": self._cancel,
+            "accept": self._accept,
+            "reject": self._reject,
+            "revert": self._revert,
+            "select": self._select,
+            "answer": self._answered,
+            "plotly": self._send_plotly,
+        }.get(str(content.get("do")))
+        if work is None:
+            return
+        try:
+            work(content)
+        except KernelmateError as error:
+            self._say(error=str(error))
+
+    def _ask(self, content: dict[str, Any]) -> None:
+        prompt = str(content.get("prompt", "")).strip()
+        if not prompt or self._search is not None:
+            return
+        author = content.get("author")
+        options = SearchOptions(author=author if author in AUTHORS else "auto")
+        self._begin(prompt)
+        self._search = BackgroundSearch(self._desk, self._name, self._handle, Wish(prompt, options), self)
+        self._search.start()
+
+    def _begin(self, prompt: str) -> None:
+        self._judged, self._rejected, self._selected = [], set(), 0
+        self._base = self._handle.version
+        self._say(busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, inForce=0)
+        self._show_versions(None)
+        self._show_detail()
+        self._draw()
+
+    def _cancel(self, _: dict[str, Any]) -> None:
+        if self._search is not None:
+            self._say(stage="stopping")
+            self._release(agreed=False)
+            self._search.cancel()
+
+    def _accept(self, content: dict[str, Any]) -> None:
+        number = int(content.get("number", 0))
+        if self._search is not None:
+            raise UsageError("The search is still under way.", hint="Wait for its end, or cancel it.")
+        self._handle.accept(number)
+        self._say(error="")
+
+    def _reject(self, content: dict[str, Any]) -> None:
+        """Take a version out of sight, or back in."""
+        self._rejected ^= {int(content.get("number", 0))}
+        self._show_versions(self._best())
+        self._draw()
+
+    def _revert(self, _: dict[str, Any]) -> None:
+        self._handle.revert()
+        self._say(error="")
+
+    def _select(self, content: dict[str, Any]) -> None:
+        number = int(content.get("number", 0))
+        if 0 <= number <= len(self._judged):
+            self._selected = number
+            self._show_detail()
+
+    def _send_plotly(self, _: dict[str, Any]) -> None:
+        try:
+            from plotly.offline import get_plotlyjs
+        except ImportError:
+            raise EnvironmentFailed("Charts need plotly.", hint="pip install 'kernelmate[notebook]'") from None
+        self.send({"plotly": True}, buffers=[get_plotlyjs().encode()])
+
+    def _answered(self, content: dict[str, Any]) -> None:
+        self._release(agreed=content.get("agreed") is True)
+
+    def _release(self, *, agreed: bool) -> None:
+        self._agreed = agreed
+        if self._answer is not None:
+            self._answer.set()
+
+    # ---------------------------------------------------------------------------------------- what the search tells
+
+    def on_stage(self, stage: str, done: int, total: int) -> None:
+        """How far judging is."""
+        from kernelmate.cli.progress import STAGES
+
+        count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
+        self._stage(f"{STAGES.get(stage, stage)}{count}")
+
+    def on_step(self, text: str) -> None:
+        """What is begun now."""
+        self._stage(text)
+
+    def on_text(self, text: str) -> None:
+        """Text of a model as it arrives."""
+        self._say(text=(self.state["text"] + text)[-MOST_TEXT:])
+
+    def on_judged(self, found: Judged) -> None:
+        """One more candidate has its verdict."""
+        self._judged.append(found)
+        self._show_versions(None)
+        if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
+            self._draw()
+
+    def ask(self, outgoing: Outgoing) -> bool:
+        """Show all that would be sent to another machine, and wait for the user's word."""
+        self._answer = threading.Event()
+        price = None if outgoing.most_usd is None else f"{outgoing.most_usd:.2f}"
+        self._say(question={"text": outgoing.text, "host": outgoing.host, "model": outgoing.model, "usd": price})
+        self._answer.wait()
+        self._answer = None
+        self._say(question=None)
+        return self._agreed
+
+    def on_end(self, optimization: Optimization | None, error: str | None) -> None:
+        """The search is over."""
+        self._search = None
+        notes = panel_state.notes_of(optimization)
+        if optimization is not None and self._handle.optimization is optimization:
+            self._shown = optimization
+            self._take(optimization)
+        elif self._handle.version is not self._base:
+            notes.append("The kernel was changed meanwhile, so what was found for its old version is gone.")
+            self._adopt()
+            self._refresh()
+        self._say(busy=False, stage="", error=error or "", notes=notes)
+
+    # ------------------------------------------------------------------------------------------------------ showing
+
+    def _changed(self) -> None:
+        """Another version is in force, or a search outside of the panel has ended."""
+        handle = self._handle
+        if self._search is None and (handle.optimization is None or handle.optimization is not self._shown):
+            self._adopt()
+        self._say(inForce=self._in_force(), source=handle.version.author, canRevert=handle.can_revert)
+        if self._search is None:
+            self._refresh()
+
+    def _adopt(self) -> None:
+        """Begin from what the handle has: another text of the cell, or another search."""
+        self._shown = self._handle.optimization
+        self._base = self._handle.version
+        self._judged = [] if self._shown is None else list(self._shown.candidates)
+        self._rejected = set()
+
+    def _take(self, optimization: Optimization) -> None:
+        """The end's order, the best first; what was selected stays selected."""
+        chosen = self._judged[self._selected - 1] if 0 < self._selected <= len(self._judged) else None
+        gone = [self._judged[number - 1] for number in self._rejected if number <= len(self._judged)]
+        self._judged = list(optimization.candidates)
+        self._rejected = {number for number, one in enumerate(self._judged, 1) if one in gone}
+        self._selected = self._judged.index(chosen) + 1 if chosen in self._judged else (optimization.best or -1) + 1
+        if optimization.best is not None and chosen is None:
+            self._selected = optimization.best + 1
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._selected = min(self._selected, len(self._judged))
+        self._show_versions(self._best())
+        self._show_detail()
+        self._draw()
+
+    def _best(self) -> int | None:
+        found = self._handle.optimization
+        return None if found is None or list(found.candidates) != self._judged else found.best
+
+    def _in_force(self) -> int:
+        """The candidate that is in force; 0 for the kernel as it was."""
+        text = self._handle.version.kernel
+        for number, one in enumerate(self._judged, 1):
+            if one.candidate.kernel is text:
+                return number
+        return 0
+
+    def _show_versions(self, best: int | None) -> None:
+        first = panel_state.row(0, self._base.author, self._base.verdict)
+        listed = [
+            panel_state.row(number, one.candidate.author, one.verdict, best=number - 1 == best, cost=one.candidate.cost)
+            for number, one in enumerate(self._judged, 1)
+        ]
+        self.versions = [{**one, "rejected": one["number"] in self._rejected} for one in (first, *listed)]
+
+    def _show_detail(self) -> None:
+        base, number = self._base, self._selected
+        if number == 0:
+            self.detail = panel_state.detail(0, base.kernel, base.contract, base.verdict, base.kernel, None)
+            return
+        found = self._judged[number - 1]
+        candidate = found.candidate
+        self.detail = panel_state.detail(
+            number, candidate.kernel, candidate.contract, found.verdict, base.kernel, found
+        )
+
+    def _draw(self) -> None:
+        self.charts = panel_state.charts(self._base.verdict, self._judged, self._rejected)
+        self._drawn_at = time.monotonic()
+
+    def _stage(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._staged_at > STAGES_EVERY_S:
+            self._staged_at = now
+            self._say(stage=text)
+
+    def _say(self, **changes: Any) -> None:
+        self.state = {**self.state, **changes}

@@ -1,0 +1,128 @@
+"""What the panel shows of versions, as plain values: every word of it is the report's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from kernelmate.compiler import find_target, what_would_lift
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Contract, Cost, Judged, Kernel, Optimization, Verdict
+from kernelmate.report import words
+from kernelmate.report.diff import diff_lines, line_kind, whole_text
+from kernelmate.report.figures import BASELINE, MOST_VERSIONS, Shown, figures, template
+from kernelmate.report.html import case_row, figure_rows, pairs, table
+from kernelmate.source import launch_shape
+from kernelmate_widgets.charts import scene_of
+from kernelmate_widgets.drawing import svg
+from kernelmate_widgets.handle import reason_not_to_take
+
+Plain = dict[str, Any]
+
+
+def row(number: int, author: str, verdict: Verdict, *, best: bool = False, cost: Cost | None = None) -> Plain:
+    """One version as the list shows it; 0 is the kernel as it is."""
+    standing, tone = words.standing(verdict, candidate=number > 0)
+    right, right_tone = words.correctness_words(verdict)
+    result = verdict.objective
+    return {
+        "number": number,
+        "author": words.one_line(author),
+        "standing": standing,
+        "tone": tone,
+        "right": right,
+        "rightTone": right_tone,
+        "best": best,
+        "asked": "" if result is None else f"{words.METRIC_WORDS[result.name]} {words.objective_words(result)}",
+        "predicted": result is not None and result.basis == "predicted",
+        "cost": cost_words(cost),
+    }
+
+
+def cost_words(cost: Cost | None) -> str:
+    """What an author's model was paid: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
+    if cost is None:
+        return "free"
+    tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
+    return tokens if cost.usd is None else f"{tokens}, {cost.usd:.4f} USD"
+
+
+def detail(
+    number: int, kernel: Kernel, contract: Contract, verdict: Verdict, before: Kernel, found: Judged | None
+) -> Plain:
+    """Everything of one version: why, findings with their lines, its text, what it changes, sizes and figures.
+
+    Values called `html` are pieces of the report, escaped there; all others are text.
+    """
+    sizes = [case_row(case, verdict) for case in verdict.cases]
+    heads = ["size", "from", "result", "max error", "time", "first wrong"]
+    messages = [
+        {"severity": d.severity, "code": d.code or "compiler", "line": d.line, "text": words.printable(d.message)}
+        for d in verdict.diagnostics
+    ]
+    told = not verdict.diagnostics
+    messages += [
+        {"severity": f.severity, "code": f.code, "line": f.line, "text": words.printable(f.message)}
+        for f in verdict.findings
+        if told or f.code != "compile-error"
+    ]
+    return {
+        "number": number,
+        "why": "" if found is None else words.printable(found.candidate.why),
+        "reasons": list(words.further_reasons(verdict)),
+        "lifts": list(_lifts(verdict, contract)),
+        "messages": messages,
+        "firstLine": kernel.unit.locate(1, 1)[0],
+        "source": words.printable(whole_text(kernel)),
+        "diff": [] if found is None else _diff(before, kernel),
+        "html": "".join([*pairs(figure_rows(verdict)), *(table(heads, sizes) if sizes else [])]),
+        "refused": None if found is None else reason_not_to_take(found),
+    }
+
+
+def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
+    lines = diff_lines(whole_text(before), whole_text(after), before.unit.path)
+    return [[line_kind(line, index), words.printable(line)] for index, line in enumerate(lines)][2:]
+
+
+def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
+    """What would lift the occupancy's limit, at the headline size."""
+    if verdict.resources is None:
+        return ()
+    try:
+        return what_would_lift(
+            find_target(verdict.target), verdict.resources, launch_shape(contract, contract.sizes[0])
+        )
+    except KernelmateError:
+        return ()
+
+
+def charts(baseline: Verdict, judged: Sequence[Judged], rejected: Collection[int]) -> list[Plain]:
+    """The report's charts, each drawn, and as Plotly takes it; none where plotly is not installed."""
+    shown = [Shown(BASELINE, baseline)]
+    for number, one in enumerate(judged, 1):
+        if number not in rejected and len(shown) < MOST_VERSIONS:
+            shown.append(Shown(f"{number} {one.candidate.author.removeprefix('recipe:')}", one.verdict))
+    try:
+        made = figures(shown)
+    except KernelmateError:
+        return []
+    return [
+        {
+            "title": title,
+            "svg": svg(scene_of(title, figure)),
+            "figure": figure.to_json(),
+            "height": int(figure.layout.height),
+        }
+        for title, figure in made.items()
+    ]
+
+
+def templates() -> Plain:
+    """Plotly's layouts for light and dark pages."""
+    return {"light": template(dark=False), "dark": template(dark=True)}
+
+
+def notes_of(optimization: Optimization | None) -> list[str]:
+    """What is to be said of a search: how the prompt was read, and how it ended."""
+    return [] if optimization is None else [optimization.objective.reading, *optimization.notes]

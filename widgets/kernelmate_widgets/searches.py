@@ -1,0 +1,152 @@
+"""A search in a thread of its own, so that the notebook stays free and the search can be stopped at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Judged, Optimization
+from kernelmate.session.authors import Outgoing, Wishes, authors
+from kernelmate.suggest.metrics import rank
+from kernelmate.suggest.objective import read_objective
+from kernelmate_widgets.commands import SearchOptions
+from kernelmate_widgets.desk import Desk
+from kernelmate_widgets.handle import KernelHandle
+
+STOPPED = "Stopped before every suggestion was tried."
+
+
+class Watcher(Protocol):
+    """Who is told of a search; called in the search's thread."""
+
+    def on_stage(self, stage: str, done: int, total: int) -> None:
+        """How far judging is."""
+        ...
+
+    def on_step(self, text: str) -> None:
+        """What is begun now."""
+        ...
+
+    def on_text(self, text: str) -> None:
+        """Text of a model as it arrives."""
+        ...
+
+    def on_judged(self, found: Judged) -> None:
+        """One more candidate has its verdict."""
+        ...
+
+    def ask(self, outgoing: Outgoing) -> bool:
+        """Whether this may be sent to another machine; waits for the user."""
+        ...
+
+    def on_end(self, optimization: Optimization | None, error: str | None) -> None:
+        """It is over: with what it led to, or why it stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for, and how it is searched for."""
+
+    prompt: str
+    options: SearchOptions
+
+
+class BackgroundSearch:
+    """One prompt's search, under way. It has a session of its own, which stopping it closes: nothing else is disturbed.
+
+    Args:
+        desk: whose settings are in force.
+        name: of the kernel. handle: the kernel.
+        wish: what is asked for.
+        watcher: told of everything.
+        done: called last, in the search's thread.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        name: str,
+        handle: KernelHandle,
+        wish: Wish,
+        watcher: Watcher,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._desk, self._name, self._handle, self._wish, self._watcher = desk, name, handle, wish, watcher
+        self._done = done
+        self._version = handle.version
+        self._found: list[Judged] = []
+        self._stop = threading.Event()
+        self._owner = f"panel of {name}"
+        self._thread = threading.Thread(target=self._run, name=f"kernelmate search {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop at once, whatever is being judged; candidates that have a verdict keep it."""
+        self._stop.set()
+        self._desk.close_session(self._owner)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        optimization, error = None, None
+        try:
+            optimization = self._search()
+        except KernelmateError as failure:
+            error = None if self._stop.is_set() else str(failure)
+        except Exception as failure:  # noqa: BLE001 -- nobody else sees what a thread raises
+            error = None if self._stop.is_set() else f"{type(failure).__name__}: {failure}"
+        if optimization is None and self._stop.is_set():
+            optimization = self._partial()
+        if optimization is not None and self._handle.version is self._version:
+            self._handle.found(optimization)
+        self._watcher.on_end(optimization, error)
+        self._done()
+
+    def _search(self) -> Optimization:
+        options, version = self._wish.options, self._version
+        session = self._desk.session(self._desk.known[self._name].options, owner=self._owner)
+        watcher = self._watcher
+        wishes = Wishes(
+            options.author,
+            options.samples,
+            options.rounds,
+            watcher.ask,
+            watcher.on_step,
+            watcher.on_text,
+            self._stop.is_set,
+        )
+        with self._desk.listening(watcher.on_stage):
+            return session.optimize(
+                version.kernel,
+                self._wish.prompt,
+                (),
+                options.max_candidates,
+                self._judged,
+                self._stop.is_set,
+                budget_s=options.budget,
+                suggesters=authors(session.settings, version.kernel, wishes),
+                objective=options.objective,
+                contract=version.contract,
+            )
+
+    def _judged(self, found: Judged) -> None:
+        if not self._stop.is_set():  # what is judged while its worker is being ended was not judged
+            self._found.append(found)
+            self._watcher.on_judged(found)
+
+    def _partial(self) -> Optimization:
+        """What a stopped search leaves: its candidates so far, the best first."""
+        verdict = self._version.verdict
+        objective = read_objective(self._wish.prompt, verdict, name=self._wish.options.objective)
+        ranked = sorted(self._found, key=lambda one: rank(one.verdict, objective))
+        best = 0 if ranked and ranked[0].verdict.accepted is not False else None
+        return Optimization(objective, verdict, tuple(ranked), best, (STOPPED,))
