@@ -1,7 +1,8 @@
 """What a cell shows: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
 
-Everything is in the output itself: no script, no request, at most `LARGEST` bytes. Charts are the report's figures, drawn
-as SVG in the page's own ink; hosts that take no HTML show the PNG, and those that strip SVG keep all words and tables.
+Everything is in the output itself: no script, no request, at most `LARGEST` bytes. Charts are the report's figures, as
+images with an ink for light and dark grounds: JupyterLab takes SVG elements out of notebooks that are not trusted, and
+leaves images in. Hosts that take no HTML show the PNG.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kernelmate.report.html import (
 )
 from kernelmate_widgets.cells import file_lines
 from kernelmate_widgets.charts import scene_of
-from kernelmate_widgets.drawing import Scene, png, svg
+from kernelmate_widgets.drawing import Scene, picture, png
 from kernelmate_widgets.rendering import as_html, as_text
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _scenes(versions: Sequence[Shown]) -> list[Scene]:
 def _charts(scenes: Sequence[Scene]) -> list[str]:
     if not scenes:
         return []
-    drawn = (f"<figure><figcaption>{text(scene.title)}</figcaption>{svg(scene)}</figure>" for scene in scenes)
+    drawn = (f"<figure><figcaption>{text(scene.title)}</figcaption>{picture(scene)}</figure>" for scene in scenes)
     return ['<details open><summary>Charts</summary><div class="charts">', *drawn, "</div></details>"]
 
 

@@ -1,0 +1,137 @@
+"""The panel's side in Python: what the page asks for, and what it is shown. The page itself is held in tests/browser."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("anywidget", reason="anywidget is not installed: pip install 'kernelmate[notebook]'")
+
+from kernelmate.session.authors import Outgoing
+from kernelmate_widgets.panel import Panel
+
+LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
+
+
+@pytest.fixture
+def panel(notebook, arrays) -> Panel:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM)
+    return Panel(notebook.shell._kernelmate_magics.desk, "row_sum", notebook.names["row_sum"])
+
+
+def do(panel: Panel, what: str, **more) -> None:
+    panel._message(panel, {"do": what, **more}, [])
+
+
+def ended(panel: Panel, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while panel.state["busy"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not panel.state["busy"]
+
+
+def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook) -> None:
+    assert [one["number"] for one in panel.versions] == [0]
+    assert {chart["title"] for chart in panel.charts} >= {"Correctness per size", "Resources"}
+    do(panel, "ask", prompt="reduce memory usage")
+    assert panel.state["busy"], "the notebook is free while it searches"
+    ended(panel)
+    best = next(one for one in panel.versions if one["best"])
+    assert best["standing"] == "accepted"
+    assert "512 B ->" in best["asked"]
+    assert best["cost"] == "free"
+    assert panel.detail["number"] == best["number"]
+    assert any(kind == "added" for kind, _ in panel.detail["diff"])
+    handle = notebook.names["row_sum"]
+    do(panel, "accept", number=best["number"])
+    assert handle.version.author == best["author"]
+    assert panel.state["inForce"] == best["number"]
+    assert panel.state["canRevert"]
+    do(panel, "revert")
+    assert handle.version.author == "user"
+    assert panel.state["inForce"] == 0
+
+
+def test_what_a_cell_does_shows_in_the_panel(panel, notebook) -> None:
+    notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
+    assert len(panel.versions) == 2
+    notebook.run("%kernelmate accept row_sum -q")
+    assert panel.state["inForce"] == 1
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("0.0f", "0.f"))
+    assert len(panel.versions) == 1
+    assert "0.f" in panel.detail["source"]
+
+
+def test_cancelling_ends_the_search_at_once_and_keeps_what_was_found(panel, notebook) -> None:
+    do(panel, "ask", prompt="make it faster")
+    end = time.monotonic() + 120
+    while len(panel.versions) < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+    began = time.monotonic()
+    do(panel, "cancel")
+    ended(panel)
+    assert time.monotonic() - began < 5
+    assert any("Stopped" in note for note in panel.state["notes"])
+    assert panel.state["error"] == ""
+    assert len(panel.versions) >= 2
+    assert all(one["standing"] != "not judged" for one in panel.versions[1:])
+    notebook.run("row_sum(x, y, rows, cols)")
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    assert any(one["best"] for one in panel.versions), "the next search has a worker of its own again"
+
+
+def test_a_rejected_candidate_is_put_aside_and_leaves_the_charts(panel) -> None:
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    charts = str(panel.charts)
+    do(panel, "reject", number=1)
+    assert panel.versions[1]["rejected"]
+    assert str(panel.charts) != charts
+    do(panel, "reject", number=1)
+    assert str(panel.charts) == charts
+
+
+def test_what_cannot_be_done_is_said_and_changes_nothing(panel, notebook) -> None:
+    before = notebook.names["row_sum"].version
+    do(panel, "accept", number=4)
+    assert "no candidates" in panel.state["error"]
+    do(panel, "revert")
+    assert "nothing to take back" in panel.state["error"]
+    do(panel, "select", number=99)
+    do(panel, "something else")
+    assert notebook.names["row_sum"].version is before
+    assert panel.detail["number"] == 0
+
+
+def test_nothing_is_sent_before_the_user_agrees_to_the_text_shown(panel) -> None:
+    answers = []
+    outgoing = Outgoing("the whole text", "api.example.com", "model", 0.25, "workspace")
+    thread = threading.Thread(target=lambda: answers.append(panel.ask(outgoing)))
+    thread.start()
+    end = time.monotonic() + 10
+    while panel.state["question"] is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert panel.state["question"] == {
+        "text": "the whole text",
+        "host": "api.example.com",
+        "model": "model",
+        "usd": "0.25",
+    }
+    assert answers == []
+    do(panel, "answer", agreed=False)
+    thread.join(10)
+    assert answers == [False]
+    assert panel.state["question"] is None
+
+
+def test_forty_candidates_are_small_enough_to_be_sent_again_and_again(panel) -> None:
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    panel._judged = panel._judged[:1] * 40
+    panel._show_versions(None)
+    assert len(panel.versions) == 41
+    assert len(str(panel.versions)) < 20_000
