@@ -194,5 +194,8 @@ def _stream(given: Sequence[Given]) -> Any:
     if any(one.array is not None and one.array.library == "torch" for one in given):
         import torch
 
-        return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+        stream = torch.cuda.current_stream()
+        if hasattr(stream, "__cuda_stream__") and hasattr(cupy.cuda.Stream, "from_external"):
+            return cupy.cuda.Stream.from_external(stream)
+        return cupy.cuda.ExternalStream(stream.cuda_stream)
     return cupy.cuda.get_current_stream()
