@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,17 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source import find_kernels
 from kernelmate.source.line_ends import normal_text
-from kernelmate.source.python import RefusedString, read_python, refused_strings
+from kernelmate.source.literals import anchors_of
+from kernelmate.source.python import RefusedString, literal_at, read_python, refused_strings
+from kernelmate.source.python_syntax import PythonFile, literal_text
 from kernelmate_lsp.texts import Positions
 
 CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
 """Language ids of documents that are CUDA text as a whole."""
 
 _CELL_MAGIC = re.compile(r"\s*%%kernelmate\b[^\n]*(?:\n|\Z)")
-_VIRTUAL_MAGIC = re.compile(r"""get_ipython\(\)\.run_cell_magic\(\s*(['"])kernelmate\1""")
+_VIRTUAL_MAGIC = "run_cell_magic"
+"""The call that JupyterLab's documents hold in place of a cell's magic line, with the cell as a string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,24 @@ def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:
         return (_below_magic(path, text, cell.end()),)
     if is_cuda(path, language):
         return (Unit(path=path, text=normal_text(text), language="cuda", file_text=text),)
-    if language == "python" and _VIRTUAL_MAGIC.search(text) is None:
-        return read_python(path, text)
+    if language == "python":
+        return (*read_python(path, text), *_magic_strings(path, text))
     return ()
+
+
+def _magic_strings(path: str, text: str) -> Iterator[Unit]:
+    """The cells of a notebook that is sent as one document, each as the string it is in there."""
+    if _VIRTUAL_MAGIC not in text:
+        return
+    file = PythonFile(path, normal_text(text))
+    for node in file.nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 3):
+            continue
+        if node.func.attr == _VIRTUAL_MAGIC and literal_text(node.args[0]) == "kernelmate":
+            literal = literal_at(file, node.args[2])
+            if literal is not None:
+                anchors = anchors_of(file.text, literal)
+                yield Unit(path=path, text=literal.value, language="python", anchors=anchors, file_text=text)
 
 
 def _below_magic(path: str, text: str, start: int) -> Unit:

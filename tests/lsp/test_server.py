@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -212,6 +214,26 @@ def test_a_cell_with_the_magic_is_read_below_its_first_line(tmp_path: Path) -> N
             assert await it.problems(cell_uri, 2) == []
 
     run(scenario())
+
+
+def test_a_cell_in_the_document_that_jupyterlab_sends_is_read_where_it_stands_there(tmp_path: Path) -> None:
+    text = 'import numpy\nget_ipython().run_cell_magic("kernelmate", "scale", """' + BROKEN + '""")\n'
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "work.ipynb", text, "python")
+            (problem,) = await it.problems(uri)
+            assert problem.range.start == types.Position(*place(text, "z[i]"))
+
+    run(scenario())
+
+
+def test_jupyter_lsp_finds_the_server_by_its_entry_point() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    name = project["project"]["entry-points"]["jupyter_lsp_spec_v1"]["kernelmate"]
+    entry = EntryPoint("kernelmate", name, "jupyter_lsp_spec_v1").load()(None)["kernelmate"]
+    assert entry["version"] == 2
+    assert entry["argv"][1:] == ["-m", "kernelmate_lsp"]
 
 
 # ------------------------------------------------------------------------------------- what is known of a kernel

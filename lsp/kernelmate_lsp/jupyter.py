@@ -1,0 +1,20 @@
+"""How jupyter-lsp finds this server: JupyterLab's cells are then served as files are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def spec(_: object) -> dict[str, Any]:
+    """The server's entry for jupyter-lsp, version 2 of its form (entry point `jupyter_lsp_spec_v1`)."""
+    return {
+        "kernelmate": {
+            "version": 2,
+            "argv": [sys.executable, "-m", "kernelmate_lsp"],
+            "languages": ["python", "cuda", "cuda-cpp"],
+            "mime_types": ["text/x-python", "text/x-ipython", "text/x-cuda", "text/x-c++src"],
+            "display_name": "KernelMate",
+            "urls": {"home": "https://github.com/kernelmate/kernelmate"},
+        }
+    }
