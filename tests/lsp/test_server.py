@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -449,6 +450,57 @@ def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_o
             saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")
             assert saved["of"] == "saved"
             assert saved["baseline"][0]["binary"] == document["baseline"][0]["binary"]
+
+    run(scenario())
+
+
+def test_a_kernel_is_compared_with_the_committed_text_and_git_runs_nothing_of_the_repository(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "scale.cu").write_text(SCALE)
+    git("add", ".")
+    git("commit", "-qm", "first")
+    marker = tmp_path / "was_run"
+    git("config", "core.fsmonitor", f"touch {marker}; false")
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE.replace("a * x[i]", "x[i] * a"))
+            await it.problems(uri)
+            document = await it.command("kernelmate.compare", uri=uri, baseline="HEAD")
+            assert document["of"] == "HEAD"
+            assert document["verdicts"][0]["correct"] is True
+            other = it.open(tmp_path / "new.cu", SCALE)
+            await it.problems(other)
+            absent = await it.command("kernelmate.compare", uri=other, baseline="HEAD")
+            assert "not in the last commit" in absent["error"]["message"]
+            assert not marker.exists()
+
+    run(scenario())
+
+
+def test_a_kernel_that_does_not_compile_is_repaired_by_the_quick_fix(tmp_path: Path) -> None:
+    text = SCALE.replace("blockDim.x + threadIdx.x;", "blockDim.x + threadIdx.x")
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", text)
+            problems = await it.problems(uri)
+            fixes = [
+                one for one in await it.actions(uri, STORE_LINE, problems) if one.title.startswith("KernelMate: Fix")
+            ]
+            (offered,) = fixes
+            assert offered.kind == "quickfix"
+            assert offered.command is not None
+            assert offered.command.arguments is not None
+            document = await it.command(offered.command.command, **offered.command.arguments[0])
+            assert document["candidates"][document["best"]]["verdict"]["correct"] is True
+            (asked,) = it.applied
+            it.change(uri, it.after(asked.edit, uri))
+            assert await it.problems(uri) == []
 
     run(scenario())
 

@@ -16,6 +16,7 @@ from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features.commands import CHIPS, Place, as_mapping, edit_of, follow, place_of
+from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.knowledge import Known, is_current
 from kernelmate_lsp.lane import Job
@@ -39,6 +40,7 @@ async def actions(server: KernelmateServer, params: types.CodeActionParams) -> l
     line, column = reading.positions.place(params.range.start)
     spot = reading.spot_at(line, column)
     if spot is not None:
+        found += _repairs(server, known, spot, params.context.diagnostics)
         found += _of_kernel(server, known, reading, spot)
     wanted = params.context.only
     if wanted:
@@ -65,6 +67,19 @@ def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterato
             is_preferred=True,
             edit=types.WorkspaceEdit(document_changes=[edit]),
         )
+
+
+def _repairs(
+    server: KernelmateServer, known: Known, spot: Spot, diagnostics: Sequence[types.Diagnostic]
+) -> Iterator[types.CodeAction]:
+    """A search for a right version, where the compiler or the judge found an error in the kernel."""
+    wrong = [
+        one for one in diagnostics if one.severity == types.DiagnosticSeverity.Error and one.source in {COMPILER, JUDGE}
+    ]
+    if wrong and server.configuration.trusted:
+        command = types.Command("Fix", "kernelmate.fix", arguments=[{"uri": known.uri, "kernel": spot.id}])
+        title = f"KernelMate: Fix {spot.kernel.name} (repairs are judged before they are shown)"
+        yield types.CodeAction(title, types.CodeActionKind.QuickFix, diagnostics=wrong, command=command)
 
 
 def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: Spot) -> Iterator[types.CodeAction]:

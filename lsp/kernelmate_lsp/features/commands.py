@@ -124,6 +124,11 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return optimization_json(found)
 
 
+async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Search for a right version of a kernel that does not compile or is wrong; answers as `optimize`."""
+    return await optimize(server, {"prompt": "fix the kernel", **given, "objective": "correct"})
+
+
 async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Put one candidate of the last search into the text; its user is asked first, where the client can."""
     place = await place_of(server, given)
@@ -264,6 +269,7 @@ def register(server: KernelmateServer) -> None:
     """Offer the commands."""
     offer(server, "kernelmate.benchmark", benchmark)
     offer(server, "kernelmate.optimize", optimize)
+    offer(server, "kernelmate.fix", fix)
     offer(server, "kernelmate.apply", apply)
 
 

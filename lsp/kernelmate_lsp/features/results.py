@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
 from kernelmate.report.figures import BASELINE, Shown, figures, template, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
+from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
 from kernelmate_lsp.features.commands import (
     Place,
@@ -26,11 +28,11 @@ from kernelmate_lsp.features.commands import (
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.knowledge import Benched, is_current
 from kernelmate_lsp.lane import Job
-from kernelmate_lsp.reading import Reading, read
+from kernelmate_lsp.reading import read
 from kernelmate_lsp.server import KernelmateServer
 
-KEPT = ("pinned", "saved")
-"""Texts that a kernel can be compared with, and `HEAD`, which version control has."""
+KEPT = ("pinned", "saved", "HEAD")
+"""Texts that a kernel can be compared with; HEAD is what was committed last."""
 
 
 async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -84,11 +86,11 @@ async def pin(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Judge a kernel as it stands against an earlier text of it: the pinned one or the file's on disk."""
+    """Judge a kernel as it stands against an earlier text of it: the pinned one, the file's on disk, or the committed one."""
     place = await place_of(server, given)
     demand_trust(server)
     of = str(given.get("baseline") or ("pinned" if place.spot.id in place.known.pinned else "saved"))
-    before = _baseline(place, of)
+    before = await asyncio.to_thread(_baseline, place, of)
 
     def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, before, place.spot.kernel, server.configuration, tell)
@@ -107,7 +109,7 @@ def _baseline(place: Place, of: str) -> Kernel:
     """The earlier text of a kernel.
 
     Raises:
-        UsageError: there is none of that kind. SourceError: the kernel is not in it.
+        UsageError: there is none of that kind. SourceError: the kernel is not in it. EnvironmentFailed: there is no git.
     """
     if of == "pinned":
         kernel = place.known.pinned.get(place.spot.id)
@@ -118,6 +120,8 @@ def _baseline(place: Place, of: str) -> Kernel:
         return kernel
     if of == "saved":
         return _on_disk(place)
+    if of == "HEAD":
+        return _committed(place)
     raise UsageError(f"There is no baseline {of!r}.", hint=f"Baselines are {', '.join(KEPT)}.")
 
 
@@ -127,11 +131,30 @@ def _on_disk(place: Place) -> Kernel:
         text = path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise SourceError(f"The saved file cannot be read: {error.strerror}.", file=str(path)) from None
+    return _namesake(text, place)
+
+
+def _committed(place: Place) -> Kernel:
+    """The kernel in the last commit; git runs nothing of the repository's."""
+    path = Path(place.reading.path).resolve()
+    repository = Repository(path.parent)
+    blob = None
+    if path.is_relative_to(repository.root.resolve()):
+        name = path.relative_to(repository.root.resolve()).as_posix()
+        blob = repository.files(repository.resolve("HEAD")).get(name)
+    if blob is None:
+        raise UsageError(f"{path.name} is not in the last commit.", hint="Commit it, or compare with another text.")
+    ((_, data),) = repository.contents([blob])
+    return _namesake(data.decode("utf-8", "replace"), place)
+
+
+def _namesake(text: str, place: Place) -> Kernel:
+    """The kernel of the same name in another text of its document.
+
+    Raises:
+        SourceError: there is none.
+    """
     before = read(place.reading.uri, 0, place.known.language, text, place.reading.codec)
-    return _namesake(before, place)
-
-
-def _namesake(before: Reading, place: Place) -> Kernel:
     spot = before.spot(place.spot.id)
     if spot is not None and spot.kernel.name == place.spot.kernel.name:
         return spot.kernel
