@@ -116,8 +116,9 @@ class Settings(BaseSettings):
             one on another machine is shown first.
         model_key_variable: the environment variable that holds that server's key.
         models_dir: where models are kept; None for the user's data folder.
-        model_context: tokens of one conversation; None for what the model was made for, up to 16,384.
-        model_gpu_layers: layers on a GPU; 0 keeps the model on the CPU, where it disturbs no kernel that is timed.
+        model_context: tokens of one conversation; None for what the model was made for, up to 16,384, and memory allows.
+        model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0 keeps
+            the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: of the CPU; None for all cores.
         model_idle_s: seconds after which a model that nobody asks is unloaded.
         samples: attempts of the local model in one round.
@@ -165,7 +166,7 @@ class Settings(BaseSettings):
     model_key_variable: str = "KERNELMATE_MODEL_KEY"
     models_dir: Path | None = None
     model_context: int | None = Field(default=None, ge=512)
-    model_gpu_layers: int = Field(default=0, ge=0)
+    model_gpu_layers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     model_threads: int | None = Field(default=None, ge=1)
     model_idle_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     samples: int = Field(default=4, ge=1, le=64)
@@ -389,6 +390,7 @@ _ALLOWED: dict[str, str] = {
     "seed": "Give a whole number from 0 to 2^63 - 1.",
     "max_registers": "Give a whole number from 1 to 255.",
     "fast_math": "Allowed: true, false.",
+    "model_gpu_layers": "Give a number of layers, 0 for none, or auto.",
     "history": "Allowed: true, false.",
 }
 

@@ -18,6 +18,7 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 if TYPE_CHECKING:
     from kernelmate.suggest.local.download import OnStage
     from kernelmate.suggest.local.library import Library, Model, OnBytes
+    from kernelmate.suggest.local.serving import ModelServer
 
 TEST_TOKENS = 64
 WORTH_TELLING = 100 << 20
@@ -136,6 +137,7 @@ def where(**options: Any) -> int:
         "models": str(server.library.folder),
         "server": "none runs" if running is None else f"{running.url}, process {running.pid}, model {running.alias}",
         "server_file": str(server.file),
+        "memory": _memory_words(server),
     }
     if output.as_json:
         from kernelmate.report.json import SCHEMA
@@ -236,6 +238,23 @@ def _show_test(figures: dict[str, Any], output: Output) -> None:
             ]
         )
     )
+
+
+def _memory_words(server: ModelServer) -> str:
+    """How the model in use would be served with the memory that is free now."""
+    from kernelmate.report.words import byte_words, plural
+    from kernelmate.suggest.base import AuthorFailed
+
+    current = server.library.current()
+    if current is None:
+        return "no model is in use"
+    try:
+        preset = server.preset(current)
+    except AuthorFailed as error:
+        return str(error)
+    layers = "on the CPU" if preset.gpu_layers == 0 else f"{plural(preset.gpu_layers, 'layer')} on the GPU"
+    conversations = plural(preset.parallel, "conversation")
+    return f"{conversations} of {preset.context:,} tokens, {layers}: about {byte_words(preset.memory)} of main memory"
 
 
 def _settings() -> Any:

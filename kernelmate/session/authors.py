@@ -107,7 +107,7 @@ def model_server(settings: Settings) -> ModelServer:
     """The user's model server, as the settings want it."""
     wanted = ServerSettings(
         context=settings.model_context,
-        gpu_layers=settings.model_gpu_layers,
+        gpu_layers=None if settings.model_gpu_layers == "auto" else settings.model_gpu_layers,
         threads=settings.model_threads,
         idle_s=settings.model_idle_s,
     )

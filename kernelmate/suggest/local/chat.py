@@ -80,7 +80,8 @@ def ask(
     path = urlsplit(endpoint.url).path.rstrip("/") + "/chat/completions"
     watch = _Watch(connection, stop, timeout_s, endpoint)
     try:
-        with watch:
+        with watch, _turn(endpoint):
+            watch.heard()
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
             watch.heard()
@@ -98,6 +99,22 @@ def ask(
         ) from None
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def _turn(endpoint: Endpoint) -> Iterator[None]:
+    """The GPU as one of those that share it, so that no kernel is timed meanwhile; at once where the model is on the CPU."""
+    if endpoint.gpu is None:
+        yield
+        return
+    from kernelmate.backends.cuda.turns import Turns
+
+    turns = Turns(endpoint.gpu)
+    try:
+        with turns.shared():
+            yield
+    finally:
+        turns.close()
 
 
 def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:

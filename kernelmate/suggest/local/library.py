@@ -29,6 +29,7 @@ class Model:
         architecture: `llama`, `qwen2`, ... context: tokens that it was made for.
         parameters: how many. quantization: of its weights. licence: as the file or its repository says.
         source: the repository that it was downloaded from, or None.
+        layers: how many. cache_bytes: of keys and values, for one token of context.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Model:
     quantization: str | None = None
     licence: str | None = None
     source: str | None = None
+    layers: int | None = None
+    cache_bytes: int | None = None
 
 
 def default_folder() -> Path:
@@ -226,7 +229,27 @@ def read_facts(path: Path) -> dict[str, Any]:
         "parameters": parameters,
         "quantization": LlamaFileType(kind).name.removeprefix("MOSTLY_") if kind in known else None,
         "licence": str(licence) if licence else None,
+        "layers": _count(fields, f"{architecture}.block_count"),
+        "cache_bytes": _cache_bytes(fields, architecture),
     }
+
+
+def _count(fields: dict[str, object], name: str) -> int | None:
+    value = fields.get(name)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _cache_bytes(fields: dict[str, object], architecture: str | None) -> int | None:
+    """Keys and values of one token in all layers, in half precision; None where the file does not tell its shape."""
+    layers, heads, width = (
+        _count(fields, f"{architecture}.{name}") for name in ("block_count", "attention.head_count", "embedding_length")
+    )
+    if layers is None or heads is None or width is None:
+        return None
+    groups = _count(fields, f"{architecture}.attention.head_count_kv") or heads
+    keys = _count(fields, f"{architecture}.attention.key_length") or width // heads
+    values = _count(fields, f"{architecture}.attention.value_length") or width // heads
+    return layers * groups * (keys + values) * 2
 
 
 def _value(field: Any) -> object:

@@ -28,7 +28,7 @@ def main() -> None:
     identity, engine = wanted.pop("identity"), wanted.pop("engine")
     settings = EngineSettings(**wanted)
     url = start_engine(settings, engine)
-    state = State(os.getpid(), url, settings.key, identity, settings.alias, settings.context)
+    state = State(os.getpid(), url, settings.key, identity, settings.alias, settings.context, settings.gpu_layers)
     write_state(file, state)
     print("ready", flush=True)
     while _wanted(file, state, idle_s):

@@ -23,13 +23,11 @@ from kernelmate.environment import without_secrets
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.engines import EngineSettings, engine_name
 from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.presets import Preset, choose
 from kernelmate.suggest.local.state import State, default_file, read_state, touch
 
 START_S = 180.0
 """Longest wait for a model to be loaded: gigabytes from a slow disk."""
-MOST_CONTEXT = 16_384
-BYTES_PER_WEIGHT_BYTE = 1.3
-"""Memory that a model takes over its file's size, for a context of ordinary length."""
 
 _CAUSE = re.compile(
     r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
@@ -44,6 +42,7 @@ class Endpoint:
     Attributes:
         url: up to `/v1`. key: to be shown, or None. model: its name there. context: its tokens, None where unknown.
         state: the file to touch while it is used; None for a server that is not ours.
+        gpu: the UUID of the GPU that part of the model is on, so that it is not asked while a kernel is timed there.
     """
 
     url: str
@@ -51,17 +50,19 @@ class Endpoint:
     key: str | None = field(default=None, repr=False)
     context: int | None = None
     state: Path | None = None
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """How models are served here; `threads` None for all cores, `context` None for what the model was made for.
 
-    `parallel` is how many conversations may go on at once, where the engine can do several.
+    `gpu_layers` None for as many as fit. `parallel` is how many conversations may go on at once, where the engine can do
+    several and memory allows it.
     """
 
     context: int | None = None
-    gpu_layers: int = 0
+    gpu_layers: int | None = 0
     threads: int | None = None
     idle_s: float = 600.0
     engine: str | None = None
@@ -96,8 +97,7 @@ class ModelServer:
         engine = self.settings.engine or engine_name()
         if engine is None:
             raise AuthorFailed("missing", "No llama.cpp is installed: pip install 'kernelmate[local]'")
-        wanted = self._engine_settings(model)
-        identity = _identity(wanted, model, engine)
+        identity = _identity(self.settings, model, engine)
         with _lock(self.file):
             state = read_state(self.file)
             if state is not None and state.identity == identity and _alive(state):
@@ -105,7 +105,7 @@ class ModelServer:
                 return self._endpoint(state)
             if state is not None:
                 self._end(state)
-            return self._endpoint(self._start(wanted, identity, engine, stop))
+            return self._endpoint(self._start(self._engine_settings(model), identity, engine, stop))
 
     def running(self) -> State | None:
         """The server that runs now."""
@@ -122,26 +122,37 @@ class ModelServer:
             self._end(state)
             return alive
 
+    def preset(self, model: Model) -> Preset:
+        """How a model would be served now, with the memory that is free.
+
+        Raises:
+            AuthorFailed: it does not fit.
+        """
+        wanted = self.settings
+        gpu_free = _free_gpu_memory() if wanted.gpu_layers is None else None
+        return choose(
+            model,
+            context=wanted.context,
+            parallel=wanted.parallel,
+            gpu_layers=wanted.gpu_layers,
+            free=_free_memory(),
+            gpu_free=gpu_free,
+        )
+
     def _endpoint(self, state: State) -> Endpoint:
-        return Endpoint(f"{state.url}/v1", state.alias, state.key, state.context, self.file)
+        gpu = _gpu() if state.gpu_layers else None
+        return Endpoint(f"{state.url}/v1", state.alias, state.key, state.context, self.file, gpu)
 
     def _engine_settings(self, model: Model) -> EngineSettings:
-        context = self.settings.context or min(model.context or MOST_CONTEXT, MOST_CONTEXT)
-        needed, free = int(model.size * BYTES_PER_WEIGHT_BYTE), _free_memory()
-        if free is not None and needed > free and self.settings.gpu_layers == 0:
-            raise AuthorFailed(
-                "missing",
-                f"The model {model.name} takes about {needed / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} are "
-                "free. Use a smaller one, or one of coarser quantization.",
-            )
+        preset = self.preset(model)
         return EngineSettings(
             model=model.path,
             alias=model.name,
             key=secrets.token_urlsafe(32),
-            context=context,
-            gpu_layers=self.settings.gpu_layers,
+            context=preset.context,
+            gpu_layers=preset.gpu_layers,
             threads=self.settings.threads,
-            parallel=self.settings.parallel,
+            parallel=preset.parallel,
         )
 
     def _start(self, wanted: EngineSettings, identity: str, engine: str, stop: Callable[[], bool]) -> State:
@@ -198,9 +209,11 @@ class ModelServer:
             os.kill(state.pid, signal.SIGKILL)
 
 
-def _identity(wanted: EngineSettings, model: Model, engine: str) -> str:
-    """What two servers share that answer alike."""
-    parts = (model.sha256, wanted.alias, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine)
+def _identity(wanted: ServerSettings, model: Model, engine: str) -> str:
+    """What two servers share that answer alike: what is wanted, not what memory allowed when the server was started."""
+    parts = (
+        model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine,
+    )  # fmt: skip
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -243,6 +256,28 @@ def _free_memory() -> int | None:
             lines = dict(line.split(":", 1) for line in file)
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, ValueError, KeyError):
+        return None
+
+
+def _gpu() -> str | None:
+    """The UUID of the GPU that layers go to, which is CUDA's first; None where there is none."""
+    from kernelmate.backends.cuda.driver import read_driver
+
+    driver = read_driver()
+    return driver.gpus[0].uuid if driver is not None and driver.gpus else None
+
+
+def _free_gpu_memory() -> int | None:
+    """Bytes of that GPU's memory that nobody holds; None where there is none, or NVML is not installed."""
+    uuid = _gpu()
+    if uuid is None:
+        return None
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())).free)
+    except Exception:  # noqa: BLE001 -- whatever NVML lacks here, the CPU does it
         return None
 
 

@@ -19,6 +19,7 @@ class State:
         pid: its process. url: where it listens. key: what it wants to see.
         identity: what it serves and how; another one needs another server.
         alias: the model's name in requests. context: tokens of one conversation.
+        gpu_layers: layers of it on a GPU.
     """
 
     pid: int
@@ -27,6 +28,7 @@ class State:
     identity: str
     alias: str
     context: int
+    gpu_layers: int = 0
 
 
 def default_file() -> Path:

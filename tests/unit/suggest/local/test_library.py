@@ -21,6 +21,7 @@ def test_a_file_is_added_where_it_is_with_what_it_says_of_itself(library: Librar
     assert model.quantization == "ALL_F32"
     assert model.parameters is not None
     assert 100_000 < model.parameters < 200_000
+    assert (model.layers, model.cache_bytes) == (2, 2 * 2 * 64 * 2)
     assert told[-1] == (model.size, model.size)
     assert Library(library.folder).models() == [model]
 

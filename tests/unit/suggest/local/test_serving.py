@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tiny_gguf import write_tiny_gguf
 
+from kernelmate.backends.cuda.turns import Turns
 from kernelmate.errors import UsageError
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.chat import Question, ask
@@ -309,6 +310,35 @@ def test_a_model_beyond_the_memory_is_not_loaded(serve: Serve, model: Model, mon
     monkeypatch.setattr("kernelmate.suggest.local.serving._free_memory", lambda: 1000)
     with pytest.raises(AuthorFailed, match="GiB of memory"):
         serve().ensure(model)
+
+
+def test_a_running_server_is_kept_when_it_has_taken_the_memory(
+    serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(context=None)
+    endpoint = server.ensure(model)
+    monkeypatch.setattr("kernelmate.suggest.local.serving._free_memory", lambda: 1000)
+    assert server.ensure(model) == endpoint
+
+
+def test_a_model_on_a_gpu_is_not_asked_while_a_kernel_is_timed_there(serve: Serve, model: Model) -> None:
+    endpoint = replace(serve().ensure(model), gpu=f"GPU-of-a-test-{os.getpid()}")
+    assert endpoint.gpu is not None
+    heard: list[str] = []
+    turns = Turns(endpoint.gpu)
+    thread = threading.Thread(target=lambda: ask(endpoint, SHORT, on_text=heard.append))
+    try:
+        with turns.alone() as got:
+            assert got
+            thread.start()
+            time.sleep(1.0)
+            assert heard == []
+        thread.join()
+        assert heard
+    finally:
+        turns.close()
+        for path in Path("/tmp").glob(f"kernelmate-{endpoint.gpu}.*"):
+            path.unlink()
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

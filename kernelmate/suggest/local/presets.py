@@ -1,0 +1,95 @@
+"""How a model is served with the memory that there is: context, conversations at once, layers on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local.library import Model
+
+CONTEXTS = (16_384, 8_192, 4_096, 2_048)
+"""Tokens of one conversation, the most first. A kernel with its verdict takes some two thousand, an answer as many."""
+CACHE_SHARE = 0.15
+"""Of a file's size, taken for the cache of `CONTEXTS[0]` tokens where the file does not tell its shape."""
+OVERHEAD = 1.1
+"""Buffers of an evaluation, over weights and cache."""
+GPU_PART = 0.75
+"""Of a GPU's free memory that a model may take; the rest is for the kernels that are judged there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """How to serve a model.
+
+    Attributes:
+        context: tokens of one conversation. parallel: conversations at once.
+        gpu_layers: layers held on a GPU. memory: bytes of main memory that this takes, by estimate.
+    """
+
+    context: int
+    parallel: int
+    gpu_layers: int
+    memory: int
+
+
+def choose(
+    model: Model,
+    *,
+    context: int | None = None,
+    parallel: int = 2,
+    gpu_layers: int | None = 0,
+    free: int | None = None,
+    gpu_free: int | None = None,
+) -> Preset:
+    """The largest context that fits, with as many conversations as wanted, else with one.
+
+    Args:
+        model: what is served.
+        context: tokens, where the user has named a number; None for what the model was made for, as far as it fits.
+        parallel: conversations wanted.
+        gpu_layers: on a GPU; None for as many as fit there.
+        free: bytes of main memory that are free; None where that is not known, and everything is taken to fit.
+        gpu_free: bytes of the GPU's memory that are free; None where there is none.
+
+    Raises:
+        AuthorFailed: the model does not fit at all.
+    """
+    smallest: Preset | None = None
+    for tokens in _contexts(model, context):
+        for conversations in sorted({parallel, 1}, reverse=True):
+            cache = _cache(model, tokens * conversations)
+            on_gpu = _layers(model, cache, gpu_layers, gpu_free)
+            left = 1.0 - min(on_gpu / model.layers, 1.0) if model.layers else float(on_gpu == 0)
+            smallest = Preset(tokens, conversations, on_gpu, int((model.size + cache) * OVERHEAD * left))
+            if free is None or smallest.memory <= free:
+                return smallest
+    assert smallest is not None
+    assert free is not None
+    raise AuthorFailed(
+        "missing",
+        f"The model {model.name} takes about {smallest.memory / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} are "
+        "free. Use a smaller one, or one of coarser quantization.",
+    )
+
+
+def _contexts(model: Model, context: int | None) -> tuple[int, ...]:
+    if context is not None:
+        return (context,)
+    most = model.context or CONTEXTS[0]
+    return tuple(tokens for tokens in CONTEXTS if tokens <= most) or (most,)
+
+
+def _cache(model: Model, tokens: int) -> int:
+    """Bytes of keys and values of so many tokens."""
+    if model.cache_bytes is not None:
+        return model.cache_bytes * tokens
+    return int(model.size * CACHE_SHARE * tokens / CONTEXTS[0])
+
+
+def _layers(model: Model, cache: int, wanted: int | None, gpu_free: int | None) -> int:
+    if wanted is not None:
+        return wanted
+    if gpu_free is None or not model.layers:
+        return 0
+    each = (model.size + cache) * OVERHEAD / model.layers
+    return min(int(gpu_free * GPU_PART / each), model.layers)
