@@ -100,7 +100,9 @@ def optimize(
 
     kernel = load_kernel(file)
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
-        wishes = Wishes(author, samples, rounds, lambda outgoing: agrees(outgoing, progress), progress.step)
+        wishes = Wishes(
+            author, samples, rounds, lambda outgoing: agrees(outgoing, progress), progress.step, progress.text
+        )
         found = session.optimize(
             kernel,
             prompt,

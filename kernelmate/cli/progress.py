@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from kernelmate.records import Judged
 
+MOST_WRITTEN = 40
+"""Characters of what a model writes that are shown."""
 AFTER_S = 2.0
 """Seconds of work before anything is shown."""
 
@@ -42,6 +44,7 @@ class Progress:
         self._spinner: Spinner | None = None
         self._timer: threading.Timer | None = None
         self._stage: tuple[str, int, int] = ("starting", 0, 0)
+        self._written = ""
         self._judged: list[Judged] = []
         self._subject = ""
 
@@ -66,6 +69,7 @@ class Progress:
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """How far a stage is; given to the session as its `on_progress`."""
+        self._written = ""
         self._stage = (STAGES.get(stage, stage), done, total)
 
     def kernel(self, name: str, done: int, total: int) -> None:
@@ -74,7 +78,11 @@ class Progress:
 
     def step(self, text: str) -> None:
         """What is begun now, in words; the stages of judging take its place."""
-        self._stage = (text, 0, 0)
+        self._stage, self._written = (text, 0, 0), ""
+
+    def text(self, piece: str) -> None:
+        """What a model writes, as it comes: its last words stand beside the step."""
+        self._written = (self._written + piece)[-4 * MOST_WRITTEN :]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -115,12 +123,16 @@ class Progress:
 
     def _view(self) -> RenderableType:
         from rich.console import Group
+        from rich.text import Text
 
         from kernelmate.report.versions import candidate_table
+        from kernelmate.report.words import printable
 
         stage, done, total = self._stage
         count = f" {min(done + 1, total)}/{total}" if total > 1 else ""
         assert self._spinner is not None
-        self._spinner.update(text=f"{self._subject}{stage}{count}")
+        # Text of a model is not markup, and may hold what would steer a terminal.
+        written = printable(" ".join(self._written.split()), keep="")[-MOST_WRITTEN:]
+        self._spinner.update(text=Text(f"{self._subject}{stage}{count}" + (f": ...{written}" if written else "")))
         judged = tuple(self._judged)
         return Group(candidate_table(judged, reasons=False), self._spinner) if judged else self._spinner

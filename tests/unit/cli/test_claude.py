@@ -72,6 +72,7 @@ def terminal(folder: Path, server: Messages) -> Callable[..., tuple[int, Any, st
         "ANTHROPIC_BASE_URL": server.url,
         "ANTHROPIC_API_KEY": KEY,
         "KERNELMATE_BACKEND": "emulator",
+        "KERNELMATE_HISTORY_FILE": str(folder / "history.db"),
         "TERM": "xterm",
     }
 
@@ -130,11 +131,10 @@ def test_once_agreed_it_is_asked_judged_and_paid_and_the_key_is_nowhere(
     assert candidate["cost"]["usd"] > 0
     assert "1 call so far" in shown
     assert "of 1.00 USD" in shown
-    headers = {name.lower(): value for name, value in server.headers[0].items()}
-    assert headers["x-api-key"] == KEY, "nobody but the server sees it"
+    assert KEY in " ".join(server.headers[0].values()), "nobody but the server sees it"
     assert KEY not in shown + json.dumps(document)
     assert not [body for body in files_under(folder) if KEY.encode() in body]
-    assert (folder / "home/.local/share/kernelmate/history.db").exists()
+    assert (folder / "history.db").stat().st_size > 0
     server.answers = [says(proposal('#include "/etc/passwd"\n' + OUTSIDE))]
     _, document, shown = terminal("never asked")
     assert "[y/N]" not in shown, "consent holds for the workspace"

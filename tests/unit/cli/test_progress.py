@@ -71,3 +71,16 @@ def test_an_exception_passes_and_the_terminal_is_left_clean() -> None:
     with pytest.raises(KeyboardInterrupt):
         work()
     assert "\x1b[?25h" in stream.getvalue()
+
+
+def test_the_last_words_of_a_model_stand_beside_its_step_without_steering_the_terminal() -> None:
+    stream = Terminal()
+    with Progress(console(stream), after_s=0.0) as progress:
+        progress.step("compiling")
+        for piece in ("a" * 300, "[bold] the ", "\x1b[2J", "end"):
+            progress.text(piece)
+        assert stream.drawn.wait(30)
+    shown = stream.getvalue()
+    assert "[bold] the \\x1b[2Jend" in shown
+    assert "a" * 41 not in shown
+    assert "\x1b[2J" not in shown
