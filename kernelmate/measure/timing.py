@@ -35,9 +35,6 @@ PILOT_LAUNCHES = 4
 
 TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
 
-COLD_PLACES = 4
-"""Placements that the launches with an empty L2 are spread over."""
-
 SHORT_TIMES = 2.0
 """A kernel that takes less than so many times what an empty one does is mostly its own launch."""
 
@@ -174,17 +171,17 @@ def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
 
 
 def _cold(rig: Rig, chosen: Plan) -> list[float | None]:
-    """The median duration of each version with an empty L2; versions take turns."""
+    """The duration of each version with an empty L2, spread over all placements; versions take turns."""
     if chosen.cold == 0:
         return [None] * rig.versions
     each: list[list[float]] = [[] for _ in range(rig.versions)]
-    places = min(rig.placements, COLD_PLACES, chosen.cold)
+    places = min(rig.placements, chosen.cold)
     for place in range(places):
         launches = -(-chosen.cold // places)
         seen = rig.durations(list(range(rig.versions)) * launches, cold=True, placement=place)
         for version, times in enumerate(each):
             times += seen[version :: rig.versions]
-    return [statistics.median(times) for times in each]
+    return [midmean(times) for times in each]
 
 
 def _last_outputs(rig: Rig, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:

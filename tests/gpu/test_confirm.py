@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,14 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def document(tmp_path, monkeypatch) -> Path:
+@pytest.fixture(scope="module")
+def document(tmp_path_factory) -> Iterator[Path]:
     """A search without a GPU, its folder gone since."""
-    work = tmp_path / "laptop"
+    folder = tmp_path_factory.mktemp("confirm")
+    work = folder / "laptop"
     work.mkdir()
     for name in ("matmul.cu", "reference.py"):
         shutil.copy(EXAMPLES / name, work / name)
-    monkeypatch.chdir(work)
     arguments = [
         "optimize",
         "matmul.cu::matmul_naive",
@@ -37,12 +38,14 @@ def document(tmp_path, monkeypatch) -> Path:
         "--max-candidates",
         "4",
     ]
-    result = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
-    path = tmp_path / "promising.json"
-    path.write_text(result.stdout)
-    monkeypatch.chdir(tmp_path)
-    shutil.rmtree(work)
-    return path
+    path = folder / "promising.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(work)
+        result = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
+        path.write_text(result.stdout)
+        patch.chdir(folder)
+        shutil.rmtree(work)
+        yield path
 
 
 def test_every_prediction_stands_beside_its_measurement(document) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -39,10 +40,9 @@ RIGHT = HEAD + "  if (i < n) y[i] = 2 * x[i];\n}\n"
 
 
 @pytest.fixture(scope="module")
-def backend():
-    from kernelmate.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=3, backend="cuda", timeout_s=120)) as opened:
+        yield opened
 
 
 def loaded(backend, text):
@@ -158,14 +158,15 @@ def test_resources_are_those_the_driver_tells(backend) -> None:
         ("*(double*)((char*)y + 4) = x[i];", "misaligned-access"),
     ],
 )
-def test_a_fault_at_a_large_size_costs_one_worker_and_the_next_verdict_is_right(statement: str, code: str) -> None:
-    with Session(load_settings(seed=3, backend="cuda", timeout_s=120)) as session:
-        kernel = find_kernels(text_unit(HEAD + f"  if (i < n) {{ {statement} }}\n}}\n", "k.cu"))[0]
-        (wrong,) = session.bench(kernel)
-        assert wrong.correct is False
-        assert code in {finding.code for finding in wrong.findings}
-        (right,) = session.bench(find_kernels(text_unit(RIGHT, "k.cu"))[0])
-        assert right.correct is True
-        assert right.accepted is True
-        assert right.timing is not None
-        assert right.timing.kind == "measured"
+def test_a_fault_at_a_large_size_costs_one_worker_and_the_next_verdict_is_right(
+    session: Session, statement: str, code: str
+) -> None:
+    kernel = find_kernels(text_unit(HEAD + f"  if (i < n) {{ {statement} }}\n}}\n", "k.cu"))[0]
+    (wrong,) = session.bench(kernel)
+    assert wrong.correct is False
+    assert code in {finding.code for finding in wrong.findings}
+    (right,) = session.bench(find_kernels(text_unit(RIGHT, "k.cu"))[0])
+    assert right.correct is True
+    assert right.accepted is True
+    assert right.timing is not None
+    assert right.timing.kind == "measured"

@@ -68,6 +68,15 @@ def used_mb() -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used) >> 20
 
 
+def settled_mb() -> int:
+    """The same once no other test's worker is on its way up or down any more."""
+    seen, until = [used_mb()], time.monotonic() + 20
+    while (len(seen) < 8 or len(set(seen[-8:])) > 1) and time.monotonic() < until:
+        time.sleep(0.25)
+        seen.append(used_mb())
+    return seen[-1]
+
+
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     with Session(load_settings(seed=3, backend="cuda", timeout_s=3, timing_budget_s=0)) as session:
@@ -91,7 +100,7 @@ def test_a_death_costs_less_than_two_seconds(session: Session, way: str) -> None
 
 
 def test_what_killed_workers_held_is_free_again() -> None:
-    before = used_mb()
+    before = settled_mb()
     with Session(load_settings(seed=3, backend="cuda", timeout_s=3, timing_budget_s=0)) as session:
         for text in WAYS_TO_DIE.values():
             judged(session, f"{HEAD}{START}  {text}\n}}\n")
@@ -99,13 +108,6 @@ def test_what_killed_workers_held_is_free_again() -> None:
     while used_mb() > before + 32 and time.monotonic() < until:
         time.sleep(0.1)
     assert used_mb() <= before + 32
-
-
-@pytest.fixture(scope="module")
-def backend():
-    from kernelmate.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
 
 
 def launched(backend, text: str, threads: int = 32, blocks: int = 1):
@@ -168,10 +170,9 @@ def test_host_memory_is_bounded_beside_cuda() -> None:
     assert done.stdout.strip() == "refused", done.stderr
 
 
-def test_a_failed_assert_is_told_with_its_condition_and_line() -> None:
+def test_a_failed_assert_is_told_with_its_condition_and_line(session: Session) -> None:
     text = f"#include <cassert>\n{HEAD}{START}  assert(i < n / 2);\n  if (i < n) y[i] = 2 * x[i];\n}}\n"
-    with Session(load_settings(seed=3, backend="cuda", timing_budget_s=0)) as session:
-        verdict = judged(session, text)
+    verdict = judged(session, text)
     (finding,) = [one for one in verdict.findings if one.code == "trap"]
     assert "'i < n / 2'" in finding.message
     assert finding.line == text.splitlines().index("  assert(i < n / 2);") + 1

@@ -44,13 +44,6 @@ SLOW = (
 
 
 @pytest.fixture(scope="module")
-def backend():
-    from kernelmate.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-@pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     with Session(load_settings(seed=11, backend="cuda", timeout_s=120)) as session:
         yield session

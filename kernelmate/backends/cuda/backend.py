@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.rig import CudaRig, prepare_timing
@@ -153,7 +152,7 @@ class CudaBackend:
                 for disagreement in resource_disagreements(compiled, function):
                     self.remark(f"{compiled.lowered_name}: {disagreement}")
         except cupy.cuda.driver.CUDADriverError as error:
-            raise UnsupportedInstruction(_load_failure(compiled, int(error.status), str(error))) from None
+            raise UnsupportedInstruction(load_failure(compiled, int(error.status), str(error))) from None
         try:
             emulated: Module | None = self._emulator.load(compiled, target)
         except UnsupportedInstruction:
@@ -187,36 +186,6 @@ class CudaBackend:
 
 MPS_REMARK = "the GPU is shared by NVIDIA's Multi-Process Service, under which the fault of one kernel ends other programs' work too"
 
-_NOT_LOADABLE = frozenset({200, 209, 218, 222, 300, 301})
-"""`cuda.h`: an invalid image, none for this GPU, and code that the driver is too old for."""
-
-
-def _load_failure(compiled: Compiled, status: int, words: str) -> Finding:
-    if status in _NOT_LOADABLE:
-        message = f"the driver cannot load code for {compiled.arch} ({words}); choose the target of this GPU"
-        return Finding("unsupported-instruction", "error", message)
-    return fault_of(status, words, traps=False).finding
-
-
-def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
-    """The kernel in the CUBIN, as a cupy.RawKernel.
-
-    A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
-    launches alone.
-    """
-    import cupy
-
-    handle, path = tempfile.mkstemp(suffix=".cubin")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(compiled.cubin)
-        module = cupy.RawModule(path=path, enable_cooperative_groups=cooperative)
-        kernel = module.get_function(compiled.lowered_name)
-        kernel.compile()
-        return kernel
-    finally:
-        os.unlink(path)
-
 
 class CudaModule:
     """One kernel on the GPU. What its `__device__` variables hold stays from launch to launch.
@@ -236,6 +205,7 @@ class CudaModule:
         self.prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
+        self._elsewhere: dict[int, Elsewhere] = {}
         self._emulated_at: Counter[Hashable] = Counter()
 
     def run(self, run: Run) -> RunResult:
@@ -328,10 +298,14 @@ class CudaModule:
         else:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
 
-    def ready_elsewhere(self, shape: LaunchShape) -> Any:
-        """As `ready`, loaded once more, so that the code lies at another place of the GPU's memory."""
-        twin = CudaModule(self.backend, self.compiled, self.target, load_function(self.compiled), None)
-        return twin.ready(shape)
+    def ready_elsewhere(self, shape: LaunchShape, place: int) -> Elsewhere:
+        """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""
+        if place not in self._elsewhere:
+            self._elsewhere[place] = Elsewhere.loaded(self.compiled)
+        twin = self._elsewhere[place]
+        if shape.shared_bytes + self.function.shared_size_bytes > STATIC_SHARED_LIMIT:
+            twin.take_shared(shape.shared_bytes)
+        return twin
 
     def ready(self, shape: LaunchShape) -> Any:
         """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""

@@ -10,7 +10,11 @@ EMPTY = "kernelmate_empty"
 FLUSH = "kernelmate_flush"
 CLOCK = "kernelmate_clock"
 
-PTX = """
+EMPTY_PLACES = 12
+"""Copies of the empty kernel, each at another place of the GPU's memory: where code lies moves a launch by some ten
+nanoseconds for as long as the process lives, and every duration is held against this one."""
+
+EMPTY_PTX = """
 .version 6.3
 .target sm_75
 .address_size 64
@@ -20,6 +24,12 @@ PTX = """
 {
     ret;
 }
+"""
+
+PTX = """
+.version 6.3
+.target sm_75
+.address_size 64
 
 // Reads `count` times 16 bytes, so that nothing else is left in L2. Reads leave no dirty lines to be written back.
 .visible .entry kernelmate_flush(.param .u64 buffer, .param .u64 count, .param .u64 sink)
@@ -95,9 +105,13 @@ MORE:
 
 @dataclass(frozen=True, slots=True)
 class Helpers:
-    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives."""
+    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives.
 
-    empty: int
+    Attributes:
+        empties: copies of one kernel, each at a place of its own.
+    """
+
+    empties: tuple[int, ...]
     flush: int
     clock: int
     loaded: tuple[Any, ...]
@@ -111,11 +125,18 @@ def helpers(device: int) -> Helpers:
         cupy.cuda.driver.CUDADriverError: the driver does not load them.
     """
     import cupy
+
+    with cupy.cuda.Device(device):
+        empties = [_loaded(EMPTY_PTX, EMPTY) for _ in range(EMPTY_PLACES)]
+        ((flush, clock), *kept) = _loaded(PTX, FLUSH, CLOCK)
+    return Helpers(tuple(handle for ((handle,), *_) in empties), flush, clock, (empties, kept))
+
+
+def _loaded(ptx: str, *names: str) -> tuple[list[int], Any, list[Any]]:
+    """Handles of a text's kernels, and what must live for them to hold."""
     from cupy.cuda.function import Module
 
     module = Module()
-    with cupy.cuda.Device(device):
-        module.load(PTX.encode() + b"\0")
-        functions = [module.get_function(name) for name in (EMPTY, FLUSH, CLOCK)]
-    empty, flush, clock = (int(function.ptr) for function in functions)
-    return Helpers(empty, flush, clock, (module, *functions))
+    module.load(ptx.encode() + b"\0")
+    functions = [module.get_function(name) for name in names]
+    return [int(function.ptr) for function in functions], module, functions

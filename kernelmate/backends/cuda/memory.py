@@ -72,7 +72,9 @@ def bound_memory(device: Any, limit: int | None) -> DeviceMemory:
 
     runtime = cupy.cuda.runtime
     for name, size in ((_STACK_LIMIT, STACK_BYTES), (_PRINTF_LIMIT, PRINTF_BYTES), (_HEAP_LIMIT, HEAP_BYTES)):
-        runtime.deviceSetLimit(name, size)
+        # The heap's cannot be set any more once a kernel of this process has allocated from it.
+        if runtime.deviceGetLimit(name) != size:
+            runtime.deviceSetLimit(name, size)
     free, _ = runtime.memGetInfo()
     allowed = int(free * PART_OF_FREE) if limit is None else limit
     cupy.get_default_memory_pool().set_limit(size=allowed)

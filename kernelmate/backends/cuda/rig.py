@@ -11,7 +11,7 @@ kernels that write much up to 7% slower, so that they are beside the duration an
 from __future__ import annotations
 
 import ctypes
-import statistics
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
-from kernelmate.backends.cuda.helpers import helpers
+from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helpers
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
+from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
 from kernelmate.backends.timed import CannotCapture, Condition, TimedFault, Untraced
 from kernelmate.records import Finding, LaunchShape
 
@@ -52,11 +53,8 @@ REFILL_NS = 5_000
 PATIENCE = 3
 """How often a chunk is taken again that the host was too slow for."""
 
-LEAST_US = 0.001
-"""What is left of a launch that takes no longer than nothing, within the stamps' steps."""
-
-EMPTY_PAIRS = 16
-"""Pairs of stamps with an empty kernel between, in each chunk."""
+EMPTY_PAIRS = 2 * EMPTY_PLACES
+"""Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
 
 EMPTY_US = {(9, 0): 1.88}
 """What Nsight Compute shows for an empty kernel, by compute capability (`benchmarks/gpu_timing.py`, on an H100)."""
@@ -180,15 +178,16 @@ class CudaRig:
         with self._guarded():
             return self._stages[0].outputs()
 
-    def launch(self, version: int, times: int, stream: int | None = None) -> None:
+    def launch(self, version: int, times: int, stream: int | None = None, placement: int = 0) -> None:
         """Launch a version so often and time nothing: what other tools are put in front of.
 
         Args:
             version: its number.
             times: how often.
             stream: the handle of the stream to launch on, and not to wait for; None for the rig's own, which is waited for.
+            placement: where code and arrays lie.
         """
-        once = self._once(version)
+        once = self._once(version, placement)
         with self._guarded():
             self._untrace()
             for _ in range(times):
@@ -219,7 +218,7 @@ class CudaRig:
         self._stream.synchronize()
         blocks = FLUSH_BLOCKS_PER_SM * int(attributes["MultiProcessorCount"])
         zeros = int(self._zeros.data.ptr)
-        self._empty = _helper(self._helpers.empty, EMPTY_SHAPE)
+        self._empties = itertools.cycle([_helper(one, EMPTY_SHAPE) for one in self._helpers.empties])
         shape = LaunchShape((blocks, 1, 1), (FLUSH_THREADS, 1, 1))
         self._flush = _helper(self._helpers.flush, shape, zeros, flushed, zeros + 16 * flushed)
 
@@ -232,7 +231,7 @@ class CudaRig:
         found: dict[int, Launch] = {}
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
-            function = module.ready_elsewhere(shape) if place else module.ready(shape)
+            function = module.ready_elsewhere(shape, place) if place else module.ready(shape)
             found[version] = self._stages[place].launcher(function, shape)
         return [found[version] for version in range(self.versions)]
 
@@ -259,19 +258,19 @@ class CudaRig:
                 stage.restore(stream)
                 if cold:
                     self._flush(stream)
-            launch = self._empty if version is None else launches[version]
+            launch = next(self._empties) if version is None else launches[version]
             refill(stream)
             start.record(self._stream)
             launch(stream)
             end.record(self._stream)
         return time.perf_counter_ns() - began
 
-    def _once(self, version: int | None) -> Launch:
-        """One launch, with its arrays restored before it."""
-        launch = self._empty if version is None else self._launches[0][version]
+    def _once(self, version: int | None, place: int = 0) -> Launch:
+        """One launch in a placement, with its arrays restored before it."""
 
         def once(stream: int) -> None:
-            self._stages[0].restore(stream)
+            self._stages[place].restore(stream)
+            launch = next(self._empties) if version is None else self._launches[place][version]
             launch(stream)
 
         return once
@@ -346,33 +345,6 @@ def capability_of(device: Any) -> tuple[int, int]:
     """A cupy device's compute capability."""
     digits = str(device.compute_capability)
     return int(digits[:-1]), int(digits[-1])
-
-
-def kept_ahead(took_ns: int, waited_ns: int, spans_us: Sequence[float]) -> bool:
-    """Whether the host was ahead of the GPU all the time, so that no gap between stamps is the host's.
-
-    It was where it had put everything into the stream before the GPU began, and is where each launch takes the GPU
-    longer than it takes the host.
-
-    Args:
-        took_ns: what the host took for all launches.
-        waited_ns: how long the GPU spun before the first.
-        spans_us: between the stamps of each launch.
-    """
-    return took_ns < waited_ns or took_ns / len(spans_us) < 1e3 * min(spans_us)
-
-
-def durations_of(spans_us: Sequence[float], empty_spans_us: Sequence[float], empty_us: float) -> list[float]:
-    """Durations from what lies between the stamps of launches, and between those of empty kernels.
-
-    Args:
-        spans_us: one for each launch.
-        empty_spans_us: of empty kernels, of which the mean of the middle half counts.
-        empty_us: what an empty kernel takes.
-    """
-    cut = len(empty_spans_us) // 4
-    empty = statistics.fmean(sorted(empty_spans_us)[cut : len(empty_spans_us) - cut])
-    return [max(span - empty + empty_us, LEAST_US) for span in spans_us]
 
 
 def _microseconds(start: Any, end: Any) -> float:

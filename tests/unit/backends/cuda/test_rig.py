@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.backends.cuda.rig import LEAST_US, durations_of, kept_ahead, placements_for
+from kernelmate.backends.cuda.rig import placements_for
+from kernelmate.backends.cuda.stamps import LEAST_US, durations_of, kept_ahead
 
 
 def test_an_empty_kernel_takes_what_an_empty_kernel_takes() -> None:

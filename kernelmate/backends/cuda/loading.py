@@ -1,0 +1,72 @@
+"""Compiled code onto the GPU, as it is: nothing is compiled again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.records import Compiled, Finding
+
+MAX_DYNAMIC_SHARED = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of `cuda.h`."""
+
+_NOT_LOADABLE = frozenset({200, 209, 218, 222, 300, 301})
+"""`cuda.h`: an invalid image, none for this GPU, and code that the driver is too old for."""
+
+
+def load_failure(compiled: Compiled, status: int, words: str) -> Finding:
+    """The finding for code that the driver does not load; `status` is a `CUresult`, `words` what the driver says."""
+    if status in _NOT_LOADABLE:
+        message = f"the driver cannot load code for {compiled.arch} ({words}); choose the target of this GPU"
+        return Finding("unsupported-instruction", "error", message)
+    return fault_of(status, words, traps=False).finding
+
+
+def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
+    """The kernel in the CUBIN, as a cupy.RawKernel.
+
+    A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
+    launches alone.
+    """
+    import cupy
+
+    handle, path = tempfile.mkstemp(suffix=".cubin")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(compiled.cubin)
+        module = cupy.RawModule(path=path, enable_cooperative_groups=cooperative)
+        kernel = module.get_function(compiled.lowered_name)
+        kernel.compile()
+        return kernel
+    finally:
+        os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """One more copy of a kernel's code on the GPU.
+
+    Attributes:
+        kernel: the cupy.cuda.function.Function of it. module: what it lives in.
+    """
+
+    kernel: Any
+    module: Any
+
+    @classmethod
+    def loaded(cls, compiled: Compiled) -> Elsewhere:
+        """Load the code once more."""
+        from cupy.cuda.function import Module
+
+        module = Module()
+        module.load(compiled.cubin)
+        return cls(module.get_function(compiled.lowered_name), module)
+
+    def take_shared(self, count: int) -> None:
+        """Ask for leave to take so many bytes of dynamic shared memory."""
+        from cupy.cuda import driver
+
+        driver.funcSetAttribute(self.kernel.ptr, MAX_DYNAMIC_SHARED, count)
