@@ -6,9 +6,9 @@ nothing of contracts, references or tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ class Run:
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
+        key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
     """
 
     shape: LaunchShape
@@ -71,6 +72,7 @@ class Run:
     check: bool = True
     total_limit: int = 20_000_000_000
     limited_by: str = "step_limit in the settings"
+    key: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,15 @@ class Module(Protocol):
         Raises:
             EmulationTooLarge: the launch is beyond what the emulator takes on, which says nothing of the kernel.
         """
+        ...
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A module that is the quicker for knowing which launches it will be asked for."""
+
+    def foresee(self, runs: Iterable[Run]) -> None:
+        """Take note of launches, in the order in which they will be asked for; what was foreseen before is forgotten."""
         ...
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from kernelmate.backends.base import RunResult
+from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.guards import (
     constant_output,
@@ -34,11 +35,14 @@ from kernelmate.checks.trials import (
     elements_of,
     plan,
 )
-from kernelmate.errors import ReferenceFailed
+from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
-from kernelmate.source import argument_shapes
+from kernelmate.source import argument_shapes, size_allowed
 
 Origin = Literal["contract", "own"]
+
+FORESEEN_ELEMENTS = 1 << 24
+"""Launches over more array elements are not made ahead elsewhere: handing them over would take longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,27 @@ class CaseJudge:
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
+    def foresee(self, sizes: Sequence[tuple[Size, Origin]]) -> None:
+        """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
+        self.bench.foresee(lambda: self._foreseen(sizes))
+
+    def _foreseen(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
+        for number, (size, origin) in enumerate(sizes):
+            for shot, count in self._shots(size, origin, number):
+                # What cannot be had or launched is told when it is asked for.
+                with suppress(ReferenceFailed, ContractError):
+                    few = elements_of(argument_shapes(self.contract, size).values()) <= FORESEEN_ELEMENTS
+                    if few and size_allowed(self.bench.version.contract, size):
+                        yield self.bench.launch(size, shot, self.oracle.inputs(size, shot), count=count)
+
+    def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
+        """The launches of a size, and whether each is counted."""
+        elements = elements_of(argument_shapes(self.contract, size).values())
+        for index, shot in enumerate(plan(self.contract, elements, number, listed=origin == "contract")):
+            # Undeclared integers may be positions, and only a baseline that bears these can say.
+            if shot.style != WIDE_INTEGERS or self._compared:
+                yield shot, index == 0 and origin == "contract"
+
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
 
@@ -192,11 +217,8 @@ class CaseJudge:
             ReferenceFailed: the reference or the inputs function failed on ordinary inputs.
         """
         record = CaseRecord(size, origin)
-        elements = elements_of(argument_shapes(self.contract, size).values())
-        for index, shot in enumerate(plan(self.contract, elements, number, listed=origin == "contract")):
-            if shot.style == WIDE_INTEGERS and not self._compared:
-                continue  # undeclared integers may be positions, and only a baseline that bears these can say
-            seen = self._launch(record, shot, count=index == 0 and origin == "contract")
+        for shot, count in self._shots(size, origin, number):
+            seen = self._launch(record, shot, count=count)
             if seen is not None:
                 record.seen.append(seen)
             if self.bench.poisoned:

@@ -103,6 +103,7 @@ class _Judge:
         listed = self.task.sizes or self.contract.sizes
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
+        self.cases.foresee(sizes)
         for done, (size, origin) in enumerate(sizes):
             if origin == "own" and self._short_of_time(size):
                 break
@@ -113,6 +114,7 @@ class _Judge:
                 break
             if self.cut_short or any(n.code in STOPPERS for record in self.records for n in record.noted):
                 break
+        self.cases.foresee(())
         self._explain()
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from kernelmate.backends.base import (
     ArrayArgument,
     Backend,
+    Foresees,
     Module,
     Run,
     RunResult,
@@ -172,7 +173,7 @@ class Bench:
     def once_more(self, outcome: Outcome, size: Size, schedule: int) -> Outcome:
         """A launch that was made, made again under another schedule; nothing is looked for but its outputs."""
         run = self.launch(size, outcome.shot, outcome.given)
-        again = self._module.run(replace(run, schedule_seed=schedule, check=False))
+        again = self._module.run(replace(run, schedule_seed=schedule, check=False, key=None))
         return Outcome(replace(outcome.shot, schedule=schedule), outcome.given, again)
 
     def run(
@@ -212,7 +213,13 @@ class Bench:
             self._task.step_limit,
             count,
             total_limit=self._task.instruction_limit,
+            key=(tuple(sorted(size.items())), shot),
         )
+
+    def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
+        """Tell a module that gains by it which launches will come; none of them is made."""
+        if isinstance(self._module, Foresees):
+            self._module.foresee(launches())
 
 
 def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:

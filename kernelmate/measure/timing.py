@@ -1,6 +1,6 @@
 """How long versions of a kernel take: measured, side by side, by a rule that is fixed before the first counted launch.
 
-What a time is: the median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
+What a time is: the Hodges-Lehmann median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
 never mixed with it, the duration with nothing in L2, the replay period less that of an empty kernel, and what CUPTI's
 records say. How many blocks there are follows from a few launches before them and the budget, and from nothing that the
 blocks show: who stops when the interval looks good gets intervals that look good.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
-from kernelmate.measure.plans import LONG_US, Plan, plan
+from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, Plan, plan
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
@@ -37,6 +37,9 @@ TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
 
 SHORT_TIMES = 2.0
 """A kernel that takes less than so many times what an empty one does is mostly its own launch."""
+
+PLACES_APART = 1.1
+"""Where the second slowest block takes so many times what the second fastest does, that is said."""
 
 FLUSH_US = 150.0
 """About what emptying L2 costs; only for planning."""
@@ -246,6 +249,7 @@ def _timing(
         words = (f"over a second: launched {runs} times, warm only", *words)
     elif median < SHORT_TIMES * empty:
         words = (f"{MOSTLY_LAUNCHING}: an empty kernel takes {empty:.2g} us", *words)
+    words = (*_placed_words(blocks.times[version]), *words)
     cold, period, traced = others
     return Timing(
         kind="measured",
@@ -259,6 +263,16 @@ def _timing(
         cupti_us=traced,
         temperature_c=max(temperatures, default=None),
         notes=words,
+    )
+
+
+def _placed_words(times: Sequence[float]) -> tuple[str, ...]:
+    """How far the placements are apart, where that is far and more than one block says so at either end."""
+    ordered = sorted(times)
+    if len(ordered) < FEWEST_BLOCKS or ordered[-2] < PLACES_APART * ordered[1]:
+        return ()
+    return (
+        f"hangs on where code and arrays lie: {ordered[1]:.3g} to {ordered[-2]:.3g} us over {len(ordered)} placements",
     )
 
 

@@ -65,7 +65,7 @@ class Timing:
     """How long one launch takes: measured, or predicted from counts. Times are microseconds.
 
     Attributes:
-        median_us: of a measured one, the median over blocks of a launch's duration, by the GPU's time stamps before and
+        median_us: of a measured one, the Hodges-Lehmann median over blocks of a launch's duration, by the GPU's time stamps before and
             after it, less what they show with no launch between: Nsight Compute's `gpu__time_duration`.
         cold_l2_us: the same with nothing in L2.
         replay_period_us: how much later the next launch of a graph begins, less that of an empty kernel.

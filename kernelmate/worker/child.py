@@ -32,6 +32,7 @@ from kernelmate.worker.arrival import Arrival
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.backends.cuda.emulators import Emulators
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
@@ -63,14 +64,17 @@ def main(folder: Path | None = None) -> None:
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
+    emulators = None
+    if hello.version == protocol.VERSION and hello.backend == "cuda":
+        emulators = _emulators(hello, requests, answers)
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
-        ready = _load(hello)
+        ready = _load(hello, emulators)
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
-    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send)
+    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators)
     while True:
         request = tasks.get()
         if isinstance(request, protocol.Ahead):
@@ -127,7 +131,26 @@ def _prepare_environment() -> None:
         os.environ[name] = LIBRARY_THREADS
 
 
-def _load(hello: protocol.Hello) -> protocol.Ready:
+def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Emulators | None:
+    """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
+    from kernelmate.backends.cuda.emulators import Emulators, fitting
+
+    with contextlib.suppress(ImportError):
+        # Loaded once, before it is needed in each of them.
+
+        import kernelmate.backends.emulator.jit.program  # noqa: F401
+
+    def begin() -> None:
+        # Who holds these keeps the session from seeing this process's end.
+        requests.close()
+        answers.close()
+        _limit(hello.memory_limit, cuda=False)
+
+    count = fitting()
+    return Emulators(count, begin) if count else None
+
+
+def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:
     """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
 
     A GPU that cannot be used is told now, and is the answer to every task.
@@ -139,7 +162,7 @@ def _load(hello: protocol.Hello) -> protocol.Ready:
     if hello.backend != "cuda":
         return protocol.Ready(protocol.VERSION)
     try:
-        gpu = _cuda(hello.device, hello.device_memory_limit).gpu
+        gpu = _cuda(hello.device, hello.device_memory_limit, emulators).gpu
     except KernelmateError as error:
         return protocol.Ready(protocol.VERSION, problem=(error.message, error.hint or ""))
     return protocol.Ready(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)
@@ -273,12 +296,17 @@ class _Desk:
         hello: what the session wants opened.
         arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
         send: to the session.
+        emulators: processes that emulate beside this one.
     """
 
     def __init__(
-        self, hello: protocol.Hello, arrival: Arrival | None, send: Callable[[protocol.FromChild], None]
+        self,
+        hello: protocol.Hello,
+        arrival: Arrival | None,
+        send: Callable[[protocol.FromChild], None],
+        emulators: Emulators | None,
     ) -> None:
-        self._hello, self._arrival, self._send = hello, arrival, send
+        self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
         self._slowest_reference_s = 0.0
 
     def serve(self, request: protocol.Judge) -> bool:
@@ -338,7 +366,7 @@ class _Desk:
             from kernelmate.backends.emulator import EmulatorBackend
 
             return EmulatorBackend()
-        return _cuda(self._hello.device, self._hello.device_memory_limit)
+        return _cuda(self._hello.device, self._hello.device_memory_limit, self._emulators)
 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
@@ -358,10 +386,10 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
 
 
 @functools.cache
-def _cuda(device: int, memory_limit: int | None) -> CudaBackend:
+def _cuda(device: int, memory_limit: int | None, emulators: Emulators | None) -> CudaBackend:
     from kernelmate.backends.cuda.backend import CudaBackend
 
-    return CudaBackend(device, memory_limit)
+    return CudaBackend(device, memory_limit, emulators)
 
 
 if __name__ == "__main__":

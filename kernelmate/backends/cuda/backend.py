@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -16,7 +15,6 @@ import numpy as np
 from kernelmate.backends.base import (
     MOST_PRINTED,
     ArrayArgument,
-    EmulationTooLarge,
     Module,
     Run,
     RunResult,
@@ -26,10 +24,13 @@ from kernelmate.backends.base import (
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
+from kernelmate.backends.cuda.companion import Companion
 from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.emulators import Emulators
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.helpers import empty_kernel
 from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
@@ -38,18 +39,6 @@ from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.errors import BackendUnavailable, DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
-
-CHECKED_BYTES = 1 << 20
-CHECKED_THREADS = 1 << 16
-CHECKED_INSTRUCTIONS = 100_000_000
-"""Launches with at most so many bytes of arrays and threads are first made in the emulator, up to so many instructions."""
-
-CHECKED_LAUNCHES = 2
-"""Launches of one shape and size that go through the emulator: races and bad addresses hang on these and on how threads
-are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment all do."""
-
-COUNTED_INSTRUCTIONS = 1_000_000_000
-"""Instructions up to which a launch is emulated for its counters."""
 
 _TRAP = re.compile(r"^\s*(?:@!?%p\d+\s+)?trap;", re.MULTILINE)
 
@@ -66,6 +55,7 @@ class CudaBackend:
     Args:
         device: the GPU's number, as CUDA counts them.
         memory_limit: bytes of its memory that launches may take; None for most of what is free.
+        emulators: processes that emulate beside this one; None where there are none.
 
     Attributes:
         gpu: what the driver says of it.
@@ -79,7 +69,7 @@ class CudaBackend:
 
     name: BackendName = "cuda"
 
-    def __init__(self, device: int = 0, memory_limit: int | None = None) -> None:
+    def __init__(self, device: int = 0, memory_limit: int | None = None, emulators: Emulators | None = None) -> None:
         require_gpu(device)
         driver = read_driver()
         assert driver is not None, "a GPU was found"
@@ -106,7 +96,7 @@ class CudaBackend:
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
         self._remarks: dict[str, None] = {}
-        self._emulator = EmulatorBackend()
+        self._emulator, self._emulators = EmulatorBackend(), emulators
 
     @contextmanager
     def rig(
@@ -154,10 +144,11 @@ class CudaBackend:
         except cupy.cuda.driver.CUDADriverError as error:
             raise UnsupportedInstruction(load_failure(compiled, int(error.status), str(error))) from None
         try:
-            emulated: Module | None = self._emulator.load(compiled, target)
+            emulated = self._emulator.load(compiled, target)
+            companion: Companion | None = Companion(emulated, compiled, target, self._emulators)
         except UnsupportedInstruction:
-            emulated = None
-        return CudaModule(self, compiled, target, function, emulated)
+            companion = None
+        return CudaModule(self, compiled, target, function, companion)
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
         """What a failed launch is reported as; a context that it cost is given up.
@@ -197,16 +188,21 @@ class CudaModule:
     """
 
     def __init__(
-        self, backend: CudaBackend, compiled: Compiled, target: Target, function: Any, emulated: Module | None
+        self, backend: CudaBackend, compiled: Compiled, target: Target, function: Any, companion: Companion | None
     ) -> None:
         self.backend, self.compiled, self.target, self.function = backend, compiled, target, function
-        self._emulated = emulated
+        self._companion = companion
         self._cooperative: Any = None
         self.prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
         self._elsewhere: dict[int, Elsewhere] = {}
-        self._emulated_at: Counter[Hashable] = Counter()
+        self._empties: dict[int, Any] = {}
+
+    def foresee(self, runs: Iterable[Run]) -> None:
+        """As `Foresees.foresee`."""
+        if self._companion is not None:
+            self._companion.foresee(runs)
 
     def run(self, run: Run) -> RunResult:
         """Make one launch: in the emulator where that is cheap and checks are wanted, and unless it is faulty on the GPU.
@@ -214,7 +210,7 @@ class CudaModule:
         Pointers off their alignment, which many a right kernel does not bear, reach the GPU only where the emulator
         has borne them: there it costs nothing to find out.
         """
-        seen = self._emulate(run)
+        seen = None if self._companion is None else self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
             return seen
         result = self.launch(run if seen is not None else aligned(run))
@@ -226,25 +222,6 @@ class CudaModule:
             findings=(*result.findings, *seen.findings),
             printed=result.printed or seen.printed,
         )
-
-    def _emulate(self, run: Run) -> RunResult | None:
-        if self._emulated is None:
-            return None
-        size = sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
-        small = size <= CHECKED_BYTES and run.shape.threads * run.shape.blocks <= CHECKED_THREADS
-        if not run.count and not (run.check and small):
-            return None
-        misaligned = any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments)
-        if not misaligned:
-            same = _alike(run)
-            self._emulated_at[same] += 1
-            if not run.count and self._emulated_at[same] > CHECKED_LAUNCHES:
-                return None
-        limit = CHECKED_INSTRUCTIONS if small else COUNTED_INSTRUCTIONS
-        try:
-            return self._emulated.run(replace(run, check=run.check and small, total_limit=min(run.total_limit, limit)))
-        except EmulationTooLarge:
-            return None
 
     def launch(self, run: Run) -> RunResult:
         """Make the launch on the GPU, whatever it does to it.
@@ -302,10 +279,17 @@ class CudaModule:
         """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""
         if place not in self._elsewhere:
             self._elsewhere[place] = Elsewhere.loaded(self.compiled)
+            self._empties[place] = empty_kernel()
         twin = self._elsewhere[place]
         if shape.shared_bytes + self.function.shared_size_bytes > STATIC_SHARED_LIMIT:
             twin.take_shared(shape.shared_bytes)
         return twin
+
+    def empty_beside(self, place: int) -> int:
+        """The handle of an empty kernel that was loaded right after the code at a place; 0 is that of `ready`."""
+        if place not in self._empties:
+            self._empties[place] = empty_kernel()
+        return int(self._empties[place].ptr)
 
     def ready(self, shape: LaunchShape) -> Any:
         """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""
@@ -332,15 +316,6 @@ class CudaModule:
             self.ready(shape).kernel.ptr, shape.threads, shape.shared_bytes
         )
         return int(per_sm) * self.backend.multiprocessors
-
-
-def _alike(run: Run) -> Hashable:
-    """What launches share that differ in the contents of their arrays alone."""
-    sizes = (
-        (item.name, item.data.shape if isinstance(item, ArrayArgument) else item.value.tobytes())
-        for item in run.arguments
-    )
-    return run.shape, tuple(sizes)
 
 
 def aligned(run: Run) -> Run:

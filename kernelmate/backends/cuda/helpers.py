@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from kernelmate.records import LaunchShape
 
 EMPTY = "kernelmate_empty"
 FLUSH = "kernelmate_flush"
 CLOCK = "kernelmate_clock"
-
-EMPTY_PLACES = 12
-"""Copies of the empty kernel, each at another place of the GPU's memory: where code lies moves a launch by some ten
-nanoseconds for as long as the process lives, and every duration is held against this one."""
+COPY = "kernelmate_copy"
 
 EMPTY_PTX = """
 .version 6.3
@@ -73,6 +76,40 @@ END:
     ret;
 }
 
+// Copies `count` times 16 bytes.
+.visible .entry kernelmate_copy(.param .u64 to, .param .u64 from, .param .u64 count)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<7>;
+    .reg .b64 %d<9>;
+
+    ld.param.u64 %d0, [to];
+    ld.param.u64 %d1, [from];
+    ld.param.u64 %d2, [count];
+    cvta.to.global.u64 %d0, %d0;
+    cvta.to.global.u64 %d1, %d1;
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %ntid.x;
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %d3, %r0, %r1;
+    cvt.u64.u32 %d4, %r2;
+    add.u64 %d3, %d3, %d4;
+    mov.u32 %r0, %nctaid.x;
+    mul.wide.u32 %d4, %r0, %r1;
+NEXT:
+    setp.ge.u64 %p0, %d3, %d2;
+    @%p0 bra COPIED;
+    shl.b64 %d5, %d3, 4;
+    add.u64 %d6, %d1, %d5;
+    add.u64 %d7, %d0, %d5;
+    ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%d6];
+    st.global.v4.u32 [%d7], {%r3, %r4, %r5, %r6};
+    add.u64 %d3, %d3, %d4;
+    bra NEXT;
+COPIED:
+    ret;
+}
+
 // Cycles of this SM, and nanoseconds of the GPU's timer, between two ticks of that timer at least `duration` apart.
 .visible .entry kernelmate_clock(.param .u64 out, .param .u64 duration)
 {
@@ -105,15 +142,11 @@ MORE:
 
 @dataclass(frozen=True, slots=True)
 class Helpers:
-    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives.
+    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives."""
 
-    Attributes:
-        empties: copies of one kernel, each at a place of its own.
-    """
-
-    empties: tuple[int, ...]
     flush: int
     clock: int
+    copy: int
     loaded: tuple[Any, ...]
 
 
@@ -127,16 +160,40 @@ def helpers(device: int) -> Helpers:
     import cupy
 
     with cupy.cuda.Device(device):
-        empties = [_loaded(EMPTY_PTX, EMPTY) for _ in range(EMPTY_PLACES)]
-        ((flush, clock), *kept) = _loaded(PTX, FLUSH, CLOCK)
-    return Helpers(tuple(handle for ((handle,), *_) in empties), flush, clock, (empties, kept))
+        flush, clock, copy = functions = _loaded(PTX, FLUSH, CLOCK, COPY)
+    return Helpers(int(flush.ptr), int(clock.ptr), int(copy.ptr), functions)
 
 
-def _loaded(ptx: str, *names: str) -> tuple[list[int], Any, list[Any]]:
-    """Handles of a text's kernels, and what must live for them to hold."""
+def empty_kernel() -> Any:
+    """One more copy of the empty kernel on the current GPU, as a cupy.cuda.function.Function.
+
+    What an empty kernel takes hangs on where its code lies (0.35 us on an H100: less beside the code that ran just before
+    it), and so does what any other kernel takes. So a kernel is held against an empty one that was loaded right after it.
+    """
+    (empty,) = _loaded(EMPTY_PTX, EMPTY)
+    return empty
+
+
+def helper_launch(function: int, shape: LaunchShape, *numbers: int) -> Callable[[int], None]:
+    """A launch of a helper kernel with 64-bit arguments, on a stream given by its handle."""
+    from cupy.cuda import driver
+
+    values = np.array(numbers or (0,), np.uint64)
+    pointers = (ctypes.c_void_p * len(values))(*(values.ctypes.data + 8 * index for index in range(len(values))))
+    address = ctypes.addressof(pointers)
+
+    def launch(stream: int) -> None:
+        assert pointers is not None
+        assert values is not None
+        driver.launchKernel(function, *shape.grid, *shape.block, 0, stream, address, 0)
+
+    return launch
+
+
+def _loaded(ptx: str, *names: str) -> tuple[Any, ...]:
+    """A text's kernels, each of which keeps the module that it is in."""
     from cupy.cuda.function import Module
 
     module = Module()
     module.load(ptx.encode() + b"\0")
-    functions = [module.get_function(name) for name in names]
-    return [int(function.ptr) for function in functions], module, functions
+    return tuple(module.get_function(name) for name in names)

@@ -50,11 +50,10 @@ class Elsewhere:
     """One more copy of a kernel's code on the GPU.
 
     Attributes:
-        kernel: the cupy.cuda.function.Function of it. module: what it lives in.
+        kernel: the cupy.cuda.function.Function of it, which keeps the module that it is in.
     """
 
     kernel: Any
-    module: Any
 
     @classmethod
     def loaded(cls, compiled: Compiled) -> Elsewhere:
@@ -63,7 +62,7 @@ class Elsewhere:
 
         module = Module()
         module.load(compiled.cubin)
-        return cls(module.get_function(compiled.lowered_name), module)
+        return cls(module.get_function(compiled.lowered_name))
 
     def take_shared(self, count: int) -> None:
         """Ask for leave to take so many bytes of dynamic shared memory."""

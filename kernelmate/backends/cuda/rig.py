@@ -10,19 +10,17 @@ kernels that write much up to 7% slower, so that they are beside the duration an
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
-from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helpers
+from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
@@ -53,13 +51,14 @@ REFILL_NS = 5_000
 PATIENCE = 3
 """How often a chunk is taken again that the host was too slow for."""
 
-EMPTY_PAIRS = 2 * EMPTY_PLACES
-"""Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
+EMPTY_PAIRS, COLD_EMPTY_PAIRS = 16, 4
+"""Pairs of stamps with an empty kernel between, in each chunk, and in each where L2 is emptied before every launch."""
 
-EMPTY_US = {(9, 0): 1.88}
-"""What Nsight Compute shows for an empty kernel, by compute capability (`benchmarks/gpu_timing.py`, on an H100)."""
+EMPTY_US = {(9, 0): (1.94, 2.07)}
+"""What Nsight Compute shows for an empty kernel, warm and cold, by compute capability: the mean of two H100s
+(`benchmarks/gpu_timing.py`), which were 0.11 and 0.18 us apart."""
 
-EMPTY_US_ELSEWHERE = 1.9
+EMPTY_US_ELSEWHERE = (1.9, 2.1)
 """On GPUs where nobody has looked; a duration is off by as much as this is."""
 
 PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
@@ -114,6 +113,7 @@ class CudaRig:
                 except cupy.cuda.memory.OutOfMemoryError:
                     self.placements = place  # what there is room for
                     break
+            self._empties: list[Iterator[Launch]] = []
             self._launches = [self._placed(place) for place in range(self.placements)]
             self._events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(AT_ONCE + EMPTY_PAIRS)]
 
@@ -218,47 +218,50 @@ class CudaRig:
         self._stream.synchronize()
         blocks = FLUSH_BLOCKS_PER_SM * int(attributes["MultiProcessorCount"])
         zeros = int(self._zeros.data.ptr)
-        self._empties = itertools.cycle([_helper(one, EMPTY_SHAPE) for one in self._helpers.empties])
         shape = LaunchShape((blocks, 1, 1), (FLUSH_THREADS, 1, 1))
-        self._flush = _helper(self._helpers.flush, shape, zeros, flushed, zeros + 16 * flushed)
+        self._flush = helper_launch(self._helpers.flush, shape, zeros, flushed, zeros + 16 * flushed)
 
     def _spin(self, nanoseconds: int) -> None:
         """Let one thread of the GPU watch the clock for so long; `_ticks` holds what it saw."""
-        _helper(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), nanoseconds)(self._stream.ptr)
+        helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), nanoseconds)(self._stream.ptr)
 
     def _placed(self, place: int) -> list[Launch]:
         """The launches of all versions in a placement; every other one has their code loaded in turned order."""
         found: dict[int, Launch] = {}
+        empties = []
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
             function = module.ready_elsewhere(shape, place) if place else module.ready(shape)
             found[version] = self._stages[place].launcher(function, shape)
+            empties.append(helper_launch(module.empty_beside(place), EMPTY_SHAPE))
+        self._empties.append(itertools.cycle(empties))
         return [found[version] for version in range(self.versions)]
 
     def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> list[float]:
         """Durations of launches that fit into the stream together."""
+        launches: list[int | None] = [*order, *[None] * (COLD_EMPTY_PAIRS if cold else EMPTY_PAIRS)]
         for _ in range(PATIENCE):
-            waited = HEAD_NS + self._host_ns * (len(order) + EMPTY_PAIRS)
-            took = self._enqueue(order, placement, waited, cold=cold)
-            self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * (len(order) + EMPTY_PAIRS)))
+            waited = HEAD_NS + self._host_ns * len(launches)
+            took = self._enqueue(launches, placement, waited, cold=cold)
+            self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * len(launches)))
             self._stream.synchronize()
-            spans = [_microseconds(start, end) for start, end in self._events[: len(order) + EMPTY_PAIRS]]
+            spans = [_microseconds(start, end) for start, end in self._events[: len(launches)]]
             if kept_ahead(took, waited, spans[: len(order)]):
                 break
-        return durations_of(spans[: len(order)], spans[len(order) :], self._empty_us)
+        return durations_of(spans[: len(order)], spans[len(order) :], self._empty_us[cold])
 
     def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
         """Put stamps and launches into the stream behind a wait; gives the nanoseconds that the host took."""
         stream, stage, launches = self._stream.ptr, self._stages[placement], self._launches[placement]
-        refill = _helper(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), REFILL_NS)
+        refill = helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), REFILL_NS)
         self._spin(wait_ns)
         began = time.perf_counter_ns()
-        for version, (start, end) in zip((*order, *[None] * EMPTY_PAIRS), self._events, strict=False):
+        for version, (start, end) in zip(order, self._events, strict=False):
             if version is not None:
                 stage.restore(stream)
-                if cold:
-                    self._flush(stream)
-            launch = next(self._empties) if version is None else launches[version]
+            if cold:
+                self._flush(stream)
+            launch = next(self._empties[placement]) if version is None else launches[version]
             refill(stream)
             start.record(self._stream)
             launch(stream)
@@ -270,7 +273,7 @@ class CudaRig:
 
         def once(stream: int) -> None:
             self._stages[place].restore(stream)
-            launch = next(self._empties) if version is None else self._launches[place][version]
+            launch = next(self._empties[place]) if version is None else self._launches[place][version]
             launch(stream)
 
         return once
@@ -352,19 +355,3 @@ def _microseconds(start: Any, end: Any) -> float:
     import cupy
 
     return float(cupy.cuda.get_elapsed_time(start, end)) * 1e3
-
-
-def _helper(function: int, shape: LaunchShape, *numbers: int) -> Launch:
-    """A launch of a helper kernel with 64-bit arguments."""
-    from cupy.cuda import driver
-
-    values = np.array(numbers or (0,), np.uint64)
-    pointers = (ctypes.c_void_p * len(values))(*(values.ctypes.data + 8 * index for index in range(len(values))))
-    address = ctypes.addressof(pointers)
-
-    def launch(stream: int) -> None:
-        assert pointers is not None
-        assert values is not None
-        driver.launchKernel(function, *shape.grid, *shape.block, 0, stream, address, 0)
-
-    return launch

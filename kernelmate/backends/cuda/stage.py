@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.clusters import launch_in_clusters
+from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.records import LaunchShape
 
 ALIGNMENT = 512
@@ -18,6 +19,8 @@ ALIGNMENT = 512
 
 LEAST_APART, MOST_APART = 64 << 10, 8 << 20
 """Arrays lie up to so many bytes apart: up to their own size, between these."""
+
+COPY_BLOCKS_PER_SM, COPY_THREADS = 8, 256
 
 POISON = 0xA5
 """The byte that arrays are filled with which are only written."""
@@ -67,6 +70,7 @@ class Stage:
             runtime.memcpyAsync(self._places[item.name], source, data.nbytes, kind, stream.ptr)
         for name, (first, count) in self._first.items():
             runtime.memcpyAsync(first, self._places[name], count, ON_DEVICE, stream.ptr)
+        self._restoring = [self._copying(self._places[name], *first) for name, first in self._first.items()]
         stream.synchronize()
 
     @staticmethod
@@ -108,11 +112,24 @@ class Stage:
         return launch_together if shape.cooperative else launch
 
     def restore(self, stream: int) -> None:
-        """Give arrays that are read and written their first contents back."""
-        from cupy.cuda import runtime
+        """Give arrays that are read and written their first contents back.
 
-        for name, (first, count) in self._first.items():
-            runtime.memcpyAsync(self._places[name], first, count, ON_DEVICE, stream)
+        By a kernel, as whoever filled them before would have: what the driver copies with leaves L2 otherwise in one
+        process than in another.
+        """
+        for copy in self._restoring:
+            copy(stream)
+
+    @staticmethod
+    def _copying(to: int, first: int, count: int) -> Launch:
+        """A copy of `count` bytes and of what is left behind them to a multiple of 16, which is between the arrays."""
+        import cupy
+
+        device = cupy.cuda.Device()
+        sixteens = -(-count // 16)
+        most = COPY_BLOCKS_PER_SM * int(device.attributes["MultiProcessorCount"])
+        shape = LaunchShape((min(-(-sixteens // COPY_THREADS), most), 1, 1), (COPY_THREADS, 1, 1))
+        return helper_launch(helpers(int(device.id)).copy, shape, to, first, sixteens)
 
     def poison(self, stream: int) -> None:
         """Overwrite what is only written."""

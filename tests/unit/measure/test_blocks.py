@@ -41,7 +41,20 @@ def test_there_is_no_time_without_launches() -> None:
 def test_the_median_lies_in_its_interval(blocks: list[float]) -> None:
     median, (low, high) = time_of(blocks)
     assert low * (1 - 1e-9) <= median <= high * (1 + 1e-9)
-    assert median == pytest.approx(float(np.exp(np.median(np.log(blocks)))))
+    logs = np.log(blocks)
+    pairs = [(one + other) / 2 for at, one in enumerate(logs) for other in logs[at:]]
+    assert median == pytest.approx(float(np.exp(np.median(pairs))))
+
+
+@pytest.mark.parametrize("slow", [4, 5, 6, 7, 8])
+def test_a_kernel_with_two_times_has_the_same_median_however_its_placements_fall(slow: int) -> None:
+    median, (low, high) = time_of([9.0] * (12 - slow) + [9.6] * slow)
+    assert median == pytest.approx(math.sqrt(9.0 * 9.6))
+    assert 9.0 - 1e-9 <= low <= median <= high <= 9.6 + 1e-9
+
+
+def test_some_disturbed_blocks_do_not_move_the_median() -> None:
+    assert time_of([5.0] * 9 + [50.0] * 3)[0] == pytest.approx(5.0)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=20))

@@ -283,3 +283,27 @@ def test_the_clock_is_waited_for_until_it_stays() -> None:
     settle(restless)
     assert len(asked) == 200
     settle(lambda: Condition(None))
+
+
+def test_a_time_that_hangs_on_where_arrays_lie_is_labelled_with_how_far() -> None:
+    rig = SimulatedRig([18.0])
+    rig.placements, rig.places = 12, [[1.0], [1.9], [1.9]] * 4
+    (timing,) = measure(rig, 0.2, full=True).timings
+    assert timing.notes[0].startswith("hangs on where code and arrays lie: 18")
+    assert "to 34" in timing.notes[0]
+    assert timing.ci95_us[0] <= timing.median_us <= timing.ci95_us[1]
+
+
+def test_one_placement_that_is_far_off_is_no_label() -> None:
+    rig = SimulatedRig([18.0])
+    rig.placements, rig.places = 12, [[1.9], *[[1.0]] * 11]
+    (timing,) = measure(rig, 0.2, full=True).timings
+    assert timing.notes == ()
+    assert timing.median_us == pytest.approx(18.0, rel=0.01)
+
+
+def test_launches_with_an_empty_l2_are_spread_over_all_placements() -> None:
+    rig = SimulatedRig([18.0])
+    rig.placements, rig.places = 12, [[1.0]] * 12
+    measure(rig, 0.2, full=True)
+    assert set(rig.placed[-13:-1]) == set(range(12))

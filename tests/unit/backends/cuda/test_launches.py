@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.backend import CHECKED_LAUNCHES, CudaModule, aligned
+from kernelmate.backends.cuda.backend import aligned
+from kernelmate.backends.cuda.companion import CHECKED_LAUNCHES, Companion
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape
 
@@ -40,8 +41,8 @@ def emulated(*runs: Run) -> list[bool]:
     """For each launch in turn whether it goes through the emulator first."""
     recorded = Recorded()
     compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
-    module = CudaModule(None, compiled, find_target(None), None, recorded)  # type: ignore[arg-type]
-    return [module._emulate(run) is not None for run in runs]
+    companion = Companion(recorded, compiled, find_target(None), None)
+    return [companion.seen(run) is not None for run in runs]
 
 
 def launch_of(n: int, seed: int = 0, misalign: int = 0, *, count: bool = False) -> Run:
@@ -67,7 +68,7 @@ def test_large_launches_go_through_it_for_their_counts_alone() -> None:
     counted = Run(large.shape, large.arguments, count=True)
     recorded = Recorded()
     compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
-    module = CudaModule(None, compiled, find_target(None), None, recorded)  # type: ignore[arg-type]
-    assert module._emulate(large) is None
-    assert module._emulate(counted) is not None
+    companion = Companion(recorded, compiled, find_target(None), None)
+    assert companion.seen(large) is None
+    assert companion.seen(counted) is not None
     assert [run.check for run in recorded.runs] == [False]

@@ -1,0 +1,111 @@
+"""What the emulator says of a module's launches before the GPU makes them: which ones it is asked for, and when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult
+from kernelmate.backends.cuda.emulators import Emulators, Lost
+from kernelmate.backends.cuda.variables import names_of
+from kernelmate.records import Compiled, Target
+
+CHECKED_BYTES = 1 << 20
+CHECKED_THREADS = 1 << 16
+CHECKED_INSTRUCTIONS = 100_000_000
+"""Launches with at most so many bytes of arrays and threads are first made in the emulator, up to so many instructions."""
+
+CHECKED_LAUNCHES = 2
+"""Launches of one shape and size that go through the emulator: races and bad addresses hang on these and on how threads
+are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment all do."""
+
+COUNTED_INSTRUCTIONS = 1_000_000_000
+"""Instructions up to which a launch is emulated for its counters."""
+
+
+class Companion:
+    """The emulator beside one module on the GPU.
+
+    Args:
+        emulated: the module in this process's emulator.
+        compiled: what it was loaded from. target: what for.
+        emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are made;
+            None where there are none.
+    """
+
+    def __init__(self, emulated: Module, compiled: Compiled, target: Target, emulators: Emulators | None) -> None:
+        self._emulated, self._compiled, self._target = emulated, compiled, target
+        # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
+        self._emulators = None if names_of(compiled.ptx) else emulators
+        self._made: Counter[Hashable] = Counter()
+        self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | None]]] = {}
+
+    def foresee(self, runs: Iterable[Run]) -> None:
+        """Begin to emulate launches that will be asked for in this order; what was begun before is given up."""
+        for _, begun in self._foreseen.values():
+            begun.cancel()
+        self._foreseen.clear()
+        if self._emulators is None:
+            return
+        made = self._made.copy()
+        for run in runs:
+            wanted = _wanted(run, made)
+            if wanted is None or run.key is None:
+                continue
+            self._foreseen[run.key, run.count] = (
+                wanted,
+                self._emulators.submit(self._compiled, self._target, wanted),
+            )
+
+    def seen(self, run: Run) -> RunResult | None:
+        """What the emulator makes of a launch; None where it is not asked, or the launch is too large for it."""
+        wanted = _wanted(run, self._made)
+        if wanted is None:
+            return None
+        begun = self._foreseen.pop((run.key, run.count), None)
+        if begun is not None:
+            try:
+                seen = begun[1].result()
+            except (Lost, CancelledError):
+                pass  # made here, then: no check is lost with a process
+            else:
+                # A tighter limit on a thread's steps changes nothing for threads that stay below it.
+                if begun[0].step_limit == wanted.step_limit or _within(seen, wanted):
+                    return seen
+        try:
+            return self._emulated.run(wanted)
+        except EmulationTooLarge:
+            return None
+
+
+def _within(seen: RunResult | None, run: Run) -> bool:
+    return seen is not None and seen.longest_thread is not None and seen.longest_thread < run.step_limit
+
+
+def _bytes(run: Run) -> int:
+    return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
+
+
+def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
+    """The launch as the emulator is to make it, None where it is not; counts it among those of its kind."""
+    small = _bytes(run) <= CHECKED_BYTES and run.shape.threads * run.shape.blocks <= CHECKED_THREADS
+    if not run.count and not (run.check and small):
+        return None
+    if not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):
+        same = _alike(run)
+        made[same] += 1
+        if not run.count and made[same] > CHECKED_LAUNCHES:
+            return None
+    limit = CHECKED_INSTRUCTIONS if small else COUNTED_INSTRUCTIONS
+    return replace(run, check=run.check and small, total_limit=min(run.total_limit, limit))
+
+
+def _alike(run: Run) -> Hashable:
+    """What launches share that differ in the contents of their arrays alone."""
+    sizes = (
+        (item.name, item.data.shape if isinstance(item, ArrayArgument) else item.value.tobytes())
+        for item in run.arguments
+    )
+    return run.shape, tuple(sizes)

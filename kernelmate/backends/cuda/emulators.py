@@ -1,0 +1,179 @@
+"""Processes that do nothing but emulate, so that a verdict need not wait for one launch after the other.
+
+They are forked off before CUDA is opened, which bears no fork, and before any thread is started. They see nothing of the
+GPU, hold what the worker had loaded by then, and end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+from kernelmate.backends.base import EmulationTooLarge, Run, RunResult
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.backend import EmulatedModule
+from kernelmate.records import Compiled, Target
+
+MOST = 7
+"""Processes at most: a verdict has some thirty launches to emulate, of which one often takes as long as ten others."""
+
+_PR_SET_PDEATHSIG = 1
+"""Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
+
+
+class Lost(Exception):
+    """The process that was to emulate a launch is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    compiled: Compiled
+    target: Target
+    run: Run
+    answer: Future[RunResult | None]
+
+
+def fitting() -> int:
+    """How many processes suit this machine: half of its cores, less the one that judges; none where they cannot be forked."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
+
+
+class Emulators:
+    """So many processes, forked now.
+
+    Args:
+        count: of them.
+        begin: called in each of them first, as to close what it must not hold.
+    """
+
+    def __init__(self, count: int, begin: Callable[[], None] = lambda: None) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._pids: list[int] = []
+        ends = [_forked(begin, self._pids) for _ in range(count)]
+        self._alive = len(ends)
+        self._counting = threading.Lock()
+        self._threads = [threading.Thread(target=self._feed, args=(end,), daemon=True) for end in ends]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes."""
+        return tuple(self._pids)
+
+    def submit(self, compiled: Compiled, target: Target, run: Run) -> Future[RunResult | None]:
+        """Emulate a launch soon; None is the answer where it is too large.
+
+        The answer's arrays are left out where it has no error: who asks has the GPU's. The future raises `Lost` where no
+        process is left, or the one that was at it ended.
+        """
+        answer: Future[RunResult | None] = Future()
+        with self._counting:
+            if self._alive:
+                self._jobs.put(_Job(compiled, target, run, answer))
+            else:
+                answer.set_exception(Lost())
+        return answer
+
+    def close(self) -> None:
+        """End the processes, and wait for them."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        for pid in self._pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self._pids.clear()
+
+    def _feed(self, end: Connection) -> None:
+        """Hand jobs to one process until it is gone."""
+        known: str | None = None
+        while (job := self._jobs.get()) is not None:
+            if not job.answer.set_running_or_notify_cancel():
+                continue
+            name = f"{job.compiled.binary} {job.compiled.lowered_name} {job.target.name}"
+            module = None if name == known else (job.compiled, job.target)
+            try:
+                end.send((module, job.run))
+                known = name
+                job.answer.set_result(end.recv())
+            except (EOFError, OSError):
+                job.answer.set_exception(Lost())
+                break
+        self._over()
+
+    def _over(self) -> None:
+        """One process less; with the last one go the jobs that nobody will do."""
+        with self._counting:
+            self._alive -= 1
+            while not self._alive and not self._jobs.empty():
+                left = self._jobs.get()
+                if left is not None and left.answer.set_running_or_notify_cancel():
+                    left.answer.set_exception(Lost())
+
+
+def _forked(begin: Callable[[], None], pids: list[int]) -> Connection:
+    """One more process; gives this side's end of its pipe."""
+    ours, theirs = Pipe()
+    with warnings.catch_warnings():
+        # Libraries of linear algebra have threads of their own, which they see to at a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        theirs.close()
+        pids.append(pid)
+        return ours
+    try:
+        ours.close()
+        _die_with_parent()
+        begin()
+        _serve(theirs)
+    finally:
+        os._exit(0)
+
+
+def _die_with_parent() -> None:
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _serve(end: Connection) -> None:
+    """Emulate what comes, for good."""
+    backend, module = EmulatorBackend(), None
+    while True:
+        try:
+            loaded, run = end.recv()
+        except EOFError:
+            return
+        module = backend.load(*loaded) if loaded is not None else module
+        assert module is not None
+        end.send(_emulated(module, run))
+
+
+def _emulated(module: EmulatedModule, run: Run) -> RunResult | None:
+    try:
+        seen = module.run(run)
+    except EmulationTooLarge:
+        return None
+    failed = any(finding.severity == "error" for finding in seen.findings)
+    return seen if failed else replace(seen, arrays={})

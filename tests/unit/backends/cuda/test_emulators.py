@@ -1,0 +1,172 @@
+"""Launches that other processes emulate ahead: the same answers, and none lost with a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
+from kernelmate.backends.cuda.companion import Companion
+from kernelmate.backends.cuda.emulators import MOST, Emulators, Lost, fitting
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import Compiled, CompileOptions, LaunchShape
+from kernelmate.source import find_kernels, text_unit
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
+
+HEAD = "__global__ void k(const float* x, float* y, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+TWICE = HEAD + "  if (i < n) y[i] = 2 * x[i];\n}\n"
+PAST_END = HEAD + "  y[i] = 2 * x[i];\n}\n"
+SHAPE = LaunchShape((4, 1, 1), (64, 1, 1))
+TARGET = find_target(None)
+
+
+def compiled(text: str) -> Compiled:
+    found = compile_kernel(
+        find_kernels(text_unit(text, "k.cu"))[0], (), instance=None, target=TARGET, options=CompileOptions()
+    )
+    assert found.ok, found.diagnostics
+    return found
+
+
+def launch(n: int = 200, *, key: object = None, count: bool = False, seed: int = 0, step_limit: int = 1_000_000) -> Run:
+    x = np.arange(n, dtype=np.float32)
+    arguments = (
+        ArrayArgument("x", x, written=False), ArrayArgument("y", np.zeros_like(x), output=True),
+        ScalarArgument("n", np.int32(n)),
+    )  # fmt: skip
+    return Run(SHAPE, arguments, schedule_seed=seed, count=count, key=key, step_limit=step_limit)
+
+
+class Watched:
+    """The emulator in this process, counting what it is asked for."""
+
+    def __init__(self, code: Compiled) -> None:
+        self._module = EmulatorBackend().load(code, TARGET)
+        self.made = 0
+
+    def run(self, run: Run) -> RunResult:
+        self.made += 1
+        return self._module.run(run)
+
+
+@pytest.fixture
+def emulators() -> Iterator[Emulators]:
+    processes = Emulators(2)
+    yield processes
+    processes.close()
+
+
+def test_an_answer_is_what_this_process_would_have_found_less_the_arrays(emulators: Emulators) -> None:
+    code = compiled(TWICE)
+    run = launch(count=True)
+    theirs = emulators.submit(code, TARGET, run).result()
+    ours = EmulatorBackend().load(code, TARGET).run(run)
+    assert theirs is not None
+    assert theirs.arrays == {}
+    assert (theirs.counters, theirs.findings, theirs.block_counts, theirs.checked) == (
+        ours.counters, ours.findings, ours.block_counts, ours.checked,
+    )  # fmt: skip
+
+
+def test_what_goes_wrong_comes_with_its_line_and_its_arrays(emulators: Emulators) -> None:
+    seen = emulators.submit(compiled(PAST_END), TARGET, launch()).result()
+    assert seen is not None
+    assert {(finding.code, finding.line) for finding in seen.findings} >= {("out-of-bounds-write", 3)}
+    assert set(seen.arrays) == {"x", "y"}
+
+
+def test_a_launch_that_is_too_large_has_no_answer(emulators: Emulators) -> None:
+    run = launch()
+    assert emulators.submit(compiled(TWICE), TARGET, Run(run.shape, run.arguments, total_limit=10)).result() is None
+
+
+def test_launches_that_were_foreseen_are_not_made_here(emulators: Emulators) -> None:
+    code = compiled(TWICE)
+    here = Watched(code)
+    companion = Companion(here, code, TARGET, emulators)
+    runs = [launch(n, key=n, seed=n) for n in range(100, 120)]
+    companion.foresee(runs)
+    seen = [companion.seen(run) for run in runs]
+    assert here.made == 0
+    assert all(one is not None and one.findings == () and one.checked for one in seen)
+    companion.seen(launch(300, key=300))
+    assert here.made == 1
+
+
+def test_launches_are_made_here_once_the_processes_are_gone(emulators: Emulators) -> None:
+    code = compiled(TWICE)
+    here = Watched(code)
+    companion = Companion(here, code, TARGET, emulators)
+    for pid in emulators.pids:
+        os.kill(pid, signal.SIGKILL)
+    runs = [launch(n, key=n) for n in range(100, 110)]
+    companion.foresee(runs)
+    assert all(companion.seen(run) is not None for run in runs)
+    assert here.made == len(runs)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        after = emulators.submit(code, TARGET, launch())
+        if isinstance(after.exception(), Lost):
+            break
+    with pytest.raises(Lost):
+        after.result()
+
+
+def test_a_tighter_limit_on_steps_is_kept(emulators: Emulators) -> None:
+    loop = "  volatile float v = 0;\n  for (int k = 0; k < 50 * n; ++k) v += x[k % n];\n"
+    code = compiled(HEAD + loop + "  if (i < n) y[i] = v;\n}\n")
+    here = Watched(code)
+    companion = Companion(here, code, TARGET, emulators)
+    companion.foresee([launch(key="a"), launch(key="b")])
+    within, beyond = (
+        companion.seen(launch(key="a", step_limit=900_000)),
+        companion.seen(launch(key="b", step_limit=20_000)),
+    )
+    assert within is not None
+    assert within.findings == ()
+    assert beyond is not None
+    assert {finding.code for finding in beyond.findings} == {"hang"}
+    assert here.made == 1
+
+
+def test_code_with_variables_of_its_own_runs_in_one_place(emulators: Emulators) -> None:
+    text = "__device__ int calls;\n" + HEAD + "  if (i == 0) calls += 1;\n  if (i < n) y[i] = calls;\n}\n"
+    code = compiled(text)
+    here = Watched(code)
+    companion = Companion(here, code, TARGET, emulators)
+    runs = [launch(key=0), launch(key=1)]
+    companion.foresee(runs)
+    for run in runs:
+        companion.seen(run)
+    assert here.made == 2
+
+
+def test_what_was_foreseen_in_vain_is_given_up(emulators: Emulators) -> None:
+    code = compiled(TWICE)
+    here = Watched(code)
+    companion = Companion(here, code, TARGET, emulators)
+    companion.foresee([launch(n, key=n) for n in range(100, 140)])
+    companion.foresee(())
+    assert companion.seen(launch(139, key=139)) is not None
+    assert here.made == 1
+
+
+def test_processes_end_when_they_are_closed() -> None:
+    processes = Emulators(2)
+    pids = processes.pids
+    processes.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_half_of_the_cores_emulate_and_one_less() -> None:
+    assert fitting() == max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
