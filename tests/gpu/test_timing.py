@@ -194,6 +194,8 @@ def test_a_kernel_of_over_a_second_is_timed_a_few_times_and_labelled(session) ->
         HEAD.replace("sizes = [{ n = 1000000 }, { n = 1000 }]", "sizes = [{ n = 200000 }]")
         + TWICE
         + (
+            # The emulator refuses calls of `free`; it would take a while to count this loop.
+            "  if (n < 0) free((void*)x);\n"
             "  long long t = clock64(); if (n == 200000 && i < 256) while (clock64() - t < 2200000000ll);\n"
             "  if (i < n) y[i] = 2 * x[i];\n}\n"
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult
 from kernelmate.backends.cuda.emulators import Emulators, Lost
-from kernelmate.backends.cuda.variables import names_of
+from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.records import Compiled, Target
 
 CHECKED_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Companion:
     def __init__(self, emulated: Module, compiled: Compiled, target: Target, emulators: Emulators | None) -> None:
         self._emulated, self._compiled, self._target = emulated, compiled, target
         # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
-        self._emulators = None if names_of(compiled.ptx) else emulators
+        self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
         self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | None]]] = {}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda.conditions import scrub
 from kernelmate.backends.cuda.stage import ON_DEVICE, Launch, Stage
-from kernelmate.backends.cuda.variables import Variable, names_of, variables_of
+from kernelmate.backends.cuda.variables import Variable, used_names_of, variables_of
 from kernelmate.backends.timed import Repeats, TimedFault
 from kernelmate.records import Finding
 
@@ -52,7 +52,7 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
     backend, compiled = module.backend, module.compiled
     try:
         with backend.device, backend.stream:
-            if names_of(compiled.ptx):
+            if used_names_of(compiled.ptx):
                 module = backend.load(compiled, module.target)
             stage = Stage(run, restored, backend.stream)
             function = module.ready(run.shape)

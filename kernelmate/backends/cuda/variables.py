@@ -30,6 +30,13 @@ def names_of(ptx: str) -> tuple[str, ...]:
     return tuple(match["name"] for match in _GLOBAL.finditer(ptx))
 
 
+def used_names_of(ptx: str) -> tuple[str, ...]:
+    """Those of `names_of` that stand anywhere else in the text: a constant of C++ is defined there, and mostly only that."""
+    return tuple(
+        name for name in names_of(ptx) if len(re.findall(rf"(?<![\w$.%]){re.escape(name)}(?![\w$.%])", ptx)) > 1
+    )
+
+
 def variables_of(function: Any, ptx: str) -> tuple[Variable, ...]:
     """Where the variables of a loaded module lie; those that ptxas has left out are left out here.
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kernelmate.backends.cuda.variables import names_of
+from kernelmate.backends.cuda.variables import names_of, used_names_of
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions
 from kernelmate.source import find_kernels, text_unit
@@ -42,3 +42,11 @@ __global__ void k(unsigned long long* y) {
 
 def test_a_kernel_that_keeps_nothing_has_no_variables() -> None:
     assert names("__global__ void k(float* y) { __shared__ float s[4]; s[threadIdx.x] = 1; y[0] = s[0]; }\n") == ()
+
+
+def test_a_constant_that_code_does_not_read_from_memory_is_defined_but_not_used() -> None:
+    head = ".global .align 4 .u32 kTile = 32;\n.global .align 4 .u32 calls;\n"
+    code = ".visible .entry k()\n{\n  atom.global.add.u32 %r1, [calls], 1;\n  mov.u32 %r2, kTile_2;\n  ret;\n}\n"
+    assert names_of(head + code) == ("kTile", "calls")
+    assert used_names_of(head + code) == ("calls",)
+    assert used_names_of(head + ".global .align 8 .u64 where = generic(kTile);\n" + code) == ("kTile", "calls")
