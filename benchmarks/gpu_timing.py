@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.launches import Listed, listed_launches
 from benchmarks.machine import describe, save
 from kernelmate.backends.cuda.backend import CudaBackend
+from kernelmate.backends.cuda.helpers import COPY
 from kernelmate.backends.cuda.rig import CudaRig
 from kernelmate.compiler import find_target
 from kernelmate.measure.blocks import time_of
@@ -108,6 +109,7 @@ def by_ncu(cache: str, out: Path, placed: list[int]) -> list[float]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
     rows = [row for row in csv.DictReader(io.StringIO("\n".join(lines))) if row["ID"].isdigit()]
+    rows = [row for row in rows if row["Kernel Name"] != COPY]  # which restores what is read and written
     made: list[list[int]] = json.loads(part.read_text()) if part.is_file() else []
     part.unlink(missing_ok=True)
     if done.returncode != 0 or not rows or len(rows) != sum(map(sum, made)):

@@ -65,7 +65,7 @@ KINDS = (
     Kind("writes over all memory", "for (size_t k = 0; k < (1ull << 42); k += 1 << 20) y[i + k] = {v};", (*FAULT, "hang")),
     Kind("shared memory out of bounds",
          "__shared__ float s[32]; s[(threadIdx.x + 1) * (n / 16 + {v})] = x[i]; __syncthreads(); y[i] = s[0];",
-         (*FAULT, "out-of-bounds-write", *WRONG)),
+         (*FAULT, "out-of-bounds-write", "trap", *WRONG)),
     Kind("misaligned", "*(double*)((char*)(y + (i & ~1)) + 4 + 0 * {v}) = x[i];",
          ("misaligned-access", "out-of-bounds-write")),
     Kind("trap", 'if (i == n / 2 + {v}) asm volatile("trap;"); y[i] = 2 * x[i];', ("trap",)),

@@ -36,7 +36,7 @@ GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """A graph should take so long, since starting one costs about 10 us, and have so many launches."""
 
 PERIOD_ROUNDS = 7
-COLD_LAUNCHES, FEWEST_COLD = 96, 5
+COLD_LAUNCHES, FEWEST_COLD = 144, 5
 WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
 """Parts of the budget where all of it is measured."""
 

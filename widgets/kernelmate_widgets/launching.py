@@ -143,7 +143,7 @@ class GpuLauncher:
         return self._function(cooperative=False)
 
     def _function(self, *, cooperative: bool) -> Any:
-        from kernelmate.backends.cuda.backend import load_function
+        from kernelmate.backends.cuda.loading import load_function
 
         if cooperative not in self._loaded:
             self._loaded[cooperative] = load_function(self._compiled, cooperative=cooperative)

@@ -30,7 +30,6 @@ from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.emulators import Emulators
 from kernelmate.backends.cuda.faults import fault_of
-from kernelmate.backends.cuda.helpers import empty_kernel
 from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
@@ -197,7 +196,6 @@ class CudaModule:
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
         self._elsewhere: dict[int, Elsewhere] = {}
-        self._empties: dict[int, Any] = {}
 
     def foresee(self, runs: Iterable[Run]) -> None:
         """As `Foresees.foresee`."""
@@ -279,17 +277,10 @@ class CudaModule:
         """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""
         if place not in self._elsewhere:
             self._elsewhere[place] = Elsewhere.loaded(self.compiled)
-            self._empties[place] = empty_kernel()
         twin = self._elsewhere[place]
         if shape.shared_bytes + self.function.shared_size_bytes > STATIC_SHARED_LIMIT:
             twin.take_shared(shape.shared_bytes)
         return twin
-
-    def empty_beside(self, place: int) -> int:
-        """The handle of an empty kernel that was loaded right after the code at a place; 0 is that of `ready`."""
-        if place not in self._empties:
-            self._empties[place] = empty_kernel()
-        return int(self._empties[place].ptr)
 
     def ready(self, shape: LaunchShape) -> Any:
         """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""

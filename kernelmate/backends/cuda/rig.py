@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
-from kernelmate.backends.cuda.helpers import helper_launch, helpers
+from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helper_launch, helpers
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stage import Launch, Stage
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
@@ -51,17 +51,15 @@ REFILL_NS = 5_000
 PATIENCE = 3
 """How often a chunk is taken again that the host was too slow for."""
 
-EMPTY_PAIRS, COLD_EMPTY_PAIRS = 16, 4
-"""Pairs of stamps with an empty kernel between, in each chunk, and in each where L2 is emptied before every launch."""
+EMPTY_PAIRS = 2 * EMPTY_PLACES
+"""Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
 
-EMPTY_US = {(9, 0): (1.85, 1.58)}
-"""What a launch of the rig's own empty kernel counts for, warm and with nothing in L2, by compute capability.
+EMPTY_US = {(9, 0): (1.92, 2.13)}
+"""What a launch of the rig's own empty kernel counts for where L2 is left as it is, and where it is emptied before other
+launches, by compute capability: so much that an empty kernel in a file of its own has what Nsight Compute shows for it, 1.89
+to 2.00 us warm and 1.98 to 2.16 us cold on two H100s (`benchmarks/gpu_timing.py`)."""
 
-So much that an empty kernel in a file of its own, which takes longer, above all with its code to be fetched from DRAM, has
-what Nsight Compute shows for it: 1.94 and 2.07 us, the mean of two H100s that were 0.11 and 0.18 apart
-(`benchmarks/gpu_timing.py`)."""
-
-EMPTY_US_ELSEWHERE = (1.85, 1.6)
+EMPTY_US_ELSEWHERE = (1.9, 2.1)
 """On GPUs where nobody has looked; a duration is off by as much as this is."""
 
 PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
@@ -99,6 +97,7 @@ class CudaRig:
         self._backend, self._stream = backend, backend.stream
         self._graphs: dict[tuple[int | None, int], Any] = {}
         self._host_ns = HOST_NS
+        self._calls = self._made = 0
         self._modules = [module for module, _ in versions]
         self._empty_us = EMPTY_US.get(capability_of(backend.device), EMPTY_US_ELSEWHERE)
         self._shapes = [shape for _, shape in versions]
@@ -116,7 +115,7 @@ class CudaRig:
                 except cupy.cuda.memory.OutOfMemoryError:
                     self.placements = place  # what there is room for
                     break
-            self._empties: list[Iterator[Launch]] = []
+            self._empties = itertools.cycle([helper_launch(one, EMPTY_SHAPE) for one in self._helpers.empties])
             self._launches = [self._placed(place) for place in range(self.placements)]
             self._events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(AT_ONCE + EMPTY_PAIRS)]
 
@@ -131,9 +130,22 @@ class CudaRig:
         found: list[float] = []
         with self._guarded():
             self._untrace()
+            self._calls += 1
             for start in range(0, len(order), AT_ONCE):
+                self._in_step()
                 found += self._stamped(order[start : start + AT_ONCE], placement, cold=cold)
         return tuple(found)
+
+    def _in_step(self) -> None:
+        """Make the number of launches so far even in two calls of `durations` and odd in the next two.
+
+        A GPU hands out blocks otherwise after an even number of launches than after an odd one (seen on an H100: a kernel
+        of 9.2 us takes 9.7), and between two timed launches there is one other, so that one timing would have this or that
+        time by chance. Every version of a block has the same, and half of the blocks have the other.
+        """
+        if self._made % 2 != (self._calls // 2) % 2:
+            next(self._empties)(self._stream.ptr)
+            self._made += 1
 
     def period(self, version: int | None, launches: int) -> float:
         """As `Rig.period`."""
@@ -226,23 +238,21 @@ class CudaRig:
 
     def _spin(self, nanoseconds: int) -> None:
         """Let one thread of the GPU watch the clock for so long; `_ticks` holds what it saw."""
+        self._made += 1
         helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), nanoseconds)(self._stream.ptr)
 
     def _placed(self, place: int) -> list[Launch]:
         """The launches of all versions in a placement; every other one has their code loaded in turned order."""
         found: dict[int, Launch] = {}
-        empties = []
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
             function = module.ready_elsewhere(shape, place) if place else module.ready(shape)
             found[version] = self._stages[place].launcher(function, shape)
-            empties.append(helper_launch(module.empty_beside(place), EMPTY_SHAPE))
-        self._empties.append(itertools.cycle(empties))
         return [found[version] for version in range(self.versions)]
 
     def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> list[float]:
         """Durations of launches that fit into the stream together."""
-        launches: list[int | None] = [*order, *[None] * (COLD_EMPTY_PAIRS if cold else EMPTY_PAIRS)]
+        launches: list[int | None] = [*order, *[None] * EMPTY_PAIRS]
         for _ in range(PATIENCE):
             waited = HEAD_NS + self._host_ns * len(launches)
             took = self._enqueue(launches, placement, waited, cold=cold)
@@ -262,9 +272,10 @@ class CudaRig:
         for version, (start, end) in zip(order, self._events, strict=False):
             if version is not None:
                 stage.restore(stream)
-            if cold:
-                self._flush(stream)
-            launch = next(self._empties[placement]) if version is None else launches[version]
+                if cold:
+                    self._flush(stream)
+            launch = next(self._empties) if version is None else launches[version]
+            self._made += 2 + (stage.restoring + cold if version is not None else 0)
             refill(stream)
             start.record(self._stream)
             launch(stream)
@@ -276,7 +287,7 @@ class CudaRig:
 
         def once(stream: int) -> None:
             self._stages[place].restore(stream)
-            launch = next(self._empties[place]) if version is None else self._launches[place][version]
+            launch = next(self._empties) if version is None else self._launches[place][version]
             launch(stream)
 
         return once

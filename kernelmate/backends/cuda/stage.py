@@ -111,6 +111,11 @@ class Stage:
 
         return launch_together if shape.cooperative else launch
 
+    @property
+    def restoring(self) -> int:
+        """Launches that `restore` makes."""
+        return len(self._restoring)
+
     def restore(self, stream: int) -> None:
         """Give arrays that are read and written their first contents back.
 
