@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import statistics
 import sys
@@ -39,8 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "examples" / "softmax.cu"
 CONTEXT, ANSWER, ROUNDS = 4096, 200, 2
 
-Ask = Callable[[list[dict[str, str]], dict[str, Any]], tuple[str, int]]
-"""Messages and form to the answer's text and the number of its tokens."""
+Ask = Callable[[list[dict[str, str]], dict[str, Any]], str]
+"""Messages and form to the answer's text, empty where none is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ class Spent:
 
     wall: float
     cpu: float
+
+    def __add__(self, more: Spent) -> Spent:
+        """Of both calls."""
+        return Spent(self.wall + more.wall, self.cpu + more.cpu)
 
 
 class Listener:
@@ -113,39 +118,40 @@ def measure(
     engine: str, server: ModelServer, endpoint: Callable[[], Endpoint], request: SuggestRequest, bare: Ask
 ) -> None:
     """Print what both sides took, round by round, and the medians of their ratios."""
-    endpoint()
+    asked = question(endpoint(), request)["messages"]
+    read = chat.ask(endpoint(), chat.Question(asked[0]["content"], asked[1]["content"], most_tokens=1)).input_tokens
+    print(f"\n# {engine}: {read} tokens read and at most {ANSWER} written in each of four calls of a round")
+    print(f"{'round':<9}{'bare wall':>10}{'ours wall':>10}{'bare CPU':>10}{'ours CPU':>10}")
     ratios: list[tuple[float, float]] = []
-    print(f"\n# {engine}\n{'round':<7}{'tokens':>14}{'bare wall':>11}{'ours wall':>11}{'bare CPU':>10}{'ours CPU':>10}")
     for number in range(ROUNDS + 1):
-        sums = {"bare": Spent(0, 0), "ours": Spent(0, 0)}
-        tokens: set[tuple[int, int]] = set()
-        for attempt, order in enumerate((("bare", "ours"), ("ours", "bare"))):
-            variant = other(request, 2 * number + attempt)
-            body, texts = question(endpoint(), variant), {}
-            for side in order:
-                if side == "bare":
-                    spent, (texts[side], count) = timed(lambda body=body: bare(body["messages"], body), None)
-                else:
-                    spent, (texts[side], read, count) = timed(lambda v=variant: ours(endpoint, v), server)
-                    tokens.add((read, count))
-                sums[side] = Spent(sums[side].wall + spent.wall, sums[side].cpu + spent.cpu)
-            # Half characters, of which random weights write many, are told in different ways.
-            if texts["bare"] and plain(texts["bare"]) != plain(texts["ours"]):
-                print("the two answers differ")
-        told = " ".join(f"{read}+{count}" for read, count in sorted(tokens)[:1])
+        first = one_round(server, endpoint, other(request, 2 * number), bare, ("bare", "ours"))
+        second = one_round(server, endpoint, other(request, 2 * number + 1), bare, ("ours", "bare"))
+        sums = {side: first[side] + second[side] for side in first}
         cells = (sums["bare"].wall, sums["ours"].wall, sums["bare"].cpu, sums["ours"].cpu)
-        name = "warm-up" if number == 0 else str(number)
-        print(
-            f"{name:<7}{told:>14}"
-            + "".join(f"{cell:>{width}.2f}" for cell, width in zip(cells, (11, 11, 10, 10), strict=True))
-        )
+        print(f"{number or 'warm-up':<9}" + "".join(f"{cell:>10.2f}" for cell in cells))
         if number:
             ratios.append((cells[1] / cells[0], cells[3] / cells[2]))
-    wall, cpu = (statistics.median(column) for column in zip(*ratios, strict=True))
-    print(
-        f"added: {100 * (cpu - 1):+.1f} % of CPU time, {100 * (wall - 1):+.1f} % of wall time (medians of {ROUNDS} rounds)"
-    )
+    wall, cpu = (100 * (statistics.median(column) - 1) for column in zip(*ratios, strict=True))
+    print(f"added: {cpu:+.1f} % of CPU time, {wall:+.1f} % of wall time (medians of {ROUNDS} rounds)")
     stops(server, endpoint(), other(request, 999))
+
+
+def one_round(
+    server: ModelServer, endpoint: Callable[[], Endpoint], request: SuggestRequest, bare: Ask, order: tuple[str, str]
+) -> dict[str, Spent]:
+    """What each side took for one question, asked in this order."""
+    body = question(endpoint(), request)
+    spent: dict[str, Spent] = {}
+    texts: dict[str, str] = {}
+    for side in order:
+        if side == "bare":
+            spent[side], texts[side] = timed(lambda: bare(body["messages"], body), None)
+        else:
+            spent[side], texts[side] = timed(lambda: ours(endpoint, request), server)
+    # Half characters, of which random weights write many, are told in different ways.
+    if texts["bare"] and plain(texts["bare"]) != plain(texts["ours"]):
+        print("the two answers differ")
+    return spent
 
 
 def plain(text: str) -> str:
@@ -178,7 +184,7 @@ def question(endpoint: Endpoint, request: SuggestRequest) -> dict[str, Any]:
     return chat._body(endpoint, caught[0])
 
 
-def ours(endpoint: Callable[[], Endpoint], request: SuggestRequest) -> tuple[str, int, int]:
+def ours(endpoint: Callable[[], Endpoint], request: SuggestRequest) -> str:
     """The whole way: an answer of random weights is never a proposal, so it ends in a refusal."""
     heard: list[str] = []
     model = author.LocalModel(endpoint, "bench", on_text=heard.append)
@@ -187,7 +193,7 @@ def ours(endpoint: Callable[[], Endpoint], request: SuggestRequest) -> tuple[str
     except AuthorFailed as error:
         if error.kind != "malformed":
             raise
-    return "".join(heard), model.last_cost.input_tokens or 0, model.last_cost.output_tokens or 0
+    return "".join(heard)
 
 
 def timed(work: Callable[[], Any], server: ModelServer | None) -> tuple[Spent, Any]:
@@ -237,6 +243,7 @@ def stops(server: ModelServer, endpoint: Endpoint, request: SuggestRequest) -> N
 
 
 def _xllamacpp(model: Path) -> Ask:
+    """The package's own server, without HTTP and without streaming."""
     import xllamacpp
 
     wanted = xllamacpp.CommonParams()
@@ -245,7 +252,7 @@ def _xllamacpp(model: Path) -> Ask:
     wanted.cpuparams.n_threads = 1
     server = xllamacpp.Server(wanted)
 
-    def ask(_: list[dict[str, str]], body: dict[str, Any]) -> tuple[str, int]:
+    def ask(_: list[dict[str, str]], body: dict[str, Any]) -> str:
         plain = {
             key: value
             for key, value in body.items()
@@ -256,24 +263,29 @@ def _xllamacpp(model: Path) -> Ask:
         with contextlib.suppress(RuntimeError):
             answer = server.handle_chat_completions(plain)
             pieces.append(answer["choices"][0]["message"]["content"])
-        return "".join(pieces), 0
+        return "".join(pieces)
 
     return ask
 
 
 def _llama_cpp(model: Path) -> Ask:
     import llama_cpp
+    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     llama = llama_cpp.Llama(str(model), n_ctx=CONTEXT, n_threads=1, n_threads_batch=1, verbose=False)
+    vocabulary = llama_cpp.llama_model_get_vocab(llama.model)
+    template = Jinja2ChatFormatter(llama.metadata["tokenizer.chat_template"], "", "")
 
-    def ask(messages: list[dict[str, str]], body: dict[str, Any]) -> tuple[str, int]:
-        form = {"type": "json_object", "schema": body["response_format"]["json_schema"]["schema"]}
-        pieces = llama.create_chat_completion(
-            messages, response_format=form, temperature=body["temperature"], max_tokens=body["max_tokens"],
-            seed=body["seed"], stream=True,
-        )  # fmt: skip
-        texts = [piece["choices"][0]["delta"].get("content") or "" for piece in pieces]
-        return "".join(texts), len(texts)
+    def ask(messages: list[dict[str, str]], body: dict[str, Any]) -> str:
+        """Evaluation and sampling alone: not even the text is made of the tokens."""
+        grammar = llama_cpp.LlamaGrammar.from_json_schema(
+            json.dumps(body["response_format"]["json_schema"]["schema"]), verbose=False
+        )
+        tokens = llama.tokenize(template(messages=messages).prompt.encode(), add_bos=False, special=True)
+        for count, token in enumerate(llama.generate(tokens, temp=body["temperature"], grammar=grammar), 1):
+            if llama_cpp.llama_vocab_is_eog(vocabulary, token) or count == body["max_tokens"]:
+                break
+        return ""
 
     return ask
 

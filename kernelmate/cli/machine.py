@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernelmate.errors import UsageError
 from kernelmate.report.machine import Check
 from kernelmate.report.words import byte_words, one_line, plural
 
@@ -65,7 +66,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
         ("charts", charts),
-        ("model", model),
+        ("model", lambda: model(settings)),
         ("claude", claude),
     ]
     return tuple(_guarded(name, one) for name, one in looks)
@@ -234,17 +235,26 @@ def charts() -> Check:
     return Check("charts", "missing", "plotly is not installed", "For --html: pip install 'kernelmate[report]'")
 
 
-def model() -> Check:
-    """What a local model would run on."""
-    version = _version("llama-cpp-python")
-    if version is None:
-        return Check("model", "missing", "no local model", "None is needed: candidates come from the built-in recipes.")
-    return Check(
-        "model",
-        "missing",
-        f"llama-cpp-python {version}, but no model is set up",
-        "Candidates come from the built-in recipes.",
-    )
+def model(settings: Settings) -> Check:
+    """What a local model would run on, and which one is in use."""
+    from kernelmate.suggest.local.library import Library
+
+    if settings.model_url is not None:
+        return Check("model", "ok", f"{settings.model or 'the default model'} at {settings.model_url}")
+    engines = [f"{name} {version}" for name in ("xllamacpp", "llama-cpp-python") if (version := _version(name))]
+    optional = "Optional: candidates come from the built-in recipes without one."
+    if not engines:
+        return Check("model", "missing", "no llama.cpp", f"{optional} To use one: pip install 'kernelmate[local]'.")
+    library = Library(settings.models_dir)
+    used = library.current()
+    if used is None:
+        advice = f"{optional} To use one: kernelmate model add FILE.gguf."
+        return Check("model", "missing", f"{engines[0]}, but no model is in use", advice)
+    try:
+        library.check(used)
+    except UsageError as error:
+        return Check("model", "missing", f"{engines[0]}; {error.message}", error.hint or optional)
+    return Check("model", "ok", f"{used.name}, served by {engines[0]}")
 
 
 def claude() -> Check:

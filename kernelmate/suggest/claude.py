@@ -135,7 +135,7 @@ class Claude:
             ],
             "output_config": {"format": {"type": "json_schema", "schema": schema_of(form)}},
         }
-        answer = self._streamed(client, arguments)
+        answer = self._streamed(client, arguments, request.stop)
         try:
             return read_reply(answer, form)
         except Malformed as error:
@@ -177,7 +177,7 @@ class Claude:
             raise AuthorFailed("consent", "Nothing was sent to Claude: that was not agreed to.")
         self.consents.give(self.workspace, host)
 
-    def _streamed(self, client: anthropic.Anthropic, arguments: dict[str, Any]) -> str:
+    def _streamed(self, client: anthropic.Anthropic, arguments: dict[str, Any], stop: Callable[[], bool]) -> str:
         import anthropic
 
         usage: Any = None
@@ -185,7 +185,7 @@ class Claude:
             with client.messages.stream(**arguments) as stream:
                 try:
                     for event in stream:
-                        if self.stop():
+                        if self.stop() or stop():
                             raise AuthorFailed("cancelled", "Claude was interrupted.")
                         if event.type == "text" and self.on_text is not None:
                             self.on_text(event.text)

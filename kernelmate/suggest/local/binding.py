@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmate.suggest.local.engines import EngineSettings
+from kernelmate.suggest.local.engines import BATCH, EngineSettings
 
-BATCH = 512
-"""Tokens of a prompt that are evaluated together."""
 PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
 """The template for a file that brings none."""
 

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+BATCH = 512
+"""Tokens of a prompt that are evaluated together."""
+
 _KEPT: list[object] = []
 
 
@@ -60,6 +63,8 @@ def _xllamacpp(settings: EngineSettings) -> str:
     wanted.n_parallel = settings.parallel
     wanted.n_ctx = settings.context * settings.parallel
     wanted.n_gpu_layers = settings.gpu_layers
+    # A question that nobody waits for any more is dropped between two batches.
+    wanted.n_batch = BATCH
     wanted.ui = False
     if settings.threads is not None:
         wanted.cpuparams.n_threads = settings.threads

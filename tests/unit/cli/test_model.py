@@ -47,6 +47,29 @@ def test_a_model_is_added_listed_used_and_removed(run: Run, tiny: Path, document
     assert tiny.exists()
 
 
+def test_doctor_says_which_model_would_be_asked(run: Run, tiny: Path, documents: Callable[[str], Any]) -> None:
+    def looked() -> tuple[str, str]:
+        checks = {check["name"]: check for check in documents(run("doctor", "--json").stdout)["checks"]}
+        return checks["model"]["status"], checks["model"]["detail"]
+
+    assert looked()[0] == "missing"
+    run("model", "add", "tiny.gguf")
+    status, detail = looked()
+    assert status == "ok"
+    assert detail.startswith("tiny, served by ")
+    tiny.unlink()
+    assert "The file of the model tiny is gone" in looked()[1]
+
+
+def test_where_says_how_the_model_in_use_would_be_served(run: Run, tiny: Path, documents: Callable[[str], Any]) -> None:
+    def memory() -> str:
+        return str(documents(run("model", "where", "--json").stdout)["where"]["memory"])
+
+    assert memory() == "no model is in use"
+    run("model", "add", "tiny.gguf")
+    assert memory().startswith("2 conversations of 1,024 tokens, on the CPU: about ")
+
+
 def test_a_model_is_tried_shared_and_stopped(run: Run, tiny: Path, documents: Callable[[str], Any]) -> None:
     run("model", "add", "tiny.gguf")
     try:

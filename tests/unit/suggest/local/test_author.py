@@ -49,7 +49,8 @@ class Chat:
                 text = chat.texts.pop(0) if len(chat.texts) > 1 else chat.texts[0]
                 self.send_response(200)
                 self.end_headers()
-                for piece in (text[:5], text[5:]):
+                pieces = (text[:5], *(text[start : start + 1_000_000] for start in range(5, len(text), 1_000_000)))
+                for piece in pieces:
                     self.event({"choices": [{"delta": {"content": piece}, "finish_reason": None}]})
                 self.event({"choices": [{"delta": {}, "finish_reason": chat.finish}]})
                 self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
@@ -123,6 +124,24 @@ def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], requ
 def test_an_answer_that_was_cut_off_is_none(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
     with pytest.raises(AuthorFailed, match="cut off"):
         list(author(chat(json.dumps(GOOD), finish="length")).samples(request_, 1))
+
+
+def test_an_answer_without_end_is_broken_off(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
+    server = chat("x" * 40_000_000)
+    heard: list[int] = []
+    model = author(server)
+    model.on_text = lambda text: heard.append(len(text))
+    with pytest.raises(AuthorFailed) as caught:
+        list(model.samples(request_, 1))
+    assert caught.value.kind == "truncated"
+    assert sum(heard) < 20_000_000
+
+
+def test_ten_megabytes_of_answer_are_none(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
+    server = chat(json.dumps(GOOD | {"kernel": BETTER + "//" + "x" * 10_000_000}))
+    with pytest.raises(AuthorFailed, match="characters") as caught:
+        list(author(server).samples(request_, 1))
+    assert len(str(caught.value)) < 300
 
 
 def test_a_repair_is_told_what_failed_and_a_review_what_to_do(
