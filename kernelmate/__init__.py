@@ -1,6 +1,6 @@
 """KernelMate: change a CUDA kernel by asking for what you want, and take only what was proved right and measured.
 
-The four functions here open a session, do one thing, and close it. Each takes a kernel as `"FILE"`, `"FILE::KERNEL"` or
+The five functions here open a session, do one thing, and close it. Each takes a kernel as `"FILE"`, `"FILE::KERNEL"` or
 a `Kernel`, and any setting of `kernelmate.config.Settings` by name (`target="L4"`, `seed=7`). Keep a
 `kernelmate.session.Session` open to do several things with one warm worker. Times in what they return are microseconds,
 memory is bytes, occupancy and limits are fractions; a time is `predicted` unless a GPU measured it.
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from kernelmate.session import Comparison, Session
 
 __version__ = VERSION
-__all__ = ["__version__", "bench", "check", "compare", "load_ipython_extension", "optimize", "unload_ipython_extension"]
+__all__ = [
+    "__version__",
+    "bench",
+    "check",
+    "compare",
+    "fix",
+    "load_ipython_extension",
+    "optimize",
+    "unload_ipython_extension",
+]
 
 
 def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
@@ -132,6 +141,34 @@ def _widgets() -> Any:
     import importlib
 
     return importlib.import_module("kernelmate_widgets")
+
+
+def fix(
+    kernel: str | Path | Kernel,
+    sizes: Sequence[Mapping[str, int]] = (),
+    max_candidates: int = 48,
+    reference: str | None = None,
+    **settings: Any,
+) -> Optimization:
+    """Search for a right version of a kernel that does not compile or is wrong; nothing is written to the file.
+
+    Args:
+        kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
+        sizes: in place of the contract's.
+        max_candidates: most candidates that are judged.
+        reference: in place of the contract's.
+        **settings: as in `kernelmate.config.Settings`.
+
+    Returns:
+        Every candidate with its verdict; `best` is None when none is right, or the kernel was right as it is: `notes` say which.
+
+    Raises:
+        KernelmateError: file, contract, reference, settings or machine need a change.
+    """
+    with _session(settings) as session:
+        return session.optimize(
+            _kernel(kernel), "fix the kernel", sizes, max_candidates, reference=reference, objective="correct"
+        )
 
 
 def _session(settings: Mapping[str, Any]) -> Session:

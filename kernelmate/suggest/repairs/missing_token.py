@@ -16,17 +16,24 @@ from kernelmate.suggest.recipes.base import Rewrite
 from kernelmate.suggest.repairs.base import COMPILE, Repair, Spot, compile_errors
 
 _EXPECTED = re.compile(r'expected an? "([;)\]}])"')
+_UNEXPECTED = ("expected an expression", "expected a statement", "expected a declaration")
+"""What is said of the token that follows where a `;` is missing after what could go on."""
+_GOES_ON = frozenset(
+    {";", "{", "}", ",", "(", "[", ":", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "!", "?"}
+)
+_LINES_BACK = 3
 _OPENING = {")": "(", "]": "[", "}": "{"}
 MOST_PLACES = 4
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """The missing token of the first message that names one, likeliest place first; all missing `;` at once before."""
-    missing = [(spot, found[1]) for spot in compile_errors(request) if (found := _EXPECTED.match(spot.message))]
-    semicolons = [_gap(request, spot) for spot, wanted in missing if wanted == ";"]
-    if len(set(semicolons)) > 1:
-        edits = [(gap, gap, ";") for gap in dict.fromkeys(semicolons)]
-        lines = ", ".join(str(_file_line(request, gap)) for gap, _, _ in edits)
+    """All missing `;` at once, then the missing token of the first message that names one, likeliest place first."""
+    missing = [(spot, token) for spot in compile_errors(request) if (token := _missing(spot)) is not None]
+    semicolons = [next(_places(request, spot, ";"), None) for spot, wanted in missing if wanted == ";"]
+    ends = list(dict.fromkeys(place for place in semicolons if place is not None))
+    if len(ends) > 1:
+        lines = ", ".join(str(_file_line(request, place)) for place in sorted(ends))
+        edits = [(place, place, ";") for place in ends]
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, f"Lines {lines} lack a `;` at their end.")
     for spot, wanted in missing[:1]:
         for place in dict.fromkeys(_places(request, spot, wanted)):
@@ -36,6 +43,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 REPAIR = Repair("missing-token", ("correct",), (), rewrites, COMPILE)
+
+
+def _missing(spot: Spot) -> str | None:
+    """The token that a message names, or that a statement which cannot begin there points to."""
+    found = _EXPECTED.match(spot.message)
+    return found[1] if found else ";" if spot.message.startswith(_UNEXPECTED) else None
 
 
 def _file_line(request: SuggestRequest, offset: int) -> int:
@@ -53,15 +66,33 @@ def _places(request: SuggestRequest, spot: Spot, wanted: str) -> Iterator[int]:
     if wanted == "}":
         yield from _brace_places(request)
         return
-    yield _gap(request, spot)
     if wanted == ";":
+        yield from _statement_ends(request, spot)
         return
+    yield _gap(request, spot)
     tokens = [
         token for token in lex(request.kernel.unit.text).tokens if token.end <= spot.offset and not token.directive
     ]
     opened = _last_open(tokens, _OPENING[wanted])
     if opened is not None:
         yield from (token.end for token in tokens[opened + 1 : opened + 1 + MOST_PLACES])
+
+
+def _statement_ends(request: SuggestRequest, spot: Spot) -> Iterator[int]:
+    """Ends of the code lines before, of which a `;` can be the end; within a line only what the compiler says."""
+    text, gap = request.kernel.unit.text, _gap(request, spot)
+    at_end = "\n" in text[gap : spot.offset]
+    if at_end and text[gap - 1 : gap] not in _GOES_ON:
+        yield gap
+    tokens = [token for token in lex(text).tokens if token.end <= spot.offset and not token.directive]
+    seen: set[int] = set()
+    for token, following in zip(reversed(tokens[:-1]), reversed(tokens[1:]), strict=True):
+        if "\n" in text[token.end : following.start] and len(seen) < _LINES_BACK:
+            seen.add(token.end)
+            if token.text not in _GOES_ON:
+                yield token.end
+    if not at_end and not spot.message.startswith(_UNEXPECTED):
+        yield gap
 
 
 def _last_open(tokens: list[Token], opening: str) -> int | None:

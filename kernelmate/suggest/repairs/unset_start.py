@@ -54,7 +54,7 @@ def _gathered(tree: Tree) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     for node in tree.walk("assignment_expression", "call_expression", "update_expression"):
         found = _of_update(tree, node)
-        if found is not None and found[0] not in seen and _never_set(tree, found[0]):
+        if found is not None and found[0] not in seen and _begins_with(tree, found[0], node):
             seen.add(found[0])
             yield found
 
@@ -83,15 +83,10 @@ def _of_update(tree: Tree, node: Node) -> tuple[str, str] | None:
     return {"max": (name, "-INFINITY"), "min": (name, "INFINITY")}.get(extreme.removeprefix("f").removesuffix("f"))
 
 
-def _never_set(tree: Tree, name: str) -> bool:
-    """Nothing but gathering gives the variable a value: no plain assignment that does not read it."""
-    for node in tree.walk("assignment_expression"):
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        if left is None or right is None or root_name(tree, left) != name or operator(tree, node) != "=":
-            continue
-        if plain(tree, left) not in plain(tree, right):
-            return False
-    return True
+def _begins_with(tree: Tree, name: str, node: Node) -> bool:
+    """The variable is used first, as the text goes, where something is gathered in it."""
+    uses = tree.uses(name)
+    return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 
 
 def _local(tree: Tree, variable: Variable, start: str) -> Edit:

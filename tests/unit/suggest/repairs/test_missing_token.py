@@ -34,6 +34,25 @@ def test_what_is_missing_is_put_back(texts, mended, right: str, broken: str) -> 
     assert best.candidate.author == "recipe:missing-token"
 
 
+def test_what_could_go_on_in_the_next_line_is_ended(texts, mended) -> None:
+    source = (
+        texts["map contract"]
+        + """\
+__global__ void twice(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const float factor = 2.0f;
+    __shared__ float tile[256];
+    tile[threadIdx.x] = x[i];
+    y[i] = tile[threadIdx.x] * factor;
+}
+"""
+    )
+    for end in ("return;", "= 2.0f;"):
+        best = mended(source.replace(end, end[:-1], 1), REPAIR)
+        assert best.candidate.kernel.unit.text == source
+
+
 def test_all_missing_semicolons_are_put_back_at_once(texts, mended) -> None:
     broken = texts["row"].replace("s = 0.0f;", "s = 0.0f").replace("] = s;", "] = s")
     best = mended(broken, REPAIR)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from kernelmate.suggest.repairs.unset_start import REPAIR
 
 SUMS = """\
@@ -54,6 +57,14 @@ def test_an_output_that_is_added_to_once_is_stored(texts, mended) -> None:
 
 def test_a_local_array_begins_with_zeros(texts, mended) -> None:
     assert "float sums[8] = {}, s = 0.0f;" in mended(texts["row contract"] + LOCAL, REPAIR).candidate.kernel.source
+
+
+def test_a_sum_that_is_used_for_something_else_later_begins_with_zero_too(mended, lines, tmp_path) -> None:
+    examples = Path(__file__).parents[4] / "examples"
+    shutil.copy(examples / "reference.py", tmp_path)
+    source = (examples / "rmsnorm.cu").read_text()
+    broken = source.replace("float squares = 0.0f;", "float squares;")
+    assert lines(mended(broken, REPAIR), broken) == ["float squares = 0;"]
 
 
 def test_what_is_set_is_left_alone(texts, search) -> None:
