@@ -57,6 +57,10 @@ class Lab:
             "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
             "IPYTHONDIR": str(home / "ipython"),
         }
+        extensions = home / "share" / "labextensions"
+        extensions.mkdir(parents=True)
+        (extensions / "kernelmate").symlink_to(ROOT / "widgets" / "labextension")
+        environment["JUPYTER_PATH"] = str(extensions.parent)
         settings = home / "settings" / "@jupyterlab" / "apputils-extension"
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
@@ -220,6 +224,12 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         context.close()
     left = [url for url in asked if urlsplit(url).scheme not in {"blob", "data"} and urlsplit(url).hostname not in HERE]
     assert left == [], "requests that left the machine"
+
+
+@pytest.fixture
+def book_in(lab: Lab) -> Callable[[Any], Book]:
+    """A notebook in a page of the test's own."""
+    return lambda page: Book(page, lab)
 
 
 @pytest.fixture

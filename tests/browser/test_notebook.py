@@ -117,7 +117,7 @@ def test_a_saved_notebook_shows_its_results_without_a_kernel(lab, book) -> None:
         (lab.folder / "saved.ipynb").read_text().replace('"python3"', '"none-such"')
     )
     book.page.goto(f"{lab.url}/lab/tree/given.ipynb?token=of-the-tests&reset")
-    dialog = book.page.get_by_role("button", name="No Kernel")
+    dialog = book.page.get_by_role("button", name="No Kernel", exact=True)
     dialog.click()
     expect(book.page.locator(".jp-Dialog")).to_have_count(0)
     expect(book.page.get_by_role("img", name="Roofline").first).to_be_visible()
@@ -177,3 +177,110 @@ def test_two_panels_work_at_once_and_for_themselves(lab, book) -> None:
     first.get_by_role("button", name="Accept", exact=True).click()
     expect(first.locator(".km-force")).to_contain_text("recipe:")
     expect(second.locator(".km-force")).to_contain_text("the cell's own")
+
+
+def test_cells_of_the_magic_are_shown_as_cuda_and_others_as_python(lab, book) -> None:
+    lab.write("colours.ipynb", ["def plain(): return None  # not C", f"{LINE}\n{KERNEL}", "x = 1"])
+    book.open("colours.ipynb")
+    cell = book.page.locator(".jp-CodeCell").nth(1)
+
+    def coloured(where, text: str) -> list[str]:
+        """What the editor's grammar makes of a word: the classes of the elements that hold it alone."""
+        return where.locator(".cm-line span").evaluate_all(
+            "(all, text) => all.filter(one => one.textContent === text).map(one => one.className)", text
+        )
+
+    # `for` is a word of both languages; `const` and `float` are C++'s alone.
+    expect(cell.locator(".cm-line span", has_text=re.compile("^const$")).first).to_be_visible()
+    keyword = coloured(cell, "const")[0]
+    assert keyword
+    assert keyword == coloured(cell, "if")[0]
+    python = book.page.locator(".jp-CodeCell").nth(0)
+    assert coloured(python, "def"), "a cell of Python is Python still"
+    # A cell becomes CUDA when the magic is typed, and Python again when it is taken away.
+    last = book.page.locator(".jp-CodeCell").nth(2)
+    last.locator(".cm-content").click()
+    book.page.keyboard.press("Control+a")
+    book.page.keyboard.insert_text("%%kernelmate\nconst int x = 1;")
+    expect(last.locator(".cm-line span", has_text=re.compile("^const$"))).to_have_count(1)
+    book.page.keyboard.press("Control+a")
+    book.page.keyboard.insert_text("const int x = 1;")
+    expect(last.locator(".cm-line span", has_text=re.compile("^const$"))).to_have_count(0)
+
+
+def test_forty_candidates_stay_fluid(lab, book) -> None:
+    many = (
+        "from dataclasses import replace\n"
+        "import gc\n"
+        "from kernelmate_widgets.panel import Panel\n"
+        "panel = next(one for one in gc.get_objects() if isinstance(one, Panel))\n"
+        "first = panel._judged[0]\n"
+        "import time\n"
+        "for count in range(1, 41):\n"
+        "    panel._judged = [first] * count\n"
+        "    panel._show_versions(None)\n"
+        "    time.sleep(0.05)\n"
+    )
+    lab.write("forty.ipynb", cells("%kernelmate panel row_sum"))
+    book.open("forty.ipynb")
+    book.run_all()
+    panel = book.panel("row_sum")
+    ask(panel, "reduce memory usage")
+    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    # Plotly's own work is over before: it is done once, and nothing of it is done for a candidate that comes in.
+    figures = panel.locator(".km-charts figure").count()
+    expect(panel.locator(".km-plot .main-svg").first).to_be_visible()
+    book.page.wait_for_function(
+        "figures => document.querySelectorAll('.km-plot .main-svg').length >= figures", arg=figures, timeout=120_000
+    )
+    # The longest that the page was busy at a stretch, while forty candidates arrive and the list is walked through.
+    book.page.evaluate(
+        """() => {
+            window.longest = 0;
+            new PerformanceObserver(list => { for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration); })
+                .observe({ type: "longtask" });
+        }"""
+    )
+    book.run_more(many)
+    expect(panel.locator(".km-row")).to_have_count(41)
+    rows = panel.locator(".km-list")
+    rows.focus()
+    for _ in range(10):
+        rows.press("ArrowDown")
+    rows.press("End")
+    expect(panel.locator(".km-row").nth(40)).to_have_class(re.compile("km-selected"))
+    longest = book.page.evaluate("() => window.longest")
+    # Two cores are shared with the kernel, its worker and the browser's own processes.
+    print(f"the page stood still for {longest:.0f} ms at most")
+    assert longest < 500
+
+
+def test_everything_is_reached_by_keys_and_fits_a_narrow_screen(lab, open_page, book_in) -> None:
+    page = open_page(width=520, height=2200)
+    narrow = book_in(page)
+    lab.write("narrow.ipynb", cells("%kernelmate panel row_sum"))
+    narrow.open("narrow.ipynb")
+    page.keyboard.press("Control+b")  # the file list takes half of such a screen
+    narrow.run_all()
+    panel = narrow.panel("row_sum")
+    box = panel.get_by_role("textbox")
+    box.focus()
+    page.keyboard.type("reduce memory usage")
+    page.keyboard.press("Enter")
+    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    box.focus()
+    reached = set()
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("() => document.activeElement.className"))
+    for part in ("km-author", "km-go", "km-chip", "km-list", "km-accept", "km-reject", "km-diff"):
+        assert part in reached, (part, reached)
+    panel.locator(".km-list").focus()
+    page.keyboard.press("Enter")
+    expect(panel.locator(".km-force")).to_contain_text("recipe:")
+    inside, outside = panel.evaluate("it => [it.scrollWidth, it.clientWidth]")
+    assert inside <= outside + 1, "nothing sticks out"
+    narrow.shot("panel-narrow", panel)
+    lab.end_kernels()

@@ -59,6 +59,13 @@ function plotly(model) {
   return library;
 }
 
+let turn = Promise.resolve();
+/** Charts are drawn one after another, each when the page has nothing else to do, so that it never stands still for long. */
+function drawInTurn(model, holder) {
+  const rest = () => new Promise((done) => window.requestIdleCallback ? window.requestIdleCallback(done, { timeout: 500 }) : setTimeout(done, 50));
+  turn = turn.then(rest).then(() => draw(model, holder, holder.chart)).catch((error) => console.error(error));
+}
+
 /** Lays a figure's template under it, as the page's theme is; hollow and solid marks stay the report's. */
 async function draw(model, holder, chart) {
   const Plotly = await plotly(model);
@@ -158,7 +165,7 @@ class View {
 
   retheme() {
     this.root.classList.toggle("km-dark", isDark());
-    for (const holder of this.charts.children) if (holder.querySelector(".km-plot")) draw(this.model, holder, holder.chart);
+    for (const holder of this.charts.children) if (holder.querySelector(".km-plot")) drawInTurn(this.model, holder);
   }
 
   // ---------------------------------------------------------------------------------------------------------- state
@@ -338,13 +345,13 @@ class View {
     const plot = holder.querySelector(".km-plot");
     if (plot) {
       plot.style.height = `${chart.height}px`;
-      draw(this.model, holder, chart);
+      drawInTurn(this.model, holder);
     }
   }
 
   /** Drawings become Plotly's charts once they are looked at. */
   drawSeen(entries) {
-    for (const entry of entries) if (entry.isIntersecting) draw(this.model, entry.target, entry.target.chart);
+    for (const entry of entries) if (entry.isIntersecting) drawInTurn(this.model, entry.target);
   }
 }
 

@@ -1,0 +1,91 @@
+"""What a notebook's cell adds to a verdict: the cell against the command's own work, both with a warm worker.
+
+`python -m benchmarks.notebook` runs one kernel by turns as `kernelmate bench` judges it and as a cell does, with the same
+worker, and prints the ratio of wall times and how long the cell's charts take after the verdict.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.machine import describe
+
+ROUNDS = 9
+KERNEL = """\
+// /// kernelmate
+// sizes = [{ rows = 64, cols = 512 }, { rows = 37, cols = 853 }]
+// grid = "rows"
+// block = 128
+// reference = "x / x.sum(axis=1, keepdims=True)"
+// [args]
+// x = "in float32[rows, cols] ~ uniform(1, 2)"
+// y = "out float32[rows, cols]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void shares(const float* x, float* y, int rows, int cols) {
+    __shared__ float part[128];
+    float sum = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) sum += x[blockIdx.x * cols + c];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+        __syncthreads();
+    }
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = x[blockIdx.x * cols + c] / part[0];
+}
+"""
+
+
+def main() -> None:
+    """Print the table."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    from kernelmate.source import find_kernels, text_unit
+    from kernelmate_widgets.output import verdict_bundle
+
+    shell = InteractiveShell.instance()
+    shell.run_cell("%load_ext kernelmate")
+    with tempfile.TemporaryDirectory() as folder:
+        shell.run_cell(f"%kernelmate config -q backend=emulator history_file={Path(folder) / 'history.db'}")
+        session = shell._kernelmate_magics.desk.session()  # type: ignore[attr-defined]
+        kernel = find_kernels(text_unit(KERNEL))[0]
+
+        def command() -> None:
+            session.bench(kernel)
+
+        def cell(options: str = "-q") -> None:
+            with capture_output():
+                result = shell.run_cell(f"%%kernelmate {options}\n{KERNEL}")
+            result.raise_error()
+
+        times = {"command": [], "verdict": [], "shown": []}  # type: dict[str, list[float]]
+        cell(), command()
+        for turn in range(ROUNDS):
+            work = [("command", command), ("verdict", cell), ("shown", lambda: cell(""))]
+            for name, one in work if turn % 2 else work[::-1]:
+                began = time.perf_counter()
+                one()
+                times[name].append(time.perf_counter() - began)
+        verdicts = session.bench(kernel)
+        charts = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            verdict_bundle(verdicts, kernel)
+            charts.append(time.perf_counter() - began)
+    shell.run_cell("%unload_ext kernelmate")
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    print(describe())
+    print(f"{'judged as the command does':42} {middle['command']:7.3f} s")
+    print(f"{'cell, -q':42} {middle['verdict']:7.3f} s  {middle['verdict'] / middle['command']:.2f}x")
+    print(f"{'cell, shown with charts':42} {middle['shown']:7.3f} s  {middle['shown'] / middle['command']:.2f}x")
+    print(f"{'verdict to its charts':42} {statistics.median(charts):7.3f} s")
+
+
+if __name__ == "__main__":
+    main()
