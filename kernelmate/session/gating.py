@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +28,12 @@ from kernelmate.report.gate import figure_sentence
 from kernelmate.session.building import options_for
 from kernelmate.session.changes import Pair, Side, changed_paths, lay_out, pairs
 from kernelmate.session.places import choose_backend, make_worker
-from kernelmate.session.revisions import Repository
+from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session
 from kernelmate.session.thresholds import figures_of, more_findings
 from kernelmate.source import contract_for, parse_contract, write_contract
+
+PROJECT = "pyproject.toml"
 
 OnKernel = Callable[[str, int, int], None]
 """Told which kernel is judged next, how many were, and how many there are."""
@@ -107,11 +110,22 @@ class Gatekeeper:
                 self._tell(pair, number, len(differing))
                 kernels += self._judged(bench, pair, before, after)
             target, backend = bench.place()
-        notes = tuple(f"{path} cannot be read: {error.message}" for path, error in after.problems.items())
+        notes = (
+            *(f"{path} cannot be read: {error.message}" for path, error in after.problems.items()),
+            *self._own_rules(blobs),
+        )
         order = {"failed": 0, "passed": 1, "moved": 2, "removed": 3}
         kernels.sort(key=lambda one: (order[one.outcome], one.path, one.line or 0))
         unchanged = len(touched) - len(differing)
         return Gate(base, commit, str(self.repository.root), target, backend, tuple(kernels), unchanged, notes)
+
+    def _own_rules(self, blobs: Mapping[str, Blob]) -> Iterator[str]:
+        """Says where the change decides itself what it is held to."""
+        there = self.repository.root / PROJECT
+        now = there.read_bytes() if there.is_file() and not there.is_symlink() else b""
+        before = [data for _, data in self.repository.contents([blobs[PROJECT]])] if PROJECT in blobs else [b""]
+        if _rules(now) != _rules(before[0]):
+            yield f"the change alters [tool.kernelmate.ci] in {PROJECT}, which says what it is held to: look at it"
 
     def _meant(self, path: str) -> bool:
         return (not self.chosen or _within(path, self.chosen)) and not _within(path, self.excluded)
@@ -252,6 +266,17 @@ def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] 
     except (InputError, CompileTimeout) as error:
         return Judged(error=error)
     return Judged({verdict.instance: verdict for verdict in verdicts}, None, ran, guessed, notes)
+
+
+def _rules(text: bytes) -> object:
+    """The table of `ci` in a project's file; None where there is none that can be read."""
+    try:
+        document = tomllib.loads(text.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None
+    for key in ("tool", "kernelmate", "ci"):
+        document = document.get(key) if isinstance(document, dict) else None  # type: ignore[assignment]
+    return document
 
 
 def _within(path: str, places: Sequence[str]) -> bool:

@@ -136,6 +136,12 @@ def test_what_is_allowed_stands_in_pyproject_and_the_command_line_goes_before_it
     clone.write("pyproject.toml", '[tool.kernelmate.ci]\nbase = "base"\nallow = { shared = "+1024" }\n')
     assert clone.ci(base="").exit_code == 0
     assert clone.ci("--allow", "shared=+0", base="").exit_code == 1
+    (note,) = clone.gate()["notes"]
+    assert note.startswith("the change alters [tool.kernelmate.ci] in pyproject.toml")
+    clone.commit()
+    clone.git("tag", "ruled")
+    clone.write("ops/twice.cu", LARGER.replace("512", "1024"))
+    assert clone.gate(base="ruled")["notes"] == []
     clone.write("pyproject.toml", '[tool.kernelmate.ci]\nalow = { shared = "+1024" }\n')
     done = clone.ci()
     assert done.exit_code == 2
