@@ -51,6 +51,18 @@ QUESTIONS = """\
 """
 
 
+MENDING = """\
+1. What is wrong with the kernel? Go by what the compiler says and what was found, each at its line.
+2. What is the least change that makes it right at every size, and leaves the rest as it is?
+3. Write that kernel, whole.
+"""
+
+
+def questions(request: SuggestRequest) -> str:
+    """What is asked for: a better version, or of a kernel that does not compile or is wrong a right one."""
+    return MENDING if request.objective.metric == "correct" else QUESTIONS
+
+
 def kernel_part(request: SuggestRequest) -> str:
     """What is known of the kernel as it is: the same for every call of a search."""
     verdict = request.verdict

@@ -9,7 +9,7 @@ from kernelmate.records import Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.local.chat import OnText, Question, ask
 from kernelmate.suggest.local.serving import Endpoint
-from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
+from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
 from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
 
@@ -62,7 +62,7 @@ class LocalModel:
             AuthorFailed: the model cannot be asked, or none of its answers could be read.
         """
         tried = versions_part(request.versions(), request)
-        return self._attempts(request, [tried], QUESTIONS, count)
+        return self._attempts(request, [tried], questions(request), count)
 
     def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal]:
         """One attempt at mending a version.

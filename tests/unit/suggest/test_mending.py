@@ -16,6 +16,7 @@ from kernelmate.source import load_kernel
 from kernelmate.suggest.mending import Mending, distance, nearer
 from kernelmate.suggest.offline import Offline
 from kernelmate.suggest.repairs import ALL
+from kernelmate.suggest.scripted import Scripted
 
 BROKEN = """\
 // /// kernelmate
@@ -135,6 +136,17 @@ def test_it_hands_out_no_more_than_it_may(session: Session, tmp_path: Path) -> N
     path.write_text(BROKEN)
     found = session.optimize(load_kernel(str(path)), "fix it", suggesters=[Mending(most=1)], objective="correct")
     assert len(found.candidates) == 1
+
+
+def test_an_author_of_any_kind_can_mend_and_is_judged_alike(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    path.write_text(BROKEN)
+    right = BROKEN.replace("0.0f\n", "0.0f;\n").replace("<= cols", "< cols").replace("threadidx", "threadIdx")
+    right = right.replace("] = s;\n", "] = s;\n    __syncthreads();\n")
+    kernels = [text[text.index("__global__") :] for text in (right.replace("k > 0", "k > 1"), right)]
+    found = session.optimize(load_kernel(str(path)), "fix it", suggesters=[Scripted(kernels)], objective="correct")
+    assert [one.verdict.accepted for one in found.candidates] == [True, False]
+    assert found.candidates[0].candidate.author == "plugin:scripted"
 
 
 def test_every_repair_has_a_name_of_its_own_and_answers_a_known_code() -> None:

@@ -10,7 +10,16 @@ import pytest
 from kernelmate.records import Candidate, Judged, Speedup, Verdict
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.prompts import failed_part, kernel_part, plain, review_part, versions_part
+from kernelmate.suggest.prompts import (
+    MENDING,
+    QUESTIONS,
+    failed_part,
+    kernel_part,
+    plain,
+    questions,
+    review_part,
+    versions_part,
+)
 from kernelmate.suggest.replies import Problem, Review, Step
 
 SOURCE = """\
@@ -42,6 +51,14 @@ def test_the_kernel_comes_with_lines_macros_contract_figures_and_aim(ask: Callab
     assert "occupancy 50%, limited by threads" in part
     assert "'reduce memory usage'" in part
     assert "H100 SXM (sm_90): 132 SMs" in part
+
+
+def test_of_a_broken_kernel_a_right_one_is_asked_for(ask: Callable[..., SuggestRequest]) -> None:
+    assert questions(ask(SOURCE)) == QUESTIONS
+    broken = ask(SOURCE)
+    broken = replace(broken, objective=replace(broken.objective, metric="correct", direction="increase"))
+    assert questions(broken) == MENDING
+    assert "rightness, increase" in kernel_part(broken)
 
 
 def test_a_kernel_cannot_close_its_marks(ask: Callable[..., SuggestRequest]) -> None:
