@@ -34,6 +34,7 @@ class Wishes:
         samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
         ask: shows what would be sent to another machine. on_step: told of each step. on_text: told of text as it arrives.
         stop: True once the user wants no more.
+        purse: what Claude may spend, for searches that share a budget; None for one of this search alone.
     """
 
     author: str = "auto"
@@ -43,6 +44,7 @@ class Wishes:
     on_step: Callable[[str], None] | None = None
     on_text: Callable[[str], None] | None = None
     stop: Callable[[], bool] = lambda: False
+    purse: Purse | None = None
 
 
 def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Suggester]:
@@ -141,7 +143,7 @@ def _key(settings: Settings) -> str | None:
 
 def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
     return Claude(
-        purse=Purse(settings.claude_budget_usd),
+        purse=wishes.purse or Purse(settings.claude_budget_usd),
         consents=Consents(),
         ask=wishes.ask,
         workspace=workspace_of(Path(kernel.unit.path)),

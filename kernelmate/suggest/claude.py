@@ -7,7 +7,7 @@ the SDK finds it in the environment or in its own store.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,12 +95,12 @@ class Claude:
         return self._call(request, tried, REVIEW_TASK, Review)
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Whether a version that passed is to be trusted.
+        """Whether a version that passed is to be trusted; asked also once a search has used up what it was given.
 
         Raises:
             AuthorFailed: there is no answer.
         """
-        return self._call(request, failed_part(suspicious, request), AUDIT_TASK, Audit)
+        return self._call(replace(request, stop=_never), failed_part(suspicious, request), AUDIT_TASK, Audit)
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
         """A kernel of Claude's own.
@@ -115,6 +115,8 @@ class Claude:
     def _call(self, request: SuggestRequest, tried: str, task: str, form: type[Form]) -> Form:
         """One call: agreed to, paid for, streamed, and read."""
         self.last_cost = Cost()
+        if self.stop():
+            raise AuthorFailed("cancelled", "Claude was not asked: the search was interrupted.")
         system, kernel, rest = (redacted(part) for part in (RULES, kernel_part(request), f"{tried}\n\n{task}"))
         text = f"{system}\n{kernel}\n{rest}"
         tokens = self._tokens(len(text))
@@ -224,6 +226,10 @@ class Claude:
 
 _BROKEN_OFF = "The connection to Claude broke off in the middle of the answer."
 _KEY_HINT = "Set ANTHROPIC_API_KEY, or log in with the SDK's own tool."
+
+
+def _never() -> bool:
+    return False
 
 
 def _usage(stream: Any) -> Any:

@@ -97,11 +97,11 @@ def _key(judged: Judged) -> tuple[str, ...]:
     return candidate_key(judged.candidate.kernel, judged.candidate.contract)
 
 
-def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, float]:
-    """What versions that are right are sorted by: accepted before promising, then the metric, the best first."""
+def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, bool, float]:
+    """What versions that are right are sorted by: accepted, promising, undecided, then the metric, the best first."""
     value = metric_value(request.objective.metric, judged.verdict)
     sign = 1.0 if better(request.objective.metric) == "lower" else -1.0
-    return judged.verdict.accepted is None, value is None, sign * (value or 0.0)
+    return judged.verdict.accepted is None, judged.verdict.undecided, value is None, sign * (value or 0.0)
 
 
 def failed_part(judged: Judged, request: SuggestRequest) -> str:

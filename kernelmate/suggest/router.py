@@ -206,9 +206,12 @@ class Router:
                 return
 
     def _audit(self, request: SuggestRequest) -> None:
-        """Let the reviewer doubt the best version where its speed is not explained."""
+        """Let the reviewer doubt the best version where its speed is not explained.
+
+        Also where the search has used up its candidates or its time: what it has found is shown all the same.
+        """
         best, reviewer = next(iter(request.versions()), None), self.reviewer
-        if reviewer is None or best is None or not best.verdict.worth_taking or request.stop():
+        if reviewer is None or best is None or not best.verdict.worth_taking:
             return
         if not any(finding.code == SUSPICIOUS for finding in best.verdict.findings):
             return

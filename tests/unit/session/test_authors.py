@@ -8,8 +8,11 @@ import pytest
 
 from kernelmate.config import load_settings
 from kernelmate.records import Kernel
-from kernelmate.session.authors import Wishes, local_model
+from kernelmate.session.authors import Wishes, authors, local_model
+from kernelmate.suggest.claude import Claude
 from kernelmate.suggest.consent import Outgoing
+from kernelmate.suggest.prices import Purse
+from kernelmate.suggest.router import Router
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,13 @@ def test_a_refusal_is_asked_again(
     assert model.agree is not None
     assert not model.agree("the text")
     assert not model.agree("the text")
+
+
+def test_searches_of_one_session_can_share_what_claude_may_spend(load: Callable[..., Kernel], scale: str) -> None:
+    purse = Purse(0.5)
+    wishes = Wishes("claude", purse=purse)
+    routers = [authors(load_settings(), load(scale), wishes)[0] for _ in range(2)]
+    assert all(isinstance(one, Router) and isinstance(one.reviewer, Claude) for one in routers)
+    assert {id(one.reviewer.purse) for one in routers} == {id(purse)}  # type: ignore[union-attr, attr-defined]
+    (alone,) = authors(load_settings(claude_budget_usd=2.0), load(scale), Wishes("claude"))
+    assert alone.reviewer.purse.limit_usd == 2.0  # type: ignore[union-attr, attr-defined]

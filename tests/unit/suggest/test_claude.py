@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,27 @@ def test_stopping_ends_the_stream_between_two_pieces(
         claude(on_text=heard.append, stop=lambda: len(heard) >= 3).review(request_, None)
     assert caught.value.kind == "cancelled"
     assert len(heard) == 3
+
+
+def test_a_search_that_is_over_breaks_a_review_off_and_lets_an_audit_end(
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged
+) -> None:
+    over = replace(request_, stop=lambda: True)
+    server.answers = [says(json.dumps(REVIEW), pieces=50)]
+    with pytest.raises(AuthorFailed) as caught:
+        claude().review(over, None)
+    assert caught.value.kind == "cancelled"
+    server.answers = [says(json.dumps({"computes_the_contract": True, "honestly_fast": True, "doubts": []}))]
+    assert claude().audit(over, failed).honestly_fast
+
+
+def test_what_the_user_has_stopped_sends_nothing(
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged, agreed: list[Outgoing]
+) -> None:
+    with pytest.raises(AuthorFailed) as caught:
+        claude(stop=lambda: True).audit(request_, failed)
+    assert caught.value.kind == "cancelled"
+    assert (server.connections, agreed) == (0, [])
 
 
 def test_the_budget_is_never_passed(

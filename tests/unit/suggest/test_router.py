@@ -227,6 +227,18 @@ def test_a_best_version_of_unexplained_speed_is_audited(trial: Trial) -> None:
     ]
 
 
+def test_it_is_audited_also_where_the_search_has_used_up_what_it_was_given(trial: Trial) -> None:
+    reviewer = Reviewer()
+
+    def judge(candidate: Candidate) -> Judged:
+        trial.stopped = True
+        return Trial.judge(trial, candidate)
+
+    trial.judge = judge  # type: ignore[method-assign]
+    trial.run(Router(Scripted([version("good odd"), version("bad")]), None, reviewer))
+    assert reviewer.calls == ["audit it was told to"]
+
+
 def test_a_best_version_whose_speed_is_explained_is_not(trial: Trial) -> None:
     reviewer = Reviewer()
     trial.run(Router(Scripted([version("good")]), None, reviewer))
