@@ -133,12 +133,7 @@ def _prepare_environment() -> None:
 
 def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Emulators | None:
     """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
-    from kernelmate.backends.cuda.emulators import Emulators, fitting
-
-    with contextlib.suppress(ImportError):
-        # Loaded once, before it is needed in each of them.
-
-        import kernelmate.backends.emulator.jit.program  # noqa: F401
+    from kernelmate.backends.cuda.emulators import Emulators, fitting, warm_up
 
     def begin() -> None:
         # Who holds these keeps the session from seeing this process's end.
@@ -147,7 +142,10 @@ def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase)
         _limit(hello.memory_limit, cuda=False)
 
     count = fitting()
-    return Emulators(count, begin) if count else None
+    if not count:
+        return None
+    warm_up()
+    return Emulators(count, begin)
 
 
 def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:

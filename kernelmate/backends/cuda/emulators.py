@@ -20,16 +20,38 @@ from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from kernelmate.backends.base import EmulationTooLarge, Run, RunResult
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.records import Compiled, Target
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, LaunchShape, Target
 
 MOST = 7
 """Processes at most: a verdict has some thirty launches to emulate, of which one often takes as long as ten others."""
 
 _PR_SET_PDEATHSIG = 1
 """Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
+
+
+_WARM_UP = """
+.version 6.3
+.target sm_75
+.address_size 64
+.visible .entry warm_up(.param .u64 y)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [y];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.u32 [%rd4], %r1;
+    ret;
+}
+"""
 
 
 class Lost(Exception):
@@ -49,6 +71,14 @@ def fitting() -> int:
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
+
+
+def warm_up() -> None:
+    """Load and start what emulating needs, LLVM above all, which takes a quarter of a second: once, before it is forked."""
+    code = Compiled("warm_up", None, "warm_up", "sm_90", "", True, (), ptx=_WARM_UP)
+    run = Run(LaunchShape((1, 1, 1), (32, 1, 1)), (ArrayArgument("y", np.zeros(32, np.int32)),), count=True)
+    for mode in ("never", "always"):
+        EmulatorBackend(mode).load(code, find_target("sm_90")).run(run)
 
 
 class Emulators:

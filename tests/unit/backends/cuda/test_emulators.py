@@ -13,7 +13,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.companion import Companion
-from kernelmate.backends.cuda.emulators import MOST, Emulators, Lost, fitting
+from kernelmate.backends.cuda.emulators import MOST, Emulators, Lost, fitting, warm_up
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
@@ -170,3 +170,16 @@ def test_processes_end_when_they_are_closed() -> None:
 
 def test_half_of_the_cores_emulate_and_one_less() -> None:
     assert fitting() == max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
+
+
+def test_processes_that_are_forked_after_the_warm_up_count_the_same(emulators: Emulators) -> None:
+    warm_up()
+    assert "llvmlite.binding" in sys.modules
+    code, warm = compiled(TWICE), Emulators(1)
+    try:
+        one, other = (where.submit(code, TARGET, launch(count=True)).result() for where in (warm, emulators))
+    finally:
+        warm.close()
+    assert one is not None
+    assert other is not None
+    assert (one.counters, one.findings, one.block_counts) == (other.counters, other.findings, other.block_counts)
