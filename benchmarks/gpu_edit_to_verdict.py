@@ -137,7 +137,9 @@ def main(arguments: list[str]) -> int:
     hurried = statistics.median(row["hurried_s"] for row in rows)
     print(f"in a hurry: median {hurried * 1e3:.0f} ms")
     print(f"median {ours * 1e3:.0f} ms over {len(rows)} examples (goal: at most {GOAL_S * 1e3:.0f} ms)", flush=True)
-    beside, ratios = {}, {}
+    beside: dict[str, dict[str, float]] = {}
+    ratios: dict[str, float] = {}
+    keep(rows, ours, hurried, beside, ratios)
     for name in list(USUAL)[:usual]:
         if (
             time.monotonic() > until
@@ -147,23 +149,23 @@ def main(arguments: list[str]) -> int:
         beside[name] = usual_seconds(name, EXAMPLES)
         mine = next(row["s"] for row in rows if row["kernel"] == USUAL[name].kernel)
         ratios[name] = beside[name]["total"] / mine
-        print(f"{name:<22} the usual way {beside[name]['total']:.1f} s ({words(beside[name])}): {ratios[name]:.0f} times as long", flush=True)  # fmt: skip
-    RESULT.write_text(
-        json.dumps(
-            {
-                "machine": describe(),
-                "median_s": ours,
-                "median_in_a_hurry_s": hurried,
-                "rows": rows,
-                "usual_s": beside,
-                "ratios": ratios,
-            },
-            indent=1,
-        )
-    )
+        print(f"{name:<22} the usual way {beside[name]['total']:.1f} s ({words(beside[name])}): {ratios[name]:.1f} times as long", flush=True)  # fmt: skip
+        keep(rows, ours, hurried, beside, ratios)
     missed = ours > GOAL_S or (bool(ratios) and min(ratios.values()) < GOAL_TIMES)
     print("goals missed" if missed else "goals met")
     return int(missed)
+
+
+def keep(
+    rows: list[dict[str, object]],
+    ours: float,
+    hurried: float,
+    beside: dict[str, dict[str, float]],
+    ratios: dict[str, float],
+) -> None:
+    """Write what there is so far."""
+    found = {"machine": describe(), "median_s": ours, "median_in_a_hurry_s": hurried, "rows": rows}
+    RESULT.write_text(json.dumps({**found, "usual_s": beside, "ratios": ratios}, indent=1) + "\n")
 
 
 def words(parts: object) -> str:

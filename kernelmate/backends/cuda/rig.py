@@ -133,15 +133,28 @@ class CudaRig:
             self._calls += 1
             for start in range(0, len(order), AT_ONCE):
                 self._in_step()
-                found += self._stamped(order[start : start + AT_ONCE], placement, cold=cold)
+                spans, empties = self._stamped(order[start : start + AT_ONCE], placement, cold=cold)
+                found += durations_of(spans, empties, self._empty_us[cold])
         return tuple(found)
+
+    def spans(self, order: Sequence[int | None], placement: int = 0) -> tuple[list[float], list[float]]:
+        """What lies between the stamps of at most `AT_ONCE` warm launches, and between those of the empty kernels after them.
+
+        Raises:
+            TimedFault: a launch failed.
+        """
+        with self._guarded():
+            self._untrace()
+            self._calls += 1
+            self._in_step()
+            return self._stamped(order, placement, cold=False)
 
     def _in_step(self) -> None:
         """Make the number of launches so far even in two calls of `durations` and odd in the next two.
 
-        A GPU hands out blocks otherwise after an even number of launches than after an odd one (seen on an H100: a kernel
-        of 9.2 us takes 9.7), and between two timed launches there is one other, so that one timing would have this or that
-        time by chance. Every version of a block has the same, and half of the blocks have the other.
+        On an H100 a kernel whose arrays just fit into L2 took 9.1 us after an even number of launches and 9.6 after an odd
+        one, or the other way round. Between two timed launches there is one other, so that a whole timing would have this
+        or that time by chance. Every version of a block has the same, and half of the blocks have the other.
         """
         if self._made % 2 != (self._calls // 2) % 2:
             next(self._empties)(self._stream.ptr)
@@ -250,8 +263,8 @@ class CudaRig:
             found[version] = self._stages[place].launcher(function, shape)
         return [found[version] for version in range(self.versions)]
 
-    def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> list[float]:
-        """Durations of launches that fit into the stream together."""
+    def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> tuple[list[float], list[float]]:
+        """Spans of launches that fit into the stream together, and those of the empty kernels after them."""
         launches: list[int | None] = [*order, *[None] * EMPTY_PAIRS]
         for _ in range(PATIENCE):
             waited = HEAD_NS + self._host_ns * len(launches)
@@ -261,7 +274,7 @@ class CudaRig:
             spans = [_microseconds(start, end) for start, end in self._events[: len(launches)]]
             if kept_ahead(took, waited, spans[: len(order)]):
                 break
-        return durations_of(spans[: len(order)], spans[len(order) :], self._empty_us[cold])
+        return spans[: len(order)], spans[len(order) :]
 
     def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
         """Put stamps and launches into the stream behind a wait; gives the nanoseconds that the host took."""
