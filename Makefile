@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help demo test gpu-test lint format types imports bench clean
+.PHONY: help demo test gpu-test extension extension-test lint format types imports bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,6 +41,27 @@ test: $(VENV)/.installed-dev  ## every test that needs no GPU
 gpu-test: $(VENV)/.installed-dev  ## the tests that need an NVIDIA GPU and CuPy
 	@$(BIN)/python -m pytest -m gpu tests/gpu --ignore=tests/gpu/test_parity.py $(PYTEST_ARGS)
 	@$(BIN)/python -m pytest -m gpu -n 8 tests/gpu/test_parity.py $(PYTEST_ARGS)
+
+extension/node_modules/.installed: extension/package-lock.json
+	@command -v npm >/dev/null || { echo "error: the extension is built with Node 20 or newer and npm, which are not installed. Install them and run make again" >&2; exit 3; }
+	@cd extension && npm ci --silent --ignore-scripts
+	@touch $@
+
+extension: extension/node_modules/.installed  ## the VS Code extension as extension/kernelmate.vsix
+	@cd extension && npm run --silent package
+	@echo "Built extension/kernelmate.vsix. Install it: code --install-extension extension/kernelmate.vsix"
+
+# code-server builds native modules: that takes some minutes, 800 MB, a C++ compiler and Kerberos' headers.
+tests/extension/editor/node_modules/.installed: tests/extension/editor/package-lock.json
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "error: there is no Chromium. Install it (Debian, Ubuntu: apt install chromium) and run make again" >&2; exit 3; }
+	@test -e /usr/include/gssapi/gssapi.h || { echo "error: Kerberos' headers are missing. Install them (Debian, Ubuntu: apt install libkrb5-dev) and run make again" >&2; exit 3; }
+	@echo "Installing code-server for the tests into tests/extension/editor (some minutes the first time) ..."
+	@cd tests/extension/editor/node && npm ci --silent
+	@cd tests/extension/editor && PATH="$$PWD/node/node_modules/node/bin:$$PATH" npm ci --silent
+	@touch $@
+
+extension-test: $(VENV)/.installed-dev extension tests/extension/editor/node_modules/.installed  ## the extension in a real VS Code under Chromium
+	@$(BIN)/python -m pytest tests/extension $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev types imports  ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

@@ -1,0 +1,189 @@
+/** Commands: those of the server with what their user leaves out filled in, and the extension's own. */
+
+import * as vscode from "vscode";
+import {
+  type CodeAction as ServerAction,
+  CodeActionResolveRequest,
+  DocumentSymbolRequest,
+  type LanguageClientOptions,
+} from "vscode-languageclient/node";
+import type { Server } from "./client";
+import { suggestionOf } from "./edits";
+import { newExample } from "./example";
+import type { Previews } from "./preview";
+import type { Kernel, Requests, Search } from "./requests";
+import type { Results } from "./results";
+
+type Middleware = NonNullable<LanguageClientOptions["middleware"]>;
+
+const CHIPS = [
+  { label: "Make it faster", description: "time" },
+  { label: "Reduce memory usage", description: "shared, else local, else global memory" },
+  { label: "Use fewer registers", description: "registers per thread" },
+  { label: "Raise occupancy", description: "warps that fit on an SM" },
+  { label: "Make it more accurate", description: "error against the reference" },
+];
+
+const BASELINES = [
+  { label: "Saved file", baseline: "saved" },
+  { label: "Last commit", baseline: "HEAD" },
+  { label: "Pinned version", baseline: "pinned" },
+];
+
+export class Commands {
+  constructor(
+    private readonly server: Server,
+    private readonly requests: Requests,
+    private readonly previews: Previews,
+    private readonly results: Results,
+  ) {}
+
+  /** The client's middleware: what the editor calls by the server's names comes here first. */
+  readonly middleware: Middleware = {
+    executeCommand: async (command, args, next) => {
+      const [first] = args as unknown[];
+      const given = isKernel(first) ? first : await this.kernelHere();
+      if (given === undefined) {
+        return undefined;
+      }
+      if (command === "kernelmate.results") {
+        return this.results.open({ uri: given.uri, kernel: given.kernel });
+      }
+      if (command === "kernelmate.optimize") {
+        return this.optimize(given);
+      }
+      if (command === "kernelmate.compare" && !("baseline" in given)) {
+        return this.compare(given);
+      }
+      const answer: unknown = await next(command, [given]);
+      await this.results.refresh(given);
+      return answer;
+    },
+    provideCodeActions: async (document, range, context, token, next) => {
+      const found = await next(document, range, context, token);
+      return found?.map((action) => (action instanceof vscode.CodeAction ? previewed(action) : action));
+    },
+    resolveCodeAction: (action, token, next) => (action.command === undefined ? next(action, token) : action),
+  };
+
+  /** What the extension registers by itself. */
+  readonly own: Record<string, (...args: never[]) => unknown> = {
+    "kernelmate.previewAction": (action: ServerAction) => this.preview(action),
+    "kernelmate.newExample": newExample,
+  };
+
+  /** Search for what the user asks for, and show the best candidate as a comparison. */
+  private async optimize(given: Kernel & { prompt?: string }): Promise<Search | undefined> {
+    const prompt = given.prompt ?? (await askPrompt(given.kernel));
+    if (prompt === undefined) {
+      return undefined;
+    }
+    const { uri, kernel, ...more } = given;
+    const found = await this.requests.optimize({ uri, kernel }, prompt, more);
+    await this.results.refresh(given);
+    if (found === undefined) {
+      return undefined;
+    }
+    if (found.best !== null) {
+      await this.requests.apply({ uri, kernel }, found.best);
+      return found;
+    }
+    const why = found.notes.join(" ") || `${found.candidates.length} candidates were judged, none is worth taking.`;
+    const message = `Nothing that does “${prompt}” was found. ${why}`;
+    const chosen = await vscode.window.showInformationMessage(message, "Show Results");
+    if (chosen !== undefined) {
+      await this.results.open({ uri, kernel });
+    }
+    return found;
+  }
+
+  private async compare(given: Kernel): Promise<void> {
+    const chosen = await vscode.window.showQuickPick(BASELINES, { placeHolder: "Compare with which version?" });
+    if (chosen !== undefined) {
+      await this.requests.send("compare", { ...given, baseline: chosen.baseline });
+      await this.results.open({ uri: given.uri, kernel: given.kernel });
+    }
+  }
+
+  /** Have a rewrite judged, and show what it leads to. */
+  private async preview(action: ServerAction): Promise<void> {
+    const client = this.server.running();
+    if (client === undefined) {
+      return;
+    }
+    const resolved = await client.sendRequest(CodeActionResolveRequest.type, action);
+    const suggestion = resolved.edit && (await suggestionOf(client, resolved.edit));
+    if (suggestion !== undefined) {
+      await this.previews.show(suggestion);
+    }
+  }
+
+  /** The kernel at the cursor of the active editor, the only one, or the one that the user picks. */
+  private async kernelHere(): Promise<Kernel | undefined> {
+    const editor = vscode.window.activeTextEditor;
+    const client = this.server.running();
+    if (editor === undefined || client === undefined) {
+      return undefined;
+    }
+    const uri = client.code2ProtocolConverter.asUri(editor.document.uri);
+    const symbols = (await client.sendRequest(DocumentSymbolRequest.type, { textDocument: { uri } })) ?? [];
+    const places = symbols.flatMap((one) => ("range" in one ? [{ name: one.name, range: one.range }] : []));
+    const line = editor.selection.active.line;
+    const here = places.find(({ range }) => range.start.line <= line && line <= range.end.line);
+    if (here !== undefined || places.length === 1) {
+      return { uri, kernel: (here ?? places[0])?.name ?? "" };
+    }
+    if (places.length === 0) {
+      void vscode.window.showInformationMessage("There is no CUDA kernel in this document.");
+      return undefined;
+    }
+    const kernel = await vscode.window.showQuickPick(places.map((one) => one.name), { placeHolder: "Which kernel?" });
+    return kernel === undefined ? undefined : { uri, kernel };
+  }
+}
+
+function isKernel(given: unknown): given is Kernel & { prompt?: string } {
+  return typeof given === "object" && given !== null && "uri" in given && "kernel" in given;
+}
+
+/**
+ * An action whose edit is only made, and judged, when it is chosen: shown as a comparison in place of being applied at
+ * once. Edits that stand already are left as they are.
+ */
+function previewed(action: vscode.CodeAction): vscode.CodeAction {
+  const data: unknown = "data" in action ? action.data : undefined;
+  if (data === undefined || action.edit !== undefined) {
+    return action;
+  }
+  const asked = { title: action.title, kind: action.kind?.value, data };
+  action.command = { title: action.title, command: "kernelmate.previewAction", arguments: [asked] };
+  return action;
+}
+
+/** The user's own words, or one of the usual wishes. */
+function askPrompt(kernel: string): Promise<string | undefined> {
+  const pick = vscode.window.createQuickPick();
+  pick.title = `What do you want of ${nameOf(kernel)}?`;
+  pick.placeholder = "Say it in your own words, or choose";
+  pick.items = CHIPS;
+  pick.onDidChangeValue((value) => {
+    const typed = value.trim();
+    pick.items = typed === "" ? CHIPS : [{ label: typed, description: "your words", alwaysShow: true }, ...CHIPS];
+  });
+  return new Promise((resolve) => {
+    pick.onDidAccept(() => {
+      resolve(pick.selectedItems[0]?.label ?? (pick.value.trim() || undefined));
+      pick.hide();
+    });
+    pick.onDidHide(() => {
+      resolve(undefined);
+      pick.dispose();
+    });
+    pick.show();
+  });
+}
+
+/** A kernel's name without the number of its place in the document. */
+function nameOf(id: string): string {
+  return id.replace(/^\d+:/, "");
+}

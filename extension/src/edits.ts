@@ -1,0 +1,48 @@
+/** Edits that the server asks for: those that need their user's word are shown as a comparison first. */
+
+import * as vscode from "vscode";
+import type { ApplyWorkspaceEditParams, ApplyWorkspaceEditResult, LanguageClient } from "vscode-languageclient/node";
+import { TextDocumentEdit, type WorkspaceEdit } from "vscode-languageserver-protocol";
+import type { Previews, Suggestion } from "./preview";
+import { changed } from "./texts";
+
+/** Apply what the server asks for, after its user agreed where that is asked for too. */
+export async function applyEdit(
+  client: LanguageClient,
+  previews: Previews,
+  params: ApplyWorkspaceEditParams,
+): Promise<ApplyWorkspaceEditResult> {
+  const suggestion = await suggestionOf(client, params.edit);
+  if (suggestion !== undefined) {
+    return { applied: await previews.show(suggestion) };
+  }
+  for (const one of params.edit.documentChanges ?? []) {
+    if (TextDocumentEdit.is(one) && one.textDocument.version !== null) {
+      const uri = client.protocol2CodeConverter.asUri(one.textDocument.uri);
+      const document = vscode.workspace.textDocuments.find((open) => open.uri.toString() === uri.toString());
+      if (document !== undefined && document.version !== one.textDocument.version) {
+        return { applied: false, failureReason: "the document was changed meanwhile" };
+      }
+    }
+  }
+  const edit = await client.protocol2CodeConverter.asWorkspaceEdit(params.edit);
+  return { applied: edit !== undefined && (await vscode.workspace.applyEdit(edit)) };
+}
+
+/** An edit of one document that needs confirmation, as the text that it leads to; undefined for any other. */
+export async function suggestionOf(client: LanguageClient, edit: WorkspaceEdit): Promise<Suggestion | undefined> {
+  const [only, ...others] = edit.documentChanges ?? [];
+  const annotation = Object.values(edit.changeAnnotations ?? {}).find((one) => one.needsConfirmation);
+  if (only === undefined || others.length > 0 || !TextDocumentEdit.is(only) || annotation === undefined) {
+    return undefined;
+  }
+  const uri = client.protocol2CodeConverter.asUri(only.textDocument.uri);
+  const document = await vscode.workspace.openTextDocument(uri);
+  return {
+    uri,
+    version: only.textDocument.version ?? document.version,
+    text: changed(document.getText(), only.edits as Parameters<typeof changed>[1]),
+    label: annotation.label,
+    description: annotation.description ?? "",
+  };
+}

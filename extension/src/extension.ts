@@ -1,0 +1,77 @@
+/** Joins the parts: the server's client, commands, comparisons, the results panel, keys and the status. */
+
+import * as vscode from "vscode";
+import { ApplyWorkspaceEditRequest, type CancellationToken } from "vscode-languageclient/node";
+import { Server, SECTION } from "./client";
+import { Commands } from "./commands";
+import { askConsent, type Outgoing } from "./consent";
+import { showDebugInformation } from "./debug";
+import { applyEdit } from "./edits";
+import { Previews } from "./preview";
+import { onInterpreterSelected } from "./python";
+import { Requests } from "./requests";
+import { Results } from "./results";
+import { forgetKeys, setKey } from "./secrets";
+import { Status } from "./status";
+
+/** Settings that the server cannot change while it runs. */
+const AT_START = ["interpreter", "importStrategy", "path", "logLevel"].map((name) => `${SECTION}.${name}`);
+
+let stop: (() => Promise<void>) | undefined;
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  const dist = vscode.Uri.joinPath(context.extensionUri, "dist");
+  const log = vscode.window.createOutputChannel("KernelMate", { log: true });
+  const status = new Status();
+  const previews = new Previews();
+  const requests = new Requests(
+    () => server.running(),
+    (message) => log.error(message),
+  );
+  const results = new Results(dist, requests);
+  const server: Server = new Server(context, log, status, {
+    get middleware() {
+      return commands.middleware;
+    },
+    prepare: (client) => {
+      client.onRequest(ApplyWorkspaceEditRequest.type, (params) => applyEdit(client, previews, params));
+      client.onRequest("kernelmate/consent", async (outgoing: Outgoing, token: CancellationToken) => ({
+        agreed: await askConsent(dist, outgoing, token),
+      }));
+    },
+  });
+  const commands = new Commands(server, requests, previews, results);
+  stop = () => server.stop();
+
+  const restart = (): Promise<void> => server.restart();
+  const own: Record<string, (...args: never[]) => unknown> = {
+    ...commands.own,
+    "kernelmate.restart": restart,
+    "kernelmate.showLogs": () => log.show(),
+    "kernelmate.debugInformation": () => showDebugInformation(context, server),
+    "kernelmate.setKey": () => setKey(context.secrets),
+    "kernelmate.forgetKeys": () => forgetKeys(context.secrets),
+  };
+  context.subscriptions.push(
+    log,
+    status,
+    previews,
+    results,
+    server,
+    ...Object.entries(own).map(([name, run]) => vscode.commands.registerCommand(name, run)),
+    vscode.workspace.onDidGrantWorkspaceTrust(restart),
+    context.secrets.onDidChange(restart),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (AT_START.some((name) => event.affectsConfiguration(name))) {
+        void restart();
+      }
+    }),
+  );
+  const selected = await onInterpreterSelected(restart);
+  context.subscriptions.push(...(selected === undefined ? [] : [selected]));
+  await restart();
+}
+
+export async function deactivate(): Promise<void> {
+  await stop?.();
+}

@@ -1,0 +1,79 @@
+/** What the server is asked for by its commands. */
+
+import { ExecuteCommandRequest, type LanguageClient } from "vscode-languageclient/node";
+import type { Candidate, Verdict } from "./words";
+
+/** A kernel by its document and its name there. */
+export interface Kernel {
+  uri: string;
+  kernel: string;
+}
+
+export interface Known {
+  kernel: string;
+  benchmark: { verdicts: Verdict[]; at: number; stale: boolean } | null;
+  search: (Search & { at: number; stale: boolean }) | null;
+}
+
+export interface Search {
+  objective: { prompt: string };
+  baseline: Verdict;
+  candidates: Candidate[];
+  best: number | null;
+  notes: string[];
+}
+
+export interface Charts {
+  figures: Record<string, { data: unknown[]; layout: Record<string, unknown> }>;
+  templates: { light: unknown; dark: unknown };
+}
+
+/** What the server answers where something is in its user's hands; it has told them. */
+interface Refusal {
+  error: { message: string };
+}
+
+export class Requests {
+  /**
+   * @param client the client, where its server answers.
+   * @param failed told of what no server should answer by.
+   */
+  constructor(
+    private readonly client: () => LanguageClient | undefined,
+    private readonly failed: (message: string) => void,
+  ) {}
+
+  results(kernel: Kernel): Promise<Known | undefined> {
+    return this.send<Known>("results", { ...kernel });
+  }
+
+  figures(kernel: Kernel): Promise<Charts | undefined> {
+    return this.send<Charts>("figures", { ...kernel });
+  }
+
+  optimize(kernel: Kernel, prompt: string, more: object = {}): Promise<Search | undefined> {
+    return this.send<Search>("optimize", { ...more, ...kernel, prompt, propose: false });
+  }
+
+  /** Have a candidate sent as an edit, which is shown as a comparison. */
+  apply(kernel: Kernel, candidate: number): Promise<unknown> {
+    return this.send("apply", { ...kernel, candidate });
+  }
+
+  /** Any command; undefined where the server does not run, refused or was told to stop. */
+  async send<T>(command: string, given: object): Promise<T | undefined> {
+    const client = this.client();
+    if (client === undefined) {
+      return undefined;
+    }
+    const params = { command: `kernelmate.${command}`, arguments: [given] };
+    let answer: T | Refusal | null;
+    try {
+      answer = (await client.sendRequest(ExecuteCommandRequest.type, params)) as T | Refusal | null;
+    } catch (error) {
+      this.failed(`${params.command}: ${String(error)}`);
+      return undefined;
+    }
+    return answer === null || (typeof answer === "object" && "error" in (answer as object)) ? undefined : (answer as T);
+  }
+}

@@ -1,0 +1,167 @@
+/** Draws what is known of a kernel; charts are drawn anew when the editor's theme changes. */
+
+import type { Charts, Known } from "../src/requests";
+import {
+  ago,
+  correctness,
+  objectiveWords,
+  occupancyWords,
+  resourceWords,
+  speedupWords,
+  standing,
+  timeWords,
+  type Verdict,
+} from "../src/words";
+import { button, editor, element, show } from "./page";
+
+interface State {
+  results: Known;
+  charts: Charts | undefined;
+  trusted: boolean;
+  now: number;
+}
+
+interface Version {
+  name: string;
+  why: string;
+  verdict: Verdict;
+  /** Its number among the candidates; undefined for what is no candidate. */
+  candidate: number | undefined;
+  best: boolean;
+}
+
+declare const Plotly: {
+  react(place: HTMLElement, data: unknown[], layout: object, config: object): Promise<unknown>;
+};
+
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+const drawn: { place: HTMLElement; title: string }[] = [];
+let state: State | undefined;
+
+function render(now: State): void {
+  const { results, trusted } = now;
+  const { benchmark, search } = results;
+  const parts: HTMLElement[] = [element("h1", "", results.kernel)];
+  if (trusted) {
+    for (const [text, command] of [["Benchmark", "benchmark"], ["Optimize...", "optimize"], ["Compare with...", "compare"], ["Pin", "pin"]] as const) {
+      parts.push(button(text, command === "benchmark" ? "" : "second", { kind: "command", command }));
+    }
+  } else {
+    parts.push(element("p", "stale", "This workspace is not trusted: kernels are compiled, and nothing is run."));
+  }
+  const known = search !== null && (benchmark === null || search.at >= benchmark.at) ? search : benchmark;
+  if (known === null) {
+    parts.push(element("p", "muted", "Nothing is known yet. Benchmark the kernel, or ask for something."));
+    show(...parts);
+    return;
+  }
+  parts.push(element("p", "muted", `judged ${ago(known.at, now.now)}`));
+  if (known.stale) {
+    parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
+  }
+  if (known === search) {
+    parts.push(element("h2", "", `“${search.objective.prompt}”`), ...search.notes.map((note) => element("p", "", note)));
+    if (search.best === null) {
+      parts.push(element("p", "doubt", "No candidate is worth taking."));
+    }
+  }
+  const versions = versionsOf(now);
+  parts.push(table(versions), ...findings(versions), ...figures(now));
+  show(...parts);
+  draw();
+}
+
+function versionsOf({ results: { benchmark, search } }: State): Version[] {
+  const plain = { why: "", candidate: undefined, best: false };
+  if (search !== null && (benchmark === null || search.at >= benchmark.at)) {
+    return [
+      { ...plain, name: "baseline", verdict: search.baseline },
+      ...search.candidates.map((one, index) => ({
+        name: `${index + 1} ${one.author}`,
+        why: one.why,
+        verdict: one.verdict,
+        candidate: index,
+        best: index === search.best,
+      })),
+    ];
+  }
+  return (benchmark?.verdicts ?? []).map((verdict) => ({ ...plain, name: verdict.instance ?? verdict.kernel, verdict }));
+}
+
+function table(versions: Version[]): HTMLElement {
+  const heads = ["Version", "Verdict", "Correct", "Asked for", "Time", "Speed-up", "Resources", "Occupancy", ""];
+  const rows = versions.map((version) => {
+    const { verdict, candidate } = version;
+    const [said, tone] = standing(verdict, candidate !== undefined);
+    const cells = [
+      element("td", "", version.name + (version.best ? " (best)" : "")),
+      element("td", tone, said),
+      ...[correctness, objectiveWords, timeWords, speedupWords, resourceWords, occupancyWords].map((words) =>
+        element("td", "", words(verdict)),
+      ),
+      element("td", ""),
+    ];
+    cells[0]?.setAttribute("title", version.why);
+    if (candidate !== undefined && verdict.compiled) {
+      cells.at(-1)?.append(button("Diff", "second", { kind: "preview", candidate }));
+    }
+    return element("tr", "", ...cells);
+  });
+  const head = element("thead", "", element("tr", "", ...heads.map((one) => element("th", "", one))));
+  return element("div", "scroll", element("table", "", head, element("tbody", "", ...rows)));
+}
+
+function findings(versions: Version[]): HTMLElement[] {
+  return versions.flatMap(({ name, verdict, candidate }) => {
+    const found = verdict.findings.map((one) => {
+      const text = `${one.code}: ${one.message}`;
+      const line = one.line;
+      const shown = line === null || candidate !== undefined ? text : link(`line ${line}, ${text}`, line);
+      return element("li", one.severity === "error" ? "bad" : "doubt", shown);
+    });
+    const all = [...found, ...(found.length > 0 ? [] : verdict.reasons.map((reason) => element("li", "", reason)))];
+    return all.length === 0 ? [] : [element("h2", "", name), element("ul", "", ...all)];
+  });
+}
+
+function link(text: string, line: number): HTMLElement {
+  const made = element("a", "", text);
+  made.tabIndex = 0;
+  const go = (): void => editor.postMessage({ kind: "line", line });
+  made.addEventListener("click", go);
+  made.addEventListener("keydown", (event) => event.key === "Enter" && go());
+  return made;
+}
+
+function figures({ charts, results }: State): HTMLElement[] {
+  drawn.length = 0;
+  if (charts === undefined) {
+    return results.benchmark === null && results.search === null
+      ? []
+      : [element("p", "muted", "Charts need plotly where the server runs: pip install 'kernelmate[report]'")];
+  }
+  return Object.keys(charts.figures).map((title) => {
+    const place = element("div", "chart");
+    drawn.push({ place, title });
+    return element("figure", "", element("figcaption", "", title), place);
+  });
+}
+
+function draw(): void {
+  const charts = state?.charts;
+  const light = document.body.classList.contains("vscode-light") || document.body.classList.contains("vscode-high-contrast-light");
+  for (const { place, title } of drawn) {
+    const figure = charts?.figures[title];
+    if (charts !== undefined && figure !== undefined) {
+      const layout = { ...figure.layout, template: light ? charts.templates.light : charts.templates.dark };
+      void Plotly.react(place, figure.data, layout, CONFIG);
+    }
+  }
+}
+
+window.addEventListener("message", ({ data }: MessageEvent<State>) => {
+  state = data;
+  render(data);
+});
+new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+editor.postMessage({ kind: "ready" });

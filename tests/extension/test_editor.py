@@ -1,0 +1,202 @@
+"""The extension as its user sees it: a real VS Code in the browser, the real language server, the real emulator."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extension.vscode import ROOT, Code, Host
+
+expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+EXAMPLE = "row_scan.cu"
+KERNEL_LINE = 16
+MARKER = "ran-from-the-workspace"
+
+NOTEBOOK_CELL = """\
+%%kernelmate
+// /// kernelmate
+// sizes = [{ n = 4096 }, { n = 1000 }]
+// grid = "cdiv(n, block)"
+// block = 256
+// reference = "2 * x"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+"""
+
+
+def notebook(*cells: str) -> str:
+    return json.dumps(
+        {
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            "cells": [
+                {"cell_type": "code", "id": f"c{index}", "metadata": {}, "execution_count": None, "outputs": [], "source": text}
+                for index, text in enumerate(cells)
+            ],
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    folder = tmp_path_factory.mktemp("kernels")
+    for name in (EXAMPLE, "rawkernel.py", "reference.py"):
+        shutil.copy(ROOT / "examples" / name, folder / name)
+    text = (folder / EXAMPLE).read_text()
+    (folder / "broken.cu").write_text(text.replace("float carry = 0.0f;", "float carry = none;"))
+    (folder / "cells.ipynb").write_text(notebook("%load_ext kernelmate", NOTEBOOK_CELL))
+    host = Host(folder, tmp_path_factory.mktemp("home"))
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def code(host: Host, window: Callable[[Host], Code]) -> Code:
+    return window(host)
+
+
+def test_a_kernel_shows_its_figures_and_a_mistake_its_place(host: Host, code: Code) -> None:
+    code.open("broken.cu")
+    expect(code.page.locator(".squiggly-error").first).to_be_visible()
+    code.go_to(22)
+    code.run("Go to Next Problem (Error, Warning, Info)")
+    expect(code.page.locator(".marker-widget")).to_contain_text("none")
+    code.shot("editor-problem")
+
+    code.open(EXAMPLE)
+    expect(code.lens(re.compile(r"\d+ regs .* occupancy"))).to_be_visible()
+    code.go_to(KERNEL_LINE, 45)
+    code.run("Show or Focus Hover")
+    hover = code.page.locator(".monaco-hover:visible")
+    expect(hover).to_contain_text("Registers", ignore_case=True)
+    expect(hover).to_contain_text("H100")
+    code.shot("editor-hover")
+
+
+def test_a_prompt_leads_to_a_comparison_that_is_accepted_and_undone(host: Host, code: Code) -> None:
+    before = code.text(EXAMPLE)
+    code.open(EXAMPLE)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+    expect(code.page.get_by_text("sectors/request").first).to_be_visible()
+    code.shot("editor-benchmark")
+
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
+    expect(code.page.locator(".monaco-diff-editor").first).to_be_visible()
+    expect(code.button("Accept")).to_be_visible()
+    expect(code.page.get_by_text(re.compile(r"change 1 of \d"))).to_be_visible()
+    code.shot("editor-comparison")
+    assert code.text(EXAMPLE) == before, "shown is not taken"
+
+    code.button("Accept").click()
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    code.save()
+    assert code.text(EXAMPLE) != before
+    code.page.locator(".monaco-editor .view-lines").first.click()
+    code.page.keyboard.press("Control+z")
+    code.save()
+    assert code.text(EXAMPLE) == before
+
+
+def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code: Code) -> None:
+    complaints: list[str] = []
+    code.page.on(
+        "console", lambda message: complaints.append(message.text) if "Content Security" in message.text else None
+    )
+    code.open(EXAMPLE)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+    code.lens(re.compile("regs")).click()
+    frame = code.frame("figure .main-svg")
+    expect(frame.locator("h1")).to_have_text("row_scan")
+    expect(frame.locator("table")).to_contain_text("clean")
+    expect(frame.get_by_text("Correctness per size")).to_be_visible()
+    colors = {}
+    for theme in ("Light Modern", "Dark Modern"):
+        code.theme(theme)
+        kind = "vscode-light" if "Light" in theme else "vscode-dark"
+        frame.locator(f"body.{kind}").wait_for()
+        code.page.wait_for_timeout(1000)
+        tick = frame.locator("figure .main-svg text").first
+        colors[theme] = tick.evaluate("element => getComputedStyle(element).fill")
+        code.shot(f"editor-results-{theme.split()[0].lower()}")
+    assert colors["Light Modern"] != colors["Dark Modern"]
+    assert complaints == []
+
+
+def test_a_python_file_and_a_notebooks_cell_have_their_kernels(host: Host, code: Code) -> None:
+    code.open("rawkernel.py")
+    expect(code.lens(re.compile(r"\d+ regs"))).to_have_count(2)
+    code.lens("Benchmark").first.click()
+    expect(code.lens(re.compile("predicted just now")).first).to_be_visible()
+    code.shot("editor-python")
+
+    code.open("cells.ipynb")
+    cell = code.page.locator(".notebook-editor .code-cell-row", has_text="twice")
+    expect(cell.locator(".codelens-decoration a", has_text=re.compile(r"\d+ regs"))).to_be_visible()
+    cell.locator(".codelens-decoration a", has_text="Benchmark").click()
+    expect(cell.locator(".codelens-decoration a", has_text=re.compile("predicted just now"))).to_be_visible()
+    code.shot("editor-notebook")
+
+
+@pytest.fixture
+def untrusted(chromium: Any, tmp_path: Path) -> Iterator[Host]:
+    """A folder that nobody trusts, full of things that must not be run."""
+    folder, home = tmp_path / "untrusted", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    shutil.copy(ROOT / "examples" / EXAMPLE, folder)
+    mark = f"open({str(folder / MARKER)!r}, 'a').write(__name__ + '\\n')\n"
+    for module in ("reference.py", "kernelmate_lsp.py", "pygls.py", "sitecustomize.py", "json.py"):
+        (folder / module).write_text(mark + "def row_scan(x): return x.cumsum(axis=1)\n")
+    python = folder / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho interpreter >> {folder / MARKER}\n")
+    python.chmod(0o755)
+    (folder / ".vscode").mkdir()
+    wanted = {
+        "kernelmate.interpreter": [str(python)],
+        "kernelmate.path": [str(python)],
+        "kernelmate.benchmarkOnSave": True,
+    }
+    (folder / ".vscode/settings.json").write_text(json.dumps(wanted))
+    (folder / "pyproject.toml").write_text("[tool.kernelmate]\nstd = 'c++20'\n")
+    trust = {"enabled": True, "startupPrompt": "never", "banner": "always", "emptyWindow": False}
+    host = Host(folder, home, **{f"security.workspace.trust.{name}": value for name, value in trust.items()})
+    yield host
+    host.close()
+
+
+def test_in_an_untrusted_workspace_kernels_are_compiled_and_nothing_is_run(
+    untrusted: Host, window: Callable[[Host], Code]
+) -> None:
+    code = window(untrusted)
+    code.open(EXAMPLE)
+    expect(code.page.get_by_text("Restricted Mode", exact=False).first).to_be_visible()
+    expect(code.lens(re.compile(r"\d+ regs .* occupancy"))).to_be_visible()
+    expect(code.lens("Benchmark")).to_have_count(0)
+    code.go_to(1)
+    code.page.keyboard.press("Home")
+    code.page.keyboard.type("// typed ")
+    code.save()
+    code.page.wait_for_timeout(3000)
+    expect(code.lens(re.compile("predicted"))).to_have_count(0)
+    code.shot("editor-untrusted")
+    assert not (untrusted.folder / MARKER).exists(), (untrusted.folder / MARKER).read_text()
+    assert str(untrusted.folder) not in untrusted.logged().split("Starting ", 1)[1].split("\n", 1)[0]
