@@ -6,7 +6,7 @@ optimization), applied to counted figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernelmate.measure.weights import line_cost
 from kernelmate.records import Cause, LineCounters, Verdict
@@ -21,6 +21,8 @@ REREAD = 3.0
 LOW_OCCUPANCY = 0.5
 THIN_TAIL = 0.5
 MOST_WAVES_WITH_TAIL = 4
+OFTEN = 0.25
+"""Share of all barriers that a line has, from which on it is named where time goes by in waiting."""
 SHORT_US = 4.0
 """Below this, starting the kernel is a large part of its time."""
 
@@ -35,6 +37,8 @@ def diagnose(verdict: Verdict) -> tuple[Cause, ...]:
     total = sum(map(line_cost, verdict.lines or ())) or 1.0
     limiter = "" if verdict.roofline is None else verdict.roofline.work.limiter
     by_line = [cause for line in lines for cause in _of_line(line, line_cost(line) / total, limiter)]
+    if limiter == "latency":
+        by_line += _waiting(lines, total, {cause.line for cause in by_line if cause.code == "barriers"})
     by_line.sort(key=lambda cause: -(cause.share or 0.0))
     return (*_bound(verdict), *by_line, *_of_launch(verdict))
 
@@ -49,7 +53,8 @@ def _bound(verdict: Verdict) -> Iterator[Cause]:
     if roofline.warm is not None and roofline.kind is not None:
         share = f"{roofline.warm:.0%}" if roofline.warm >= 0.01 else "less than 1%"
         reached = f" It reaches {share} of its roof, as {roofline.kind}."
-    yield Cause("bound", f"bound by {roofline.bound} ({limiter}).{reached}", *said)
+    part = "" if limiter == roofline.bound else f" ({limiter})"
+    yield Cause("bound", f"bound by {roofline.bound}{part}.{reached}", *said)
 
 
 def _of_line(line: LineCounters, share: float, limiter: str) -> Iterator[Cause]:
@@ -105,14 +110,26 @@ def _inside_blocks(line: LineCounters, share: float) -> Iterator[Cause]:
             share,
         )
     if line.barriers and share > 0.1:
-        yield Cause(
-            "barriers",
-            f"blocks come to a barrier here {line.barriers:,} times",
-            "every warp waits for the slowest one",
-            "exchange within warps by shuffles where 32 threads are enough, or do more work between barriers",
-            line.line,
-            share,
-        )
+        yield _barrier(line, share)
+
+
+def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None]) -> Iterator[Cause]:
+    """Where time goes by in waiting, barriers cost more than the instructions of their lines: those that are met most."""
+    barriers = sum(line.barriers for line in lines)
+    for line in lines:
+        if barriers and line.barriers >= OFTEN * barriers and line.line not in told:
+            yield _barrier(line, line_cost(line) / total)
+
+
+def _barrier(line: LineCounters, share: float) -> Cause:
+    return Cause(
+        "barriers",
+        f"blocks come to a barrier here {line.barriers:,} times",
+        "every warp waits for the slowest one",
+        "exchange within warps by shuffles where 32 threads are enough, or do more work between barriers",
+        line.line,
+        share,
+    )
 
 
 def _of_launch(verdict: Verdict) -> Iterator[Cause]:

@@ -48,6 +48,21 @@ def test_what_bounds_it_comes_first_with_the_share_of_its_roof(causes: Callable[
     assert "less than 1%" in causes(roofline=roofline("dram", warm=0.001))["bound"].what
 
 
+def test_a_part_of_the_same_name_as_what_bounds_it_is_said_once(causes: Callable[..., dict[str, Cause]]) -> None:
+    waiting = replace(roofline("latency"), bound="latency")
+    assert causes(roofline=waiting)["bound"].what.startswith("bound by latency. It reaches")
+
+
+def test_barriers_are_named_where_time_goes_by_in_waiting(causes: Callable[..., dict[str, Cause]]) -> None:
+    often, seldom = (
+        LineCounters(8, thread_instructions=64, barriers=900),
+        LineCounters(9, thread_instructions=64, barriers=100),
+    )
+    assert "barriers" not in causes(often, seldom)
+    found = causes(often, seldom, roofline=roofline("latency"))["barriers"]
+    assert (found.line, "900 times" in found.what) == (8, True)
+
+
 def test_an_unknown_limiter_is_named_all_the_same(causes: Callable[..., dict[str, Cause]]) -> None:
     assert "something" in causes(roofline=roofline("something"))["bound"].what
 
