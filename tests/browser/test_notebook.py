@@ -59,8 +59,11 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     best = panel.locator(".km-row", has_text="best")
     expect(best).to_contain_text("512 B ->")
     expect(panel.locator(".km-diff .km-added").first).to_be_visible()
-    expect(panel.locator(".km-plot .main-svg").first).to_be_visible()
     panel.scroll_into_view_if_needed()
+    for figure in panel.locator(".km-charts figure").all()[:3]:
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".main-svg").first).to_be_visible()
+    panel.locator(".km-head").scroll_into_view_if_needed()
     book.shot("panel-light", panel)
 
     panel.get_by_role("button", name="Accept", exact=True).click()
@@ -97,7 +100,8 @@ def test_the_dark_theme_reaches_outputs_and_panel(lab, book) -> None:
     book.shot("output-dark", book.output(1).first)
     book.theme("JupyterLab Light")
     expect(panel).not_to_have_class(re.compile("km-dark"))
-    book.shot("output-light", book.output(1).first)
+    book.output(1).first.scroll_into_view_if_needed()
+    book.shot("output-light", book.page.locator(".jp-CodeCell").nth(1))
 
 
 def test_a_saved_notebook_shows_its_results_without_a_kernel(lab, book) -> None:
@@ -117,9 +121,14 @@ def test_a_saved_notebook_shows_its_results_without_a_kernel(lab, book) -> None:
         (lab.folder / "saved.ipynb").read_text().replace('"python3"', '"none-such"')
     )
     book.page.goto(f"{lab.url}/lab/tree/given.ipynb?token=of-the-tests&reset")
-    dialog = book.page.get_by_role("button", name="No Kernel", exact=True)
-    dialog.click()
-    expect(book.page.locator(".jp-Dialog")).to_have_count(0)
+    # JupyterLab asks which kernel it shall be, and more than once where it has none of that name.
+    refuse = book.page.locator(".jp-Dialog").get_by_role("button", name="No Kernel", exact=True)
+    expect(refuse).to_be_visible()
+    for _ in range(5):
+        if book.page.locator(".jp-Dialog").count() == 0:
+            break
+        refuse.click()
+        book.page.wait_for_timeout(1000)
     expect(book.page.get_by_role("img", name="Roofline").first).to_be_visible()
     expect(book.page.get_by_text("accepted").first).to_be_visible()
     expect(book.page.get_by_text("shared memory per block").first).to_be_visible()
@@ -229,11 +238,11 @@ def test_forty_candidates_stay_fluid(lab, book) -> None:
     expect(panel.locator(".km-row", has_text="best")).to_be_visible()
     expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
     # Plotly's own work is over before: it is done once, and nothing of it is done for a candidate that comes in.
-    figures = panel.locator(".km-charts figure").count()
-    expect(panel.locator(".km-plot .main-svg").first).to_be_visible()
-    book.page.wait_for_function(
-        "figures => document.querySelectorAll('.km-plot .main-svg').length >= figures", arg=figures, timeout=120_000
-    )
+    for figure in panel.locator(".km-charts figure").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".main-svg").first).to_be_visible()
+    panel.locator(".km-list").scroll_into_view_if_needed()
+    book.page.wait_for_timeout(1000)
     # The longest that the page was busy at a stretch, while forty candidates arrive and the list is walked through.
     book.page.evaluate(
         """() => {

@@ -7,15 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import StdinNotImplementedError
 from IPython.display import display
 
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
+from kernelmate.report.words import printable
 from kernelmate_widgets.desk import handle_named
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
 
 if TYPE_CHECKING:
+    from kernelmate.session.authors import Outgoing
     from kernelmate_widgets.magics import KernelmateMagics
 
 
@@ -62,6 +65,17 @@ def _show(bundle: dict[str, Any], options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------------------------------------- searching
 
 
+def agrees(outgoing: Outgoing) -> bool:
+    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
+    display({"text/plain": printable(outgoing.text)}, raw=True)
+    question = f"Send the text above to {outgoing.model} at {outgoing.host}, for {price}? It holds for {outgoing.workspace} from now on [y/N] "
+    try:
+        return input(question).strip().lower() in {"y", "yes"}
+    except (EOFError, StdinNotImplementedError):
+        return False
+
+
 def search(
     magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchOptions
 ) -> Optimization:
@@ -72,7 +86,7 @@ def search(
     version = handle.version
     session = magics.desk.session(known.options)
     progress = magics.progress(quiet=wanted.quiet)
-    wishes = Wishes(wanted.author, wanted.samples, wanted.rounds, on_step=progress.step)
+    wishes = Wishes(wanted.author, wanted.samples, wanted.rounds, agrees, progress.step)
     try:
         with magics.desk.listening(progress.stage):
             found = session.optimize(

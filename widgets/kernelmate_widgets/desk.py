@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import shutil
 import tempfile
 import threading
 import weakref
@@ -26,7 +27,7 @@ OnStage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A kernel as it was judged last, whether it was good or not.
+    """A kernel that is bound, as it was judged.
 
     Attributes:
         contract: by which it was judged; None where its own was, or a guess.
@@ -55,6 +56,7 @@ class Desk:
         self._listeners = threading.local()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copies = 0
+        self._kept: dict[str, Path] = {}
         _desks.add(self)
 
     def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
@@ -125,6 +127,17 @@ class Desk:
         path = Path(self._folder.name) / str(self._copies)
         path.mkdir()
         return path
+
+    def keep(self, name: str, folder: Path | None) -> None:
+        """A kernel is judged by the copies in this folder from now on; those that it was judged by before are deleted."""
+        self.drop(self._kept.pop(name, None))
+        if folder is not None:
+            self._kept[name] = folder
+
+    def drop(self, folder: Path | None) -> None:
+        """Delete the copies in a folder, which nothing is judged by."""
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def preparer(self, session: Session) -> Prepare:
         """How versions judged by a session are loaded into this process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from IPython.utils.process import arg_split
 
 from kernelmate.errors import UsageError
 from kernelmate.records import Contract, Kernel, Optimization, Verdict
-from kernelmate.session import Session
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
@@ -92,23 +92,18 @@ class KernelmateMagics(Magics):
             key: getattr(options, key) for key in ("target", "backend", "seed") if getattr(options, key) is not None
         }
         wanted = Wanted(options.args, options.grid, options.block, options.shared, options.ref)
-        contract = live_contract(kernel, wanted, self.shell.ev, self.desk.folder()) if wanted.anything else None
-        session = self.desk.session(chosen)
-        progress = self.progress(quiet=options.quiet)
+        folder = self.desk.folder() if wanted.anything else None
         try:
-            with self.desk.listening(progress.stage):
-                verdicts = session.bench(kernel, contract=contract)
+            contract = None if folder is None else live_contract(kernel, wanted, self.shell.ev, folder)
+            verdicts = self._judged(kernel, contract, chosen, quiet=options.quiet)
+            failed = next((verdict for verdict in verdicts if verdict.accepted is False), None)
+            if failed is not None:
+                raise KernelFailed(failed, sources_of(kernel), self._unchanged(name))
+            handle = self._bind(name, Known(kernel, contract, verdicts[0], chosen))
         except BaseException:
-            progress.gone()
+            self.desk.drop(folder)
             raise
-        known = Known(kernel, contract, verdicts[0], chosen)
-        self.desk.known[name] = known
-        remarks = (*session.notices, *_guessed(kernel, contract))
-        progress.result(verdict_bundle(verdicts, kernel, remarks))
-        failed = next((verdict for verdict in verdicts if verdict.accepted is False), None)
-        if failed is not None:
-            raise KernelFailed(failed, sources_of(kernel), self._unchanged(name))
-        handle = self._bind(name, known, session)
+        self.desk.keep(name, folder)
         result = Result(verdicts)
         if options.prompt is not None:
             found = commands.search(self, name, handle, options.prompt, commands.SearchOptions(quiet=options.quiet))
@@ -147,6 +142,21 @@ class KernelmateMagics(Magics):
         """
         options = self.command.parser.parse_args(arg_split(line, posix=True))
         return commands.run(self, options)
+
+    def _judged(
+        self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], *, quiet: bool
+    ) -> tuple[Verdict, ...]:
+        """The verdicts on a cell's kernel, shown."""
+        session = self.desk.session(options)
+        progress = self.progress(quiet=quiet)
+        try:
+            with self.desk.listening(progress.stage):
+                verdicts = session.bench(kernel, contract=contract)
+        except BaseException:
+            progress.gone()
+            raise
+        progress.result(verdict_bundle(verdicts, kernel, (*session.notices, *_guessed(kernel, contract))))
+        return verdicts
 
     # ----------------------------------------------------------------------------------------------- for commands
 
@@ -189,17 +199,19 @@ class KernelmateMagics(Magics):
             f"{name} stays what it was before this cell." if isinstance(held, KernelHandle) else f"{name} is not bound."
         )
 
-    def _bind(self, name: str, known: Known, session: Session) -> KernelHandle:
+    def _bind(self, name: str, known: Known) -> KernelHandle:
+        session = self.desk.session(known.options)
         contract = known.contract if known.contract is not None else contract_for(known.kernel)
         version = Version(known.kernel, contract, known.verdict)
         prepare = self.desk.preparer(session)
         held = self.shell.user_ns.get(name)
         if isinstance(held, KernelHandle):
             held.rebase(version, session.backend, prepare)
-            return held
-        handle = KernelHandle(name, session.backend, version, prepare)
-        self.shell.push({name: handle})
-        return handle
+        else:
+            held = KernelHandle(name, session.backend, version, prepare)
+            self.shell.push({name: held})
+        self.desk.known[name] = known
+        return held
 
 
 def _guessed(kernel: Kernel, contract: Contract | None) -> tuple[str, ...]:

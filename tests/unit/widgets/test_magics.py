@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,3 +253,42 @@ def test_a_cell_of_several_kernels_needs_a_name_unless_one_has_a_contract(notebo
 def test_loading_the_library_for_the_command_line_loads_nothing_of_the_notebook() -> None:
     code = "import sys, kernelmate; assert not {'IPython', 'kernelmate_widgets', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("y", True), ("", False), ("no", False), (EOFError, False)])
+def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, answer, sent) -> None:
+    from IPython.utils.capture import capture_output
+
+    from kernelmate.session.authors import Outgoing
+    from kernelmate_widgets.commands import agrees
+
+    asked = []
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        if answer is EOFError:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", reply)
+    with capture_output() as shown:
+        assert agrees(Outgoing("all of the text", "api.example.com", "a-model", 0.5, "here")) is sent
+    assert "all of the text" in shown.stdout + "".join(one.data["text/plain"] for one in shown.outputs)
+    assert "api.example.com" in asked[0]
+    assert "0.50 USD" in asked[0]
+
+
+def test_copies_of_arrays_are_kept_once_for_each_kernel_and_gone_at_the_end(notebook, arrays) -> None:
+    from kernelmate_widgets import unload_ipython_extension
+
+    arrays(notebook)
+    desk = notebook.shell._kernelmate_magics.desk
+    for text in (notebook.ROW_SUM, notebook.ROW_SUM.replace("0.0f", "0.f")):
+        notebook.run(f"%%kernelmate -q {LIVE}\n" + text)
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("part[0];", "part[1];"), fails=True)
+    folder = Path(desk._folder.name)
+    assert len(list(folder.iterdir())) == 1
+    notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
+    assert notebook.names["row_sum"].candidates
+    unload_ipython_extension(notebook.shell)
+    assert not folder.exists()
