@@ -66,8 +66,11 @@ function drawInTurn(model, holder) {
   turn = turn.then(rest).then(() => draw(model, holder, holder.chart)).catch((error) => console.error(error));
 }
 
+const PLOTLY_FROM_PX = 460; // narrower, its legends and texts overlap; the drawing scrolls instead
+
 /** Lays a figure's template under it, as the page's theme is; hollow and solid marks stay the report's. */
 async function draw(model, holder, chart) {
+  if (holder.clientWidth < PLOTLY_FROM_PX) return;
   const Plotly = await plotly(model);
   if (Plotly === null || !holder.isConnected || holder.dataset.figure !== chart.figure) return;
   const figure = JSON.parse(chart.figure);
