@@ -60,6 +60,7 @@ class Run:
         count: fill in `RunResult.counters`.
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
+        executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
     """
@@ -73,6 +74,7 @@ class Run:
     total_limit: int = 20_000_000_000
     limited_by: str = "step_limit in the settings"
     key: Hashable = None
+    executed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

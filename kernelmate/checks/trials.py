@@ -214,6 +214,7 @@ class Bench:
             count,
             total_limit=self._task.instruction_limit,
             key=(tuple(sorted(size.items())), shot),
+            executed=self._task.executed,
         )
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from kernelmate.compiler.places import find_tool
@@ -58,9 +59,15 @@ def disassemble(compiled: Compiled, *options: str) -> str:
     tool = find_tool("nvdisasm")
     if tool is None:
         raise CompilerUnavailable("nvdisasm is not installed.", hint="Run: pip install nvidia-cuda-nvdisasm")
+    return _printed(tool, compiled.cubin, options)
+
+
+@lru_cache(maxsize=32)
+def _printed(tool: Path, cubin: bytes, options: tuple[str, ...]) -> str:
+    """What `nvdisasm` prints: it takes half a second, and versions that differ in their launch alone share their code."""
     with tempfile.TemporaryDirectory(prefix="kernelmate-") as folder:
         path = Path(folder) / "kernel.cubin"
-        path.write_bytes(compiled.cubin)
+        path.write_bytes(cubin)
         try:
             done = subprocess.run(
                 [tool, "--print-code", *options, path], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

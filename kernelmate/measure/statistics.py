@@ -50,13 +50,15 @@ class RatioError:
         return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
 
 
-EDITED = RatioError(over=0.09, over_slope=0.45, under=0.35, under_slope=1.1)
+EDITED = RatioError(over=0.09, over_slope=0.47, under=0.35, under_slope=1.1)
 """Of a version that one of our own rewrites made, or that only the launch was changed of, against the version it was made from.
 
-From 351 such pairs of 44 kernels, none of which the model was fitted to, measured on an H100: 95.7 % of the measured ratios lie
-within, with one change in a hundred smaller than claimed; calibrated without a kernel's own pairs, 94.6 % do. Of the pairs
-that are called by it 99.4 % are in the right order. Mostly it is the large changes that turn out larger: the model sees neither
-float atomics on one address as slow as they are, nor one thread that works much longer than the others.
+From 351 such pairs of 44 kernels, none of which the model was fitted to, measured on an H100: 95 of 100 of the measured ratios
+lie within, and one in a hundred changes by less than is claimed; calibrated without a kernel's own pairs as many do. Of the pairs
+that are called 99.4 % are in the right order. Of 119 other pairs, measured afterwards, 92.4 % lie within
+(`benchmarks/results/recipes_gpu.txt`): the others gained more than predicted, all but one, which is why `over_slope` is not 0.45 as
+it was then. They are of two kernels: the model sees neither float atomics on one address as slow as they are, nor one thread that
+works much longer than the others.
 """
 
 ANY = RatioError(over=math.log(RATIO_FACTOR), over_slope=0.0, under=math.log(RATIO_FACTOR), under_slope=0.0)

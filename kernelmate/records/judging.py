@@ -44,6 +44,7 @@ class JudgeTask:
         timing_budget_s: seconds that timing all sizes should take (cuda).
         sanitize: run compute-sanitizer around the listed launches as well (GPU).
         profile: read hardware counters of the headline launch as well (GPU).
+        executed: count the machine instructions of listed launches as well, which takes a disassembler.
     """
 
     backend: BackendName
@@ -62,6 +63,7 @@ class JudgeTask:
     timeout_s: float | None = None
     sanitize: bool = False
     profile: bool = False
+    executed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

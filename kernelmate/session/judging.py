@@ -253,7 +253,9 @@ class Court:
     def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
         task = self._task(prepared, baseline)
         if quick:
-            task = replace(task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False)
+            task = replace(
+                task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False, executed=False
+            )
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

@@ -149,7 +149,11 @@ class EmulatedModule:
     def _launch(self, run: Run, mode: Mode, *, together: bool = False) -> RunResult:
         launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
         result = launch.go(Choice(self._chooser, mode))
-        if result.counters is None or any(finding.severity == "error" for finding in result.findings):
+        if (
+            result.counters is None
+            or not run.executed
+            or any(finding.severity == "error" for finding in result.findings)
+        ):
             return result
         mix, unknown = self._sass.mix(run.shape, launch.machine.parameters.tobytes(), result.block_counts)
         counters = replace(
