@@ -132,7 +132,6 @@ class CudaRig:
             self._untrace()
             self._calls += 1
             for start in range(0, len(order), AT_ONCE):
-                self._in_step()
                 spans, empties = self._stamped(order[start : start + AT_ONCE], placement, cold=cold)
                 found += durations_of(spans, empties, self._empty_us[cold])
         return tuple(found)
@@ -146,7 +145,6 @@ class CudaRig:
         with self._guarded():
             self._untrace()
             self._calls += 1
-            self._in_step()
             return self._stamped(order, placement, cold=False)
 
     def _in_step(self) -> None:
@@ -267,6 +265,7 @@ class CudaRig:
         """Spans of launches that fit into the stream together, and those of the empty kernels after them."""
         launches: list[int | None] = [*order, *[None] * EMPTY_PAIRS]
         for _ in range(PATIENCE):
+            self._in_step()
             waited = HEAD_NS + self._host_ns * len(launches)
             took = self._enqueue(launches, placement, waited, cold=cold)
             self._host_ns = max(LEAST_HOST_NS, 3 * took // (2 * len(launches)))
