@@ -21,6 +21,8 @@ class Objective:
         prompt: the user's words. reading: one sentence that says how they were understood, shown to the user.
         limits: the most that another metric may get worse, as a fraction (0.02: two per cent); metrics not named keep
             the default.
+        tolerance: how far results may be off, as a fraction of their value, where the user allows more than the contract.
+        keep: the metric need not improve, only not get worse: what was asked for cannot be measured.
     """
 
     metric: MetricName
@@ -28,6 +30,8 @@ class Objective:
     prompt: str
     reading: str
     limits: Mapping[str, float] = field(default_factory=dict)
+    tolerance: float | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

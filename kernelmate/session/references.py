@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelmate.errors import ReferenceFailed, UsageError
-from kernelmate.records import Contract, Kernel, Version
+from kernelmate.records import Contract, Kernel, Objective, Tolerance, Version
 from kernelmate.session.preparing import Workshop
 from kernelmate.source import find_kernels, parse_contract, size_allowed
 
@@ -118,3 +118,15 @@ def _find(kernel: Kernel, name: str) -> Kernel | None:
 
 def _example(contract: Contract) -> str:
     return f"Write for example {','.join(f'{name}={value}' for name, value in contract.sizes[0].items())}."
+
+
+def loosened(contract: Contract, objective: Objective | None) -> Contract:
+    """The contract with the tolerance that an objective allows, where it allows more than the contract says."""
+    allowed = None if objective is None else objective.tolerance
+    if allowed is None:
+        return contract
+    written = contract.tolerance
+    tolerance = Tolerance(allowed, allowed / 1000)
+    if written is not None:
+        tolerance = Tolerance(max(written.rtol, allowed), max(written.atol, tolerance.atol))
+    return replace(contract, tolerance=tolerance)

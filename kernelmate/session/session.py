@@ -35,7 +35,7 @@ from kernelmate.session.judging import Court, Trial, compiled_verdict, instances
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
-from kernelmate.session.references import with_reference, with_sizes
+from kernelmate.session.references import loosened, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, Search
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
@@ -274,8 +274,9 @@ class Session:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
-        read_objective(prompt, name=objective)  # a prompt that cannot be read is told before anything is compiled
+        said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
         court = self._court(kernel, sizes, reference, contract)
+        court = replace(court, contract=loosened(court.contract, said))
         baselines = court.baselines()
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
@@ -324,7 +325,8 @@ class Session:
             options = carried.given.options
             settings = self.settings
             workshop = Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
-            court = replace(self._court_for(kernel, carried.given.contract, workshop), seed=carried.seed)
+            contract = loosened(carried.given.contract, carried.objective)
+            court = replace(self._court_for(kernel, contract, workshop), seed=carried.seed)
             found = confirm(court, carried, promises, on_judged)
             if Path(kernel.unit.path).parent == Path(carried.given.directory):
                 self._record_confirmed(kernel, court.contract, found)

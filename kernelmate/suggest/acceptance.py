@@ -59,6 +59,9 @@ Time carries its own interval; the compiler's figures and occupancy have no nois
 lie; errors move by the order in which threads add.
 """
 
+KEPT = 0.02
+"""How much slower a version may be, beyond its interval, that was not asked to be faster."""
+
 LAUNCHING_LIMIT = 0.15
 """How much slower a version may get at a listed size, other than the headline's, at which both versions mostly launch.
 
@@ -161,7 +164,7 @@ def _meets(
     metric = objective.metric
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
-        return _meets_time(beside or baseline.timing, candidate, error)
+        return _meets_time(beside or baseline.timing, candidate, error, keep=objective.keep)
     if metric == "correct":
         met = None if after is None else bool(after) and not before
         return ObjectiveResult(metric, "measured", before, after, met), (), ()
@@ -178,9 +181,10 @@ def _meets(
 
 
 def _meets_time(
-    before: Timing | None, candidate: Verdict, error: RatioError
+    before: Timing | None, candidate: Verdict, error: RatioError, *, keep: bool
 ) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """By the ratio of the blocks that both were timed in, where there were such; else by the two times."""
+    """Whether it is faster; to `keep` the time, whether it is not slower."""
     after, ratio = candidate.timing, candidate.speedup
     if ratio is None or ratio.kind != "measured":
         ratio = _ratio(before, after, error)
@@ -189,7 +193,10 @@ def _meets_time(
         known = [None if timing is None else timing.median_us for timing in (before, after)]
         result = ObjectiveResult("time", basis, known[0], known[1], None)
         return result, ("the two versions have no times that can be compared",), ()
-    met = None if undecided(ratio) and basis == "predicted" else faster(ratio)
+    if keep:
+        met: bool | None = not slower(ratio, KEPT)
+    else:
+        met = None if undecided(ratio) and basis == "predicted" else faster(ratio)
     result = ObjectiveResult("time", basis, before.median_us, after.median_us, met)
     if met:
         return result, (), (f"{basis} {show(ratio)} as fast",)

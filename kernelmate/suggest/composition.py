@@ -90,6 +90,8 @@ class Composition:
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
+        if request.objective.keep:
+            return  # no rewrite of ours makes a kernel read better
         known = _Known({_content(request.kernel, request.contract)})
         for number, candidate in enumerate(chain(self._search(request, known), _alternatives(request, known)), 1):
             yield candidate

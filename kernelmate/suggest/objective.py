@@ -94,6 +94,15 @@ UNSPACED: tuple[tuple[Asked, str], ...] = (
 MEND = r"\b(?:fix\w*|repair\w*|mend\w*|debug\w*|broken|bugs?|incorrect|repariere\w*|behebe\w*|korrigiere\w*|corrige\w*|repare\w*|arregla\w*)\b|修复|修正|修理"
 """Words that ask for a right kernel where nothing that can be measured is named: "fix the spills" is about spills."""
 
+READABLE = r"\b(?:readab\w*|legib\w*|clean(?:er)?|simpl(?:er|ify)|tidy|refactor\w*|lesbar\w*|lisible)\b"
+"""Words that ask for what no metric tells; they count where nothing else is named."""
+
+PERMITTED = re.compile(
+    r"\b(?:(?:low(?:er)?|less|reduced) )?(?:precision|accuracy|tolerance|errors?)\b[^.;,]{0,30}?"
+    r"\b(?:to|of|within|below|under) (\d+(?:\.\d*)?(?:e-\d+)?) ?(%|percent\b)?"
+)
+"""How far off results may be, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
+
 WEAK = r"\b(?:optimi[sz]\w*|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
 
@@ -143,6 +152,8 @@ SPELLED = [
 ]
 """Words that a mistyped one is taken for."""
 
+NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to being right and no slower; which reads best is yours to say."
+
 UNDERSTOOD: dict[Asked, str] = {
     "time": "less time per launch",
     "shared_bytes": "less shared memory per block",
@@ -172,11 +183,16 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         raise UsageError(
             "The prompt is empty.", hint='Say what you want, for example "reduce memory usage" or "make it faster".'
         )
-    text = _fold(prompt)
+    text, tolerance = _permitted(_fold(prompt))
     wish, *kept = re.split(GUARD_WORDS, text)
     asked = list(dict.fromkeys(_asked(wish)))
     limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
+    keep = not asked and re.search(READABLE, wish) is not None
     metric, reading = _settle(asked, wish, baseline)
+    if keep:
+        reading = NOT_MEASURED
+    elif not asked and tolerance is not None:
+        reading = "Less time per launch."
     if len(asked) > 1 and metric == "time":
         others = [_single(other, baseline) for other in asked if other != "time"]
         if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", wish):
@@ -185,8 +201,19 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
     limits.pop(CORRECT, None)  # no version is taken that is not right, whatever is asked for
     if limits:
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
+    if tolerance is not None:
+        reading += f" Results may be off by {tolerance:g} of their value."
     reading += _other_target(prompt, baseline)
-    return Objective(metric, _direction(metric), prompt, reading, limits)
+    return Objective(metric, _direction(metric), prompt, reading, limits, tolerance, keep)
+
+
+def _permitted(text: str) -> tuple[str, float | None]:
+    """The folded prompt without the words that allow an error, and that error; None where none is allowed, or too much."""
+    found = PERMITTED.search(text)
+    if found is None:
+        return text, None
+    share = float(found[1]) / (100 if found[2] else 1)
+    return (text[: found.start()] + text[found.end() :], share) if 0 < share < 1 else (text, None)
 
 
 def _named(prompt: str, name: str) -> Objective:

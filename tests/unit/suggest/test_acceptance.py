@@ -235,3 +235,11 @@ def test_a_size_at_which_both_mostly_launch_may_lose_a_little_and_it_is_said(
     assert decision.accepted is accepted
     assert any("n=1" in reason for reason in decision.reasons)
     assert any("mostly launch" in reason for reason in decision.reasons) is accepted
+
+
+@pytest.mark.parametrize(("after", "accepted"), [(10.0, True), (9.0, True), (10.1, True), (12.0, False)])
+def test_where_the_wish_cannot_be_measured_a_version_must_only_not_be_slower(
+    verdict, after: float, accepted: bool
+) -> None:
+    before, candidate = verdict(time_us=10.0, kind="measured"), verdict(time_us=after, kind="measured")
+    assert decide(read_objective("make it readable"), before, candidate).accepted is accepted

@@ -89,7 +89,7 @@ def test_optimizing_memory_is_about_memory_and_not_about_time() -> None:
 
 
 def test_what_nothing_measures_is_read_as_time_and_said() -> None:
-    objective = read_objective("make it readable")
+    objective = read_objective("make it nice")
     assert objective.metric == "time"
     assert "Nothing in the prompt" in objective.reading
 
@@ -143,7 +143,7 @@ def test_every_prompt_is_read_or_refused(prompt: str) -> None:
     except UsageError:
         assert not prompt.strip()
         return
-    assert objective.metric in METRICS
+    assert objective.metric in (*METRICS, "correct")
     assert objective.prompt == prompt
     assert objective.reading.endswith((".", '".'))
     assert objective.metric not in objective.limits
@@ -213,3 +213,28 @@ def test_what_can_be_measured_goes_before_mending(prompt: str, metric: str) -> N
 
 def test_correct_can_be_asked_for_by_name() -> None:
     assert read_objective("whatever", name="correct").metric == "correct"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "metric", "tolerance"),
+    [
+        ("lower precision is fine to 1e-3", "time", 1e-3),
+        ("make it faster, lower precision is fine to 1e-3", "time", 1e-3),
+        ("fewer registers, an error of 0.1 % is fine", "registers", 1e-3),
+        ("use less shared memory within 10 ms", "shared_bytes", None),
+        ("more accurate", "accuracy", None),
+        ("an error of 200 % is fine", "accuracy", None),
+    ],
+)
+def test_an_allowed_error_is_read_beside_what_is_asked_for(prompt: str, metric: str, tolerance: float | None) -> None:
+    objective = read_objective(prompt)
+    assert (objective.metric, objective.tolerance) == (metric, pytest.approx(tolerance) if tolerance else None)
+    assert ("off by 0.001" in objective.reading) is (tolerance is not None)
+
+
+def test_what_cannot_be_measured_must_not_cost_time() -> None:
+    objective = read_objective("make it readable")
+    assert (objective.metric, objective.keep) == ("time", True)
+    assert "cannot be measured" in objective.reading
+    assert not read_objective("make it cleaner and faster").keep
+    assert not read_objective("make it faster").keep
