@@ -1,7 +1,7 @@
 """What a notebook's cell adds to a verdict: the cell against the command's own work, both with a warm worker.
 
 `python -m benchmarks.notebook` runs one kernel by turns as `kernelmate bench` judges it and as a cell does, with the same
-worker, and prints the ratio of wall times and how long the cell's charts take after the verdict.
+worker, and prints the ratio of wall times and the CPU time that the cell's charts take after the verdict.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ def main() -> None:
         verdicts = session.bench(kernel)
         charts = []
         for _ in range(ROUNDS):
-            began = time.perf_counter()
+            began = time.process_time()
             verdict_bundle(verdicts, kernel)
-            charts.append(time.perf_counter() - began)
+            charts.append(time.process_time() - began)
     shell.run_cell("%unload_ext kernelmate")
     middle = {name: statistics.median(values) for name, values in times.items()}
     print(describe())
     print(f"{'judged as the command does':42} {middle['command']:7.3f} s")
     print(f"{'cell, -q':42} {middle['verdict']:7.3f} s  {middle['verdict'] / middle['command']:.2f}x")
     print(f"{'cell, shown with charts':42} {middle['shown']:7.3f} s  {middle['shown'] / middle['command']:.2f}x")
-    print(f"{'verdict to its charts':42} {statistics.median(charts):7.3f} s")
+    print(f"{'verdict to its charts, CPU':42} {statistics.median(charts):7.3f} s")
 
 
 if __name__ == "__main__":

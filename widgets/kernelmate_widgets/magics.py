@@ -83,7 +83,7 @@ class KernelmateMagics(Magics):
         It is judged with the live objects that the line names, else by the contract block above the kernel. A kernel
         that is not good raises, so that "Run All" stops, and leaves what NAME was before.
         """
-        options = self.judge.parser.parse_args(arg_split(line, posix=True))
+        options = self.judge.parser.parse_intermixed_args(arg_split(line, posix=True))
         unit = cell_unit(cell, self._raw_cell(), place_name())
         kernel = chosen_kernel(unit, options.name)
         name = options.name or short_name(kernel)
@@ -140,7 +140,7 @@ class KernelmateMagics(Magics):
         %kernelmate config target=L4 backend=emulator
         %kernelmate doctor
         """
-        options = self.command.parser.parse_args(arg_split(line, posix=True))
+        options = self.command.parser.parse_intermixed_args(arg_split(line, posix=True))
         return commands.run(self, options)
 
     def _judged(
@@ -155,7 +155,8 @@ class KernelmateMagics(Magics):
         except BaseException:
             progress.gone()
             raise
-        progress.result(verdict_bundle(verdicts, kernel, (*session.notices, *_guessed(kernel, contract))))
+        if not quiet:
+            progress.result(verdict_bundle(verdicts, kernel, (*session.notices, *_guessed(kernel, contract))))
         return verdicts
 
     # ----------------------------------------------------------------------------------------------- for commands

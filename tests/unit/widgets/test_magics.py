@@ -292,3 +292,11 @@ def test_copies_of_arrays_are_kept_once_for_each_kernel_and_gone_at_the_end(note
     assert notebook.names["row_sum"].candidates
     unload_ipython_extension(notebook.shell)
     assert not folder.exists()
+
+
+def test_options_may_stand_before_names_and_after_them(notebook) -> None:
+    notebook.run("%%kernelmate -q -v kept doubled\n" + notebook.SCALE)
+    assert isinstance(notebook.names["doubled"], KernelHandle)
+    notebook.run("%kernelmate config -q target=L4 seed=7")
+    notebook.run("%%kernelmate doubled -q\n" + notebook.SCALE)
+    assert (notebook.names["doubled"].verdict.target, notebook.names["doubled"].verdict.seed) == ("L4", 7)
