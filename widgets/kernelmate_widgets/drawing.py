@@ -208,7 +208,7 @@ def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
         top += scene.height + 24 + margin
     file = io.BytesIO()
     # Charts have few colours, and a palette takes a third of the bytes.
-    image.quantize(64).save(file, "PNG", optimize=True)
+    image.quantize(64, Image.Quantize.FASTOCTREE).save(file, "PNG", compress_level=6)
     return file.getvalue()
 
 
