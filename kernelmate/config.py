@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +25,20 @@ from pydantic_settings import (
 
 from kernelmate.errors import UsageError
 from kernelmate.records import CompileOptions, Device, parse_device
+
+_USERS_OWN = frozenset(
+    {
+        "ssh_options",
+        "remote_worker",
+        "model_url",
+        "model_key_variable",
+        "history_file",
+        "calibration_file",
+        "models_dir",
+    }
+)
+"""Settings that start commands, reach other machines or name files that are written: never a project's to decide, since
+whoever clones a project has not read its settings. So is a `device` of another machine."""
 
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
@@ -216,7 +230,7 @@ class TomlSource(PydanticBaseSettingsSource):
         table: the keys that lead to the table; empty for the whole file.
 
     Raises:
-        UsageError: the file cannot be read or is not TOML.
+        UsageError: the file cannot be read, is not TOML, or is a project's and holds what only a user may set.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], path: Path, table: tuple[str, ...]) -> None:
@@ -224,6 +238,8 @@ class TomlSource(PydanticBaseSettingsSource):
         self.path = path
         self.table = table
         self.values = {key: _from_folder(path.parent, key, value) for key, value in _read_table(path, table).items()}
+        if table:
+            _refuse_users_own(path, self.values)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """The value of one setting, None when the file does not hold it."""
@@ -328,6 +344,23 @@ def _from_folder(folder: Path, key: str, value: object) -> object:
     if isinstance(value, list):
         return [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in value]
     return value
+
+
+def _refuse_users_own(path: Path, values: Mapping[str, Any]) -> None:
+    """Refuse, in a project's file, what would run commands or write files of its choosing.
+
+    Raises:
+        UsageError: there is such a setting.
+    """
+    for key, value in values.items():
+        elsewhere = key == "device" and isinstance(value, str) and not value.isdigit()
+        if key in _USERS_OWN or elsewhere:
+            raise UsageError(
+                f"{key} cannot be set by a project: whoever opens the project would run or write what it says.",
+                file=str(path),
+                line=_line_of(path, key),
+                hint=f"Put it into {user_file()}, or set {ENVIRONMENT_PREFIX}{key.upper()}.",
+            )
 
 
 def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:

@@ -179,3 +179,29 @@ def test_a_reference_of_a_file_is_looked_for_beside_the_file(places: tuple[Path,
     assert load_settings().reference == f"{project.parent / 'ref.py'}:f"
     project.write_text("[tool.kernelmate]\nreference = 'x * 2'\n")
     assert load_settings().reference == "x * 2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ssh_options = "-o ProxyCommand=anything"',
+        'remote_worker = "anything"',
+        'device = "ssh:elsewhere"',
+        'model_url = "http://elsewhere/v1"',
+        'model_key_variable = "AWS_SECRET_ACCESS_KEY"',
+        'history_file = "/home/user/.ssh/config"',
+    ],
+)
+def test_a_project_cannot_set_what_would_run_or_send_or_write_at_its_choice(
+    places: tuple[Path, Path], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, user = places
+    project.write_text(f"[tool.kernelmate]\nseed = 1\n{line}\n")
+    with pytest.raises(UsageError, match="cannot be set by a project") as refused:
+        load_settings()
+    assert (refused.value.file, refused.value.line) == (str(project), 3)
+    assert str(user) in (refused.value.hint or "")
+    project.write_text("[tool.kernelmate]\ndevice = 0\n")
+    user.write_text(f"{line}\n")
+    settings = load_settings()
+    assert settings.device in {"0", "ssh:elsewhere"}
