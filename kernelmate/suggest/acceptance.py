@@ -62,13 +62,6 @@ lie; errors move by the order in which threads add.
 KEPT = 0.02
 """How much slower a version may be, beyond its interval, that was not asked to be faster."""
 
-LAUNCHING_LIMIT = 0.15
-"""How much slower a version may get at a listed size, other than the headline's, at which both versions mostly launch.
-
-There it is a fraction of a microsecond that code, registers and shared memory take to set up, whatever the kernel does; a
-contract lists such sizes for their edges. It is said as a trade-off.
-"""
-
 MEANS = "a means to speed, which is what was asked for"
 DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] = {
     "time": {
@@ -264,7 +257,7 @@ def _slower_sizes(
     *,
     asked: bool,
 ) -> tuple[list[str], list[str]]:
-    """What is too slow, and what is a trade-off; where time was asked for, only that of sizes that mostly launch is."""
+    """What is too slow, and what is a trade-off; said too where both versions mostly launch, which a contract's edges do."""
     ratios = [
         (
             f" at {_at(b.size)}",
@@ -281,10 +274,10 @@ def _slower_sizes(
     for place, ratio, launching in ratios:
         if ratio is None:
             continue
-        if limit is not None and slower(ratio, max(limit, LAUNCHING_LIMIT) if launching else limit):
-            worse.append(f"slower{place}: {ratio.kind} {show(ratio)}")
-        elif ratio.median < 0.98 and (launching or not asked):
-            why = ", where both versions mostly launch" if launching else ""
+        why = ", where both versions mostly launch" if launching else ""
+        if limit is not None and slower(ratio, limit):
+            worse.append(f"slower{place}: {ratio.kind} {show(ratio)}{why}")
+        elif ratio.median < 0.98 and not asked:
             traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}{why}")
     return worse, traded
 
