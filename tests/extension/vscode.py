@@ -209,11 +209,10 @@ class Code:
         self.page.locator(".tab.active.dirty").wait_for(state="detached")
 
     def theme(self, name: str) -> None:
-        """`Dark Modern` or `Light Modern`, as a user's setting."""
-        path = self.host.home / "data/User/settings.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "workbench.colorTheme": name}))
-        kind = "vs-dark" if "Dark" in name else "vs"
-        self.page.locator(f".monaco-workbench.{kind}").wait_for()
+        """`Dark Modern` or `Light Modern`."""
+        self.run("Preferences: Color Theme")
+        self.page.locator(".quick-input-list .monaco-list-row", has_text=name).first.click()
+        self.page.locator(f".monaco-workbench.{'vs-dark' if 'Dark' in name else 'vs'}").wait_for()
 
     def frame(self, ready: str) -> Any:
         """The innermost page of a web view, once it has what is named."""
