@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -200,19 +201,24 @@ class Code:
             ".notifications-toasts .monaco-button, .monaco-dialog-box .monaco-button", has_text=text
         )
 
-    def text(self, name: str) -> str:
-        """The saved text of a file."""
-        return (self.host.folder / name).read_text()
+    def saved(self, name: str, there: Callable[[str], bool]) -> None:
+        """Save the active editor's file until its text is as it should be."""
+        text = ""
+        for _ in range(20):
+            self.page.locator(".editor-group-container.active .monaco-editor .view-lines").first.click()
+            self.page.keyboard.press("Control+s")
+            self.page.wait_for_timeout(1000)
+            text = (self.host.folder / name).read_text()
+            if there(text):
+                return
+        raise AssertionError(f"{name} was saved as:\n{text}")
 
-    def save(self) -> None:
-        self.page.keyboard.press("Control+s")
-        self.page.locator(".tab.active.dirty").wait_for(state="detached")
-
-    def theme(self, name: str) -> None:
-        """`Dark Modern` or `Light Modern`."""
-        self.run("Preferences: Color Theme")
-        self.page.locator(".quick-input-list .monaco-list-row", has_text=name).first.click()
-        self.page.locator(f".monaco-workbench.{'vs-dark' if 'Dark' in name else 'vs'}").wait_for()
+    def theme(self, kind: str) -> None:
+        """`light` or `dark`."""
+        wanted = ".monaco-workbench.vs-dark" if kind == "dark" else ".monaco-workbench.vs"
+        if self.page.locator(wanted).count() == 0:
+            self.run("Preferences: Toggle between Light/Dark Themes")
+        self.page.locator(wanted).wait_for()
 
     def frame(self, ready: str) -> Any:
         """The innermost page of a web view, once it has what is named."""
