@@ -63,7 +63,34 @@ def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
         return _finish(b, form, intrinsic(b, "llvm.fma", sources))
     if sources[0].type != FLOAT or mode == "rz":
         raise NotNative
-    return _finish(b, form, _fused_directed(b, sources, mode))
+    return _finish(b, form, _fused_near(b, sources, mode))
+
+
+def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
+    """A result between half and twice the addend, and not exact: by its distance to the one rounded to nearest.
+
+    The difference of two numbers so near is exact (Sterbenz's lemma), and a fused multiply-add of what is left has the
+    exact result's sign unless it vanishes. Everything else goes through f64.
+    """
+    x, y, z = sources
+    near = intrinsic(b, "llvm.fma", [x, y, z])
+    left = intrinsic(b, "llvm.fma", [x, y, b.fsub(z, near)])
+    close = b.and_(
+        b.fcmp_ordered(">=", z, b.fmul(near, constant(near, 0.5))),
+        b.fcmp_ordered("<=", z, b.fmul(near, constant(near, 2.0))),
+    )
+    bits = b.bitcast(near, I32)
+    past = b.fcmp_ordered("<" if mode == "rm" else ">", left, constant(left, 0.0))
+    # Only what is above zero is close in this sense: its neighbours are one bit pattern away.
+    moved = b.bitcast(b.select(past, b.add(bits, constant(bits, -1 if mode == "rm" else 1)), bits), FLOAT)
+    before = b.block
+    with b.if_then(b.not_(b.and_(close, b.fcmp_ordered("!=", left, constant(left, 0.0)))), likely=False):
+        wide = _fused_directed(b, sources, mode)
+        aside = b.block
+    result = b.phi(FLOAT)
+    result.add_incoming(moved, before)
+    result.add_incoming(wide, aside)
+    return result
 
 
 def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:

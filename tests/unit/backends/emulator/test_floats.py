@@ -101,6 +101,26 @@ def test_fused_multiply_add_rounds_once(
         assert float(got) == want, (float(x).hex(), float(y).hex(), float(z).hex(), float(got).hex(), want.hex())
 
 
+@pytest.mark.parametrize("mode", ["rm", "rp"])
+def test_products_much_smaller_than_the_addend_round_to_the_right_side(
+    mode: str, lanewise: Callable[..., Any], rounded: Callable[..., float], rng: np.random.Generator
+) -> None:
+    """As `expf` adds to a large number to cut off; with products down to nothing, and results at either end of the range."""
+    count = 3000
+    c = np.ldexp(rng.integers(1 << 23, 1 << 24, count), rng.integers(-149, 105, count)).astype(np.float32)
+    c[: count // 3] = np.float32(12582913.0)
+    a = np.ldexp(rng.uniform(-1, 1, count), rng.integers(-140, 60, count)).astype(np.float32)
+    b = np.where(rng.random(count) < 0.5, c / 8, rng.uniform(-300, 300, count)).astype(np.float32)
+    a[::7], b[::11] = 0, -c[::11]
+    c[::5] *= -1
+    found = bits_to_float(
+        lanewise(f"fma.{mode}.f32 %x, %a, %b, %c;", ["f32"], [("f32", a), ("f32", b), ("f32", c)]), "f32"
+    )
+    for x, y, z, got in zip(a, b, c, found, strict=True):
+        want = rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)), "f32", mode)
+        assert float(got) == want, (float(x).hex(), float(y).hex(), float(z).hex(), float(got).hex(), want.hex())
+
+
 @pytest.mark.instruction("add", "sub", "mul", "fma")
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_narrow_formats_round_once(
