@@ -17,6 +17,8 @@ class LineCounters:
         shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
         barriers: how often blocks came to a barrier here.
         local_sectors: of arrays in local memory; what ptxas spills is not among them.
+        footprint_bytes: different bytes of global memory that it touched, in whole sectors; None where lines are too many
+            to tell apart.
         l1_load_hit_rate: share of the line's loaded sectors that L1 gives, by a model; None where there is none, or no loads.
     """
 
@@ -39,6 +41,7 @@ class LineCounters:
     barriers: int = 0
     local_sectors: int = 0
     l1_load_hit_rate: float | None = None
+    footprint_bytes: int | None = 0
 
     @property
     def global_bytes_moved(self) -> int:

@@ -84,10 +84,10 @@ def _passes(line: LineCounters) -> str:
 
 
 _COLUMNS = (
-    ("PTX", _instructions), ("moved", _moved), ("sect/rq", _sectors), ("used", _used), ("~L1", _cached),
+    ("PTX", _instructions), ("moved", _moved), ("unique", lambda line: _short(line.footprint_bytes or 0)), ("sect/rq", _sectors), ("used", _used), ("~L1", _cached),
     ("atomics", lambda line: _short(line.global_atomic_requests)), ("passes", _passes),
     ("conflict", lambda line: _short(line.bank_conflicts)), ("diverge", lambda line: _short(line.divergent_branches)),
     ("barriers", lambda line: _short(line.barriers)), ("local", lambda line: _short(line.local_sectors)),
 )  # fmt: skip
-"""Heads and cells. PTX instructions are of threads, `moved` is in bytes, `passes` are over the banks of shared memory, `~L1`
+"""Heads and cells. PTX instructions are of threads, `moved` and `unique` are in bytes, `passes` are over the banks of shared memory, `~L1`
 is the share of loaded sectors that a model of L1 has."""

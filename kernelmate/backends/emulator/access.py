@@ -97,7 +97,8 @@ class GlobalPort:
             if site.action != "load" and not buffer.read_first:
                 machine.memory.note_store(buffer, offsets, site.size)
         if buffer.touched is not None:
-            buffer.touched[offsets >> np.uint64(5)] = True
+            assert machine.memory.marks is not None, "what is touched is kept by marks"
+            buffer.touched[offsets >> np.uint64(5)] |= buffer.touched.dtype.type(machine.memory.marks.mark(site.number))
         if machine.global_monitors:
             addresses = offsets + np.uint64(buffer.origin)
             lanes = machine.lanes_of(active)

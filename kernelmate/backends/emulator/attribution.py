@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kernelmate.backends.base import RunResult
@@ -33,9 +33,15 @@ def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
     return replace(result, lines=tuple(lines))
 
 
-def with_lines(result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape) -> RunResult:
-    """A launch's result with what was counted for each of its lines."""
-    lines = lines_of(decoded, counted, tally.entered, shape.threads)
+def with_lines(
+    result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape,
+    footprints: Mapping[int | None, int | None],
+) -> RunResult:  # fmt: skip
+    """A launch's result with what was counted for each of its lines; `footprints` are the bytes that they touched."""
+    lines = tuple(
+        replace(line, footprint_bytes=footprints.get(line.line, 0))
+        for line in lines_of(decoded, counted, tally.entered, shape.threads)
+    )
     return replace(result, lines=lines, atomic_sectors=len(counted[0].atomic_sectors))
 
 

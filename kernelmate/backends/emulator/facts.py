@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.footprints import Marks, marks_of
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store
 from kernelmate.backends.emulator.shadow import Slice, slice_of
 from kernelmate.backends.emulator.types import SIZES
@@ -22,6 +23,7 @@ class Facts:
         waits: some loop waits for memory that other threads write.
         patterns: it holds fences or ordered accesses, by which threads may synchronise through memory.
         addresses: the integer arithmetic behind its addresses.
+        marks: which of its instructions are told apart in what they touch.
     """
 
     single: frozenset[str]
@@ -31,6 +33,7 @@ class Facts:
     patterns: bool
     addresses: Slice
     foldable: tuple[Compute | Load, ...]
+    marks: Marks
 
 
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
@@ -60,4 +63,5 @@ def facts_of(decoded: Decoded) -> Facts:
         _has_patterns(decoded),
         slice_of(decoded),
         foldable_operations(decoded, single),
+        marks_of(decoded),
     )

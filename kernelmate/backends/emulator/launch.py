@@ -70,7 +70,7 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, run.count)
+        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None)
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
@@ -336,7 +336,11 @@ class Launch:
             ptx_instructions=tally.instructions,
             longest_thread=tally.longest,
         )
-        return result if self.counted is None else with_lines(result, self.decoded, self.counted, tally, self.shape)
+        return (
+            result
+            if self.counted is None
+            else with_lines(result, self.decoded, self.counted, tally, self.shape, self.memory.footprints())
+        )
 
 
 def _names(placed: Mapping[str, Placed]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.emulator.footprints import Marks
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 from kernelmate.backends.emulator.types import Array
 
@@ -24,7 +25,7 @@ class Buffer:
         writable: the kernel may write it. visible: it is an argument, not a variable of the module.
         read_first: it was loaded from where the kernel had not yet stored.
         stored: per granule, whether the kernel has stored there; None before the first store.
-        touched: per 32-byte sector, whether it was accessed; None where that is not counted.
+        touched: per 32-byte sector, the marks of what accessed it; None where that is not counted.
     """
 
     name: str
@@ -76,10 +77,10 @@ class GlobalMemory:
     Args:
         slots: how many buffers there will be. seed: permutes the slots and shifts the starts; 0 leaves them in order.
         granule: bytes per entry of `Buffer.stored`.
-        footprint: keep `Buffer.touched`.
+        marks: what `Buffer.touched` is kept of; None for not at all.
     """
 
-    def __init__(self, slots: int, seed: int, granule: int, footprint: bool) -> None:
+    def __init__(self, slots: int, seed: int, granule: int, marks: Marks | None) -> None:
         random = np.random.default_rng([seed, 1]) if seed else None
         self._order = random.permutation(slots) if random is not None else np.arange(slots)
         self._shift = random.integers(0, 4096, slots) if random is not None else np.zeros(slots, np.int64)
@@ -87,7 +88,7 @@ class GlobalMemory:
         self.by_slot: dict[int, Buffer] = {}
         self.buffers: list[Buffer] = []
         self.granule_shift = granule.bit_length() - 1
-        self._footprint = footprint
+        self.marks = marks
 
     def add(
         self, name: str, content: Array, *, lead: int = 0, writable: bool, visible: bool, constant: bool = False
@@ -101,7 +102,7 @@ class GlobalMemory:
         data[:lead] = 0
         data[lead : lead + content.size] = content
         data[lead + content.size :] = 0
-        touched = np.zeros(length // _SECTOR, bool) if self._footprint else None
+        touched = None if self.marks is None else np.zeros(length // _SECTOR, f"u{self.marks.width // 8}")
         buffer = Buffer(name, origin, lead, content.size, data, writable, visible, constant, touched=touched)
         self.buffers.append(buffer)
         self.by_slot[slot] = buffer
@@ -142,6 +143,11 @@ class GlobalMemory:
         if buffer.stored is None:
             buffer.stored = np.zeros((buffer.data.size >> self.granule_shift) + 1, bool)
         return buffer.stored
+
+    def footprints(self) -> dict[int | None, int | None]:
+        """By source line the different bytes that it touched, in whole sectors; None where that is not known."""
+        touched = (buffer.touched for buffer in self.buffers if buffer.touched is not None)
+        return {} if self.marks is None else self.marks.footprints(touched)
 
     def footprint(self) -> int:
         """Unique bytes touched, in whole sectors."""

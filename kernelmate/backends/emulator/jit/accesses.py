@@ -15,7 +15,7 @@ from kernelmate.backends.emulator.jit.emit import item, load, number, store
 from kernelmate.backends.emulator.jit.frame import Frame
 from kernelmate.backends.emulator.jit.helpers import field as field_of
 from kernelmate.backends.emulator.jit.layout import Field, Slot
-from kernelmate.backends.emulator.jit.lowering import I8, I64
+from kernelmate.backends.emulator.jit.lowering import I64
 from kernelmate.backends.emulator.jit.refine import bytes_of, memory_of
 from kernelmate.backends.emulator.operations import Load, Store
 from kernelmate.backends.emulator.program import Operand, Symbol
@@ -186,4 +186,6 @@ def note(b: ir.IRBuilder, frame: Frame, group: Together, access: Access, own: ir
     with b.if_then(b.icmp_unsigned("!=", field_of(b, buffer, Field.NOTED), number(0)), likely=access.stores):
         b.call(frame.helpers.note(access.stores), [frame.context, buffer, offset, number(access.size)])
     if counts:
-        store(b, number(1, I8), b.add(field_of(b, buffer, Field.TOUCHED_AT), b.lshr(offset, number(5))))
+        kind = ir.IntType(frame.marks.width)
+        place = item(b, field_of(b, buffer, Field.TOUCHED_AT), b.lshr(offset, number(5)), frame.marks.width // 8)
+        store(b, b.or_(load(b, place, kind), number(frame.marks.mark(access.step), kind)), place)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from kernelmate.backends.emulator.decode import Block
+from kernelmate.backends.emulator.footprints import marks_of
 from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
 from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, item, load, number
 from kernelmate.backends.emulator.jit.frame import Frame, Uniform
@@ -53,8 +54,9 @@ def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
     frame = Frame(
-        function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed, shape.checks
-    )
+        function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed, shape.checks,
+        marks_of(refined.decoded),
+    )  # fmt: skip
     _Writer(function, frame, refined, shape.counts).write()
     return str(module), Interface(dict(frame.registers), dict(frame.uniforms), frame.groups)
 

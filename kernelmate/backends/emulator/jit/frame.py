@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 
 from llvmlite import ir
 
+from kernelmate.backends.emulator.footprints import Marks
 from kernelmate.backends.emulator.jit.emit import item, load, number, table
 from kernelmate.backends.emulator.jit.helpers import Helpers
 from kernelmate.backends.emulator.jit.layout import SLOT_BYTES, Checks, Slot
@@ -23,6 +24,7 @@ class Frame:
     Args:
         kinds: type of each register.
         constants: registers that hold one number in the whole launch. fixed: special registers that do.
+        marks: what is kept of the sectors that are touched.
 
     Attributes:
         entry: builds at the end of the entry block, before anything runs.
@@ -32,8 +34,10 @@ class Frame:
     def __init__(
         self, function: ir.Function, helpers: Helpers, kinds: Mapping[str, str],
         constants: frozenset[str], fixed: frozenset[str], checks: Checks | None,
+        marks: Marks,
     ) -> None:  # fmt: skip
         self.checks = checks
+        self.marks = marks
         self.helpers = helpers
         self.context = function.args[0]
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))

@@ -10,6 +10,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.footprints import MOST_LINES
 from kernelmate.compiler import compile_kernel
 from kernelmate.records import CompileOptions, LaunchShape, LineCounters, Target
 from kernelmate.source import find_kernels, text_unit
@@ -47,6 +48,25 @@ def result(gpu: Target) -> RunResult:
     return EmulatorBackend().load(code, gpu).run(run)
 
 
+def ran(body: str, gpu: Target, size: int) -> RunResult:
+    """A launch of 64 threads over `x` and `y`; the body's lines count from 2."""
+    text = (
+        "__global__ void k(const volatile float* x, volatile float* v) { float* y = (float*)v; int i = threadIdx.x;\n"
+        + body
+        + "}"
+    )
+    code = compile_kernel(
+        find_kernels(text_unit(text, "k.cu"))[0], (), instance=None, target=gpu, options=CompileOptions()
+    )
+    assert code.ok, code.diagnostics
+    arguments = (ArrayArgument("x", np.ones(96, np.float32)), ArrayArgument("v", np.zeros(size, np.float32)))
+    return (
+        EmulatorBackend()
+        .load(code, gpu)
+        .run(Run(LaunchShape((1, 1, 1), (64, 1, 1)), arguments, count=True, check=False))
+    )
+
+
 def at(result: RunResult, line: int) -> LineCounters:
     return next(one for one in result.lines if one.line == line)
 
@@ -64,6 +84,29 @@ def test_a_strided_load_shows_at_its_line(result: RunResult) -> None:
     assert loads.l1_lines == N / 4
     assert loads.global_bytes_asked == 4 * N
     assert loads.global_bytes_moved == 32 * N
+
+
+def test_bytes_touched_show_at_each_line(result: RunResult) -> None:
+    touched = {line.line: line.footprint_bytes for line in result.lines if line.footprint_bytes}
+    # A sector for each of 1,000 loads; 1,024 floats in whole, though every other one is stored; four counters in one sector.
+    assert touched == {5: 32 * N, 8: 4096, 10: 32}
+    assert sum(touched.values()) == result.footprint_bytes
+
+
+def test_bytes_that_two_lines_touch_count_for_both_and_once_in_total(gpu: Target) -> None:
+    result = ran("y[i] = x[i];\ny[i] += x[i + 32];\nif (i < 8) y[0] = x[i] + y[i];\n", gpu, 64)
+    touched = {line.line: line.footprint_bytes for line in result.lines}
+    assert (touched[2], touched[3], touched[4]) == (512, 512, 64)
+    assert result.footprint_bytes == 384 + 256
+
+
+@pytest.mark.parametrize("lines", [7, 8, 20, 40])
+def test_many_lines_are_told_apart_up_to_a_number(lines: int, gpu: Target) -> None:
+    body = "".join(f"atomicAdd(&y[64 + 8 * {line}], x[i % 8]);\n" for line in range(lines))
+    result = ran(body, gpu, 512)
+    told = [line.footprint_bytes for line in result.lines if line.global_atomic_requests]
+    assert told == [64 if line < MOST_LINES - 1 else None for line in range(lines)]
+    assert result.footprint_bytes == 32 * lines + 32
 
 
 def test_conflicts_show_at_the_line_that_stores(result: RunResult) -> None:
