@@ -155,7 +155,9 @@ class EmulatedModule:
             or any(finding.severity == "error" for finding in result.findings)
         ):
             return result
-        mix, unknown = self._sass.mix(run.shape, launch.machine.parameters.tobytes(), result.block_counts)
+        mix, unknown = self._sass.mix(
+            run.shape, launch.machine.parameters.tobytes(), result.block_counts, launch.machine.unusual or set()
+        )
         counters = replace(
             result.counters,
             thread_instructions=None if mix is None else mix.threads,

@@ -57,6 +57,7 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.phases import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
+from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
@@ -210,7 +211,12 @@ class Binder:
         operation: Operation = step.operation
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Compute):
-            return bind_compute(operation, machine.registers)
+            bound = bind_compute(operation, machine.registers)
+            limits = None if machine.unusual is None else range_of(step)
+            if limits is None:
+                return bound
+            values = [machine.registers.read(operand, kind) for operand, kind in operation.sources]
+            return watched(bound, values, limits, machine, number)
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             site.guess = number in self._guesses

@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.jit.choose import Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
 from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import Load, Store
+from kernelmate.backends.emulator.operations import Compute, Load, Store
 from kernelmate.backends.emulator.schedule import Scheduler
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.types import SIZES, Array
@@ -170,6 +170,10 @@ class Execution:
             branches.divergent[decoded.blocks[piece].end - 1] += int(native.diverged[piece])
         for number in np.flatnonzero(native.sites[:, Count.LANES]):
             operation = decoded.steps[number].operation
+            if isinstance(operation, Compute):
+                if self._machine.unusual is not None:
+                    self._machine.unusual.add(int(number))
+                continue
             assert isinstance(operation, Load | Store)
             requests, passes, lanes, lines = (int(figure) for figure in native.sites[number])
             action = "load" if isinstance(operation, Load) else "store"

@@ -189,6 +189,7 @@ class Launch:
         machine = self.machine
         fold_constants(self.facts.foldable, self.decoded, machine)
         if self.counted is not None:
+            machine.unusual = set()
             machine.global_monitors.append(self.counted[0])
             machine.shared.monitors.append(self.counted[1])
             machine.local.monitors.append(self.counted[3])

@@ -103,6 +103,7 @@ class Machine:
         ticks: instructions issued, the clock that kernels read.
         some_ended: some thread of the batch has ended.
         order: what happens before what; None where nobody asks.
+        unusual: divisions and roots of which some operand was outside its `ranges`; None where nobody asks.
     """
 
     lanes: Lanes
@@ -122,6 +123,7 @@ class Machine:
     barriers: int = 0
     some_ended: bool = False
     order: Order | None = None
+    unusual: set[int] | None = None
 
     def pass_barrier(self, blocks: Array) -> None:
         """All threads of some block slots have met."""

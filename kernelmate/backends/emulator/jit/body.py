@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.jit.exchange import EVERYONE, source_lane, vot
 from kernelmate.backends.emulator.jit.frame import Frame
 from kernelmate.backends.emulator.jit.helpers import bits
 from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
-from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, lower, widen
+from kernelmate.backends.emulator.jit.lowering import BOOL, FLOAT, I8, I32, I64, lower, widen
 from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
 from kernelmate.backends.emulator.jit.values import LaneValues
 from kernelmate.backends.emulator.jit.watching import watch_access, watch_index
@@ -39,6 +39,7 @@ from kernelmate.backends.emulator.operations import (
     WarpBarrier,
 )
 from kernelmate.backends.emulator.program import Register, Symbol
+from kernelmate.backends.emulator.ranges import range_of
 from kernelmate.backends.emulator.types import SIZES, is_signed
 
 
@@ -100,6 +101,8 @@ class Body(LaneValues):
         # The only access to a memory may store at once; of several, each is made for all lanes before the next one.
         self._at_once = {memory for memory in memories if memories.count(memory) == 1}
         self._taken: ir.Value | None = None
+        steps = range(block.start, block.end) if counts else range(0)
+        self._unusual = {place: frame.variable(BOOL) for place in steps if range_of(decoded.steps[place]) is not None}
 
     def begin(self, b: ir.IRBuilder, warp: Warp) -> ir.Value | None:
         """What lanes hand to each other at the piece's start; gives whether the whole warp takes part, None if nobody asks."""
@@ -148,6 +151,8 @@ class Body(LaneValues):
         b.store(number(0, I32), self._taken)
         guard = self._decoded.steps[self._block.end - 1].guard if self._ends() else None
         self._clear_guards(b)
+        for variable in self._unusual.values():
+            b.store(number(0, BOOL), variable)
         with each_lane(b, mask) as lane:
             self._start_lane(lane)
             self._steps()
@@ -164,6 +169,7 @@ class Body(LaneValues):
         self._copy(b, held, mask)
         for counted in self._shared_counts():
             self._count(b, *counted, mask)
+        self._note_unusual(b)
         return b.load(self._taken, typ=I32) if guard is not None else mask
 
     def _ends(self) -> bool:
@@ -204,11 +210,30 @@ class Body(LaneValues):
         values = [self._read(operand, kind) for operand, kind in operation.sources]
         guard = self._read(step.guard, "pred") if step.guard is not None else None
         results = lower(self._b, form_of(step, operation), values)
+        if place in self._unusual:
+            self._watch_range(place, step, values, guard)
         checks = self._frame.checks
         if checks is not None and place in checks.indices:
             watch_index(self._b, self._frame, step, values, results[0], guard)
         for (operand, kind), result in zip(operation.results, results, strict=True):
             self._write(operand, kind, result, guard)
+
+    def _watch_range(self, place: int, step: Step, values: list[ir.Value], guard: ir.Value | None) -> None:
+        """Note that a lane's operand is where a division or a root may take its slow path."""
+        limits, b = range_of(step), self._b
+        assert limits is not None, "only what has a range is watched"
+        for value in values:
+            kind = I32 if value.type == FLOAT else I64
+            bits = b.sub(b.and_(b.bitcast(value, kind), number(limits.mask, kind)), number(limits.low, kind))
+            outside = b.icmp_unsigned(">", bits, number(limits.span, kind))
+            outside = outside if guard is None else b.and_(outside, guard)
+            variable = self._unusual[place]
+            b.store(b.or_(b.load(variable, typ=BOOL), outside), variable)
+
+    def _note_unusual(self, b: ir.IRBuilder) -> None:
+        for place, variable in self._unusual.items():
+            row = item(b, self._frame.slot(Slot.SITES_AT), number(place), COUNT_BYTES)
+            bump(b, b.add(row, number(8 * Count.LANES)), b.zext(b.load(variable, typ=BOOL), I64))
 
     # --------------------------------------------------------------------------------------------- memory
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.ranges import range_of
 from kernelmate.backends.emulator.sass.code import Op, taken_apart
 from kernelmate.backends.emulator.sass.graph import Graph, Unknown, graph_of
 from kernelmate.backends.emulator.sass.operands import Frame
@@ -35,17 +36,19 @@ class Sass:
         self._capability = capability
         self._told: dict[tuple[LaunchShape, bytes], Visits | Unknown] = {}
 
-    def mix(self, shape: LaunchShape, parameters: bytes, entered: Mapping[str, int]) -> Told:
+    def mix(self, shape: LaunchShape, parameters: bytes, entered: Mapping[str, int], unusual: Set[int]) -> Told:
         """What a launch executes.
 
         Args:
             shape: of the launch.
             parameters: the kernel's parameter block.
             entered: how often threads entered each block of PTX, by label.
+            unusual: divisions and roots with operands outside their `ranges`, by their numbers in PTX.
         """
         try:
             visits = self._follow(shape, parameters)
             self._check(visits, entered)
+            self._check_usual(visits, unusual)
             return _counted(self._graph, visits), None
         except CompilerUnavailable as reason:
             return None, str(reason)
@@ -108,6 +111,23 @@ class Sass:
                 raise Unknown(
                     f"the SASS of {name} (PTX line {line}) would run {got[line]} times, and that of PTX ran {threads} times"
                 )
+
+    def _check_usual(self, visits: Visits, unusual: Set[int]) -> None:
+        """Where slow paths were taken to be avoided, operands must have been where they are.
+
+        Raises:
+            Unknown: they were not, or that was not watched.
+        """
+        graph, decoded = self._graph, self._decoded
+        watched = {
+            instruction.line: number in unusual
+            for number, instruction in enumerate(decoded.linked.instructions)
+            if range_of(decoded.steps[number]) is not None
+        }
+        for index in visits.usual:
+            op = graph.ops[graph.blocks[index].end - 1]
+            if visits.threads.get(index) and watched.get(op.ptx_line or 0) is not False:
+                raise Unknown(f"{_by_data(op, self._ptx)}, which may call a slow path for some operands")
 
     @cached_property
     def _ptx(self) -> Sequence[str]:

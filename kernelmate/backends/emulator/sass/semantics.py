@@ -52,6 +52,11 @@ _MAKERS: dict[str, Maker] = {
 """By opcode; uniform ones (`UIADD3`) without their U."""
 
 
+def is_modelled(op: Op) -> bool:
+    """Whether instructions of this opcode are known, in some form."""
+    return op.name in _MAKERS or op.name.removeprefix("U") in _MAKERS
+
+
 def step(op: Op, frame: Frame) -> Step:
     """An operation, ready to be done to what registers hold, in some lanes or (None) in all.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.sass.graph import Block, Graph, Unknown
 from kernelmate.backends.emulator.sass.operands import Frame, Values, truth
-from kernelmate.backends.emulator.sass.semantics import Step, step
+from kernelmate.backends.emulator.sass.semantics import Step, is_modelled, step
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape
 
@@ -24,6 +24,8 @@ _MOST_WORK = 200_000_000
 """Lanes times operations that a launch may take; beyond, following it would take seconds."""
 _CALL_COST = 2000
 """Lanes that one operation counts for at least."""
+_SLOW = "$__internal_"
+"""How names of ptxas's own functions begin."""
 _GONE = np.int32((1 << 15) - 1)
 """Where lanes stand that have ended, or never were; more blocks than that are not followed."""
 
@@ -35,13 +37,15 @@ class Visits:
     Attributes:
         threads, warps: of blocks whose visits are known. waits: of those that begin by waiting for the warp's other lanes,
             how many parts of warps came there one by one. skipped: branches that depend on data, with the block where their
-            ways meet again: threads and warps that came to them are those of the branch's block.
+            ways meet again: threads and warps that came to them are those of the branch's block. usual: branches taken to
+            avoid the slow path of a division or a root.
     """
 
     threads: dict[int, int] = field(default_factory=dict)
     warps: dict[int, int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)
     skipped: Mapping[int, int] = field(default_factory=dict)
+    usual: frozenset[int] = frozenset()
 
 
 class Walker:
@@ -56,6 +60,7 @@ class Walker:
         self._frame = frame
         self._steps: dict[int, Step] = {}
         self.skipped: dict[int, int] = {}
+        self.usual: dict[int, int] = {}
         self._waits = frozenset(block.index for block in graph.blocks if graph.ops[block.start].name == "BSYNC")
         if len(graph.blocks) >= _GONE:
             raise Unknown(f"it has {len(graph.blocks)} basic blocks, which are too many to follow")
@@ -72,13 +77,31 @@ class Walker:
                 continue
             try:
                 behind = self._graph.behind(block)
-                self._steps.update({n: step(self._graph.ops[n], self._frame) for n in behind if n not in self._steps})
+                # What is not modelled at all says more of why a branch is not known than what it is fed with.
+                for number in sorted(behind - self._steps.keys(), key=lambda n: (is_modelled(self._graph.ops[n]), n)):
+                    self._steps[number] = step(self._graph.ops[number], self._frame)
                 needed |= behind
             except Unknown as reason:
                 doubtful.append((block, reason))
         self._steps = {number: self._steps[number] for number in sorted(needed)}
         for block, doubt in doubtful:
+            usual = self._usual_way(block)
+            if usual is not None:
+                self.usual[block.index] = usual
+                continue
             self.skipped[block.index] = self._way_round(block, doubt)
+
+    def _usual_way(self, block: Block) -> int | None:
+        """Of a branch one of whose ways goes straight to a slow path of ptxas's own, the other way."""
+        slow = [target for target in block.targets if self._is_slow(target)]
+        others = [target for target in block.targets if target not in slow]
+        return others[0] if len(slow) == 1 and len(others) == 1 else None
+
+    def _is_slow(self, index: int) -> bool:
+        block = self._graph.blocks[index]
+        if block.calls is None:
+            return False
+        return self._graph.ops[self._graph.blocks[block.calls].start].function.startswith(_SLOW)
 
     def _way_round(self, block: Block, reason: Unknown) -> int:
         """Where both ways of a branch meet again.
@@ -110,7 +133,9 @@ class Walker:
                 wanted = set[str]().union(*(live[target] for target in block.targets))
                 if block.index in self.skipped:
                     wanted |= live[self.skipped[block.index]]
-                elif block.decides and "DIV" not in graph.ops[block.end - 1].modifiers:
+                elif (
+                    block.index not in self.usual and block.decides and "DIV" not in graph.ops[block.end - 1].modifiers
+                ):
                     wanted |= {one.lstrip("!") for one in block.condition}
                 for number in range(block.end - 1, block.start - 1, -1):
                     if number in self._steps:
@@ -129,7 +154,7 @@ class Walker:
         Raises:
             Unknown: the launch takes too long to follow, or warps come to where they must not.
         """
-        visits = Visits(skipped=self.skipped)
+        visits = Visits(skipped=self.skipped, usual=frozenset(self.usual))
         wanted = self._live[0]
         one_for_all = not any(name.startswith("SR_CTAID") for name in wanted)
         blocks = 1 if one_for_all else shape.blocks
@@ -182,6 +207,8 @@ class Walker:
         following = _GONE if block.following is None else np.int32(block.following)
         if block.index in self.skipped:
             part.at[lanes] = self.skipped[block.index]
+        elif block.index in self.usual:
+            part.at[lanes] = self.usual[block.index]
         elif "DIV" in last.modifiers:
             if ((part.at != _GONE) & lanes.any(axis=1, keepdims=True) & ~lanes).any():
                 raise Unknown(f"{last.opcode} at {last.address:#x} is come to by parts of warps")

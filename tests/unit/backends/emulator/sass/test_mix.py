@@ -115,6 +115,41 @@ def test_where_data_decides_there_is_no_mix_but_a_reason(cuda: Callable[..., Com
     assert "SASS depends on" in (counters.instruction_mix_unknown or "")
 
 
+DIVISIONS = """
+__global__ void k(const float* a, const float* b, const double* d, float* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 32)
+    y[i] = a[i] / b[i] + sqrtf(b[i]) + __frcp_rn(b[i]) + (float)(1.0 / d[i] + sqrt(d[i]) + a[i] / d[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("jit", ["never", "always"])
+@pytest.mark.parametrize(
+    ("array", "place", "value", "says"),
+    [
+        (None, 0, 0.0, None), ("b", 200, 1e-40, "div.rn.f32"), ("a", 3, 0.0, "div.rn.f32"), ("b", 5, np.inf, "div.rn.f32"),
+        ("b", 9, -1.0, "sqrt.rn.f32"), ("d", 63, 0.0, "f64"), ("d", 7, np.nan, "f64"),
+    ],
+)  # fmt: skip
+def test_slow_paths_of_divisions_and_roots_are_known_not_to_be_taken(
+    cuda: Callable[..., Compiled], gpu: Any, jit: Any, array: str | None, place: int, value: float, says: str | None
+) -> None:
+    random = np.random.default_rng(3)
+    arrays = {name: random.uniform(0.1, 4, 256).astype(kind) for name, kind in (("a", "f4"), ("b", "f4"), ("d", "f8"))}
+    if array is not None:
+        arrays[array][place] = value
+    arguments = tuple(ArrayArgument(name, data) for name, data in arrays.items())
+    shape = LaunchShape((1, 1, 1), (32, 1, 1))
+    run = Run(
+        shape, (*arguments, ArrayArgument("y", np.zeros(256, np.float32)), ScalarArgument("n", np.int32(256))),
+        count=True, check=False,
+    )  # fmt: skip
+    counters = EmulatorBackend(jit).load(cuda(DIVISIONS), gpu).run(run).counters
+    assert counters is not None
+    assert (counters.instruction_mix is None) == (says is not None), counters.instruction_mix_unknown
+    assert (says or "") in (counters.instruction_mix_unknown or "")
+
+
 def test_a_disagreement_with_ptx_leaves_the_mix_open(
     cuda: Callable[..., Compiled], gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,75 @@
+"""Divisions and roots whose operands are where the code that ptxas makes of them takes its fast path for certain.
+
+ptxas tests the operands and calls a function of its own where its few instructions would not round correctly. The tests of
+`rcp` and `sqrt` were read off its code; that of `div` in f32 is one instruction (FCHK) whose bounds are not documented, so
+that what is far inside them is taken as known, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.decode import Step
+from kernelmate.backends.emulator.operations import Compute
+from kernelmate.backends.emulator.registers import Bound, Value, spread
+from kernelmate.backends.emulator.types import Array
+
+if TYPE_CHECKING:
+    from kernelmate.backends.emulator.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bit patterns from `low` on, `span` more at most, of what `mask` leaves of an operand."""
+
+    mask: int
+    low: int
+    span: int
+
+
+def _exponents(bits: int, first: int, last: int, mask: int) -> Range:
+    """All numbers whose biased exponents lie between two, those included."""
+    mantissa = 23 if bits == 32 else 52
+    low = first << mantissa
+    return Range(mask, low, ((last + 1) << mantissa) - 1 - low)
+
+
+_ABS_32, _ABS_64 = (1 << 31) - 1, (1 << 63) - 1
+_RANGES = {
+    "rcp.rn.f32": _exponents(32, 1, 252, _ABS_32),
+    "sqrt.rn.f32": Range((1 << 32) - 1, 0x0D000000, 0x727FFFFF),
+    "div.rn.f32": _exponents(32, 127 - 48, 127 + 48, _ABS_32),
+    "rcp.rn.f64": _exponents(64, 1023 - 200, 1023 + 200, _ABS_64),
+    "sqrt.rn.f64": _exponents(64, 1023 - 200, 1023 + 200, (1 << 64) - 1),
+    "div.rn.f64": _exponents(64, 1023 - 200, 1023 + 200, _ABS_64),
+}
+
+
+def range_of(step: Step) -> Range | None:
+    """Where all operands of an instruction must be for its fast path; None where it has none."""
+    return _RANGES.get(step.opcode) if isinstance(step.operation, Compute) else None
+
+
+def watched(bound: Bound, values: list[Value], limits: Range, machine: Machine, number: int) -> Bound:
+    """The same operation, which notes its number once an operand is elsewhere."""
+    unusual = machine.unusual
+    assert unusual is not None, "only what is counted is watched"
+
+    def run(group: Any, active: Any) -> None:
+        if number not in unusual:
+            lanes = machine.lanes_of(active)
+            if any(_outside(spread(value, lanes, len(lanes)), limits) for value in values):
+                unusual.add(number)
+        bound(group, active)
+
+    return run
+
+
+def _outside(operand: Array, limits: Range) -> bool:
+    kind = np.dtype(f"u{operand.dtype.itemsize}")
+    bits = np.ascontiguousarray(operand).view(kind)
+    mask, low, span = (kind.type(bound) for bound in (limits.mask, limits.low, limits.span))
+    return bool((((bits & mask) - low) > span).any())
