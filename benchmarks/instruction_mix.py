@@ -26,7 +26,7 @@ PIPES: Mapping[str, frozenset[str]] = {
          "VIMNMX", "VIADDMNMX", "IMNMX", "IABS", "DSETP"}
     ),
     "fma_instructions": frozenset({"FADD", "FMUL", "FFMA", "IMAD", "VIADD"}),
-    "xu_instructions": frozenset({"MUFU", "I2F", "F2I"}),
+    "xu_instructions": frozenset({"MUFU", "I2F", "F2I", "FCHK"}),
     "uniform_instructions": frozenset({"UIADD3", "UIMAD", "UISETP", "ULEA", "USHF", "ULOP3", "USEL"}),
 }  # fmt: skip
 """Which opcodes a pipe of an H100 executes: those of these kernels, found by fitting ncu's figures of the pipes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmate.backends.emulator.sass.code import taken_apart
@@ -118,12 +118,14 @@ BANK = {0x210: 40, 0x214: 41, 0x0: 256}
 
 
 @pytest.mark.parametrize("text", OPERATIONS)
+@settings(deadline=None, max_examples=60)
 @given(a=WORDS, b=WORDS, c=WORDS, p=st.booleans())
 def test_operations_compute_what_integers_say(text: str, a: int, b: int, c: int, p: bool) -> None:
     after = done(text, BANK, R1=a, R2=b, R3=c, R6=6, R7=7, UR4=5, P0=p, P1=not p)
     assert {name: after[name] for name in OPERATIONS[text](a, b, c, p)} == OPERATIONS[text](a, b, c, p)
 
 
+@settings(deadline=None, max_examples=60)
 @given(value=WORDS, divisor=st.one_of(st.integers(1, ALL), st.sampled_from([1, 2, 3, 0x7FFFFFFF, 0x80000000, ALL])))
 def test_the_steps_of_an_unsigned_division_give_its_remainder(value: int, divisor: int) -> None:
     """As ptxas writes `value % divisor`: an estimate of the reciprocal, one step of Newton's, and two corrections."""
