@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union
 
@@ -266,5 +267,6 @@ def _listen(client: LanguageClient, made: Editor) -> None:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Play one scenario to its end."""
-    asyncio.run(asyncio.wait_for(scenario, 300))
+    """Play one scenario to its end, in a thread of its own: Playwright's tests leave a running loop in the main one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, asyncio.wait_for(scenario, 300)).result()
