@@ -1,0 +1,166 @@
+"""The seam between kernels and models: what is asked, as the exact text a model reads, and what its answer means.
+
+A codec is used from both ends. At inference `ask` gives the prompt and what reads the answer. In training `answer` gives
+the text that a good version would have been answered with, so that for every version that it can tell
+`ask(question).read(answer(question, after)).version` is `after` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from kernelmate.records import Contract, MetricName, Verdict
+
+Task = Literal["generate", "analyse", "debug"]
+"""A better version; what limits it and what would help, without one; a right version of a broken or wrong one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The part of a contract that a version may change, each as a contract writes it."""
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared: str = "0"
+    require: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a kernel: the whole unit's text with its contract block, and the launch that is in force for it."""
+
+    text: str
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An earlier version and what became of it.
+
+    Attributes:
+        version: what was tried.
+        accepted: as its verdict says: True, False, or None for what could not be decided.
+        speedup: the baseline's time over its time, where that is known.
+        codes: of the findings that speak against it.
+    """
+
+    version: Version
+    accepted: bool | None
+    speedup: float | None = None
+    codes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that a model may be told.
+
+    Attributes:
+        text: the whole unit. kernel: the name of the kernel that is asked about, with its namespaces.
+        launch: in force for it.
+        metric: what is asked for. prompt: the user's words.
+        task: what kind of answer is wanted.
+        target: the GPU's name, `H100 SXM`. arch: its architecture, `sm_90`.
+        contract: in force; None reads it from the text where it is needed.
+        verdict: what is known of the version that is asked about: resources, occupancy, counters, findings.
+        broken: the compiler's or the judge's words on it, where it is broken or wrong.
+        tried: earlier versions and what became of them, the best first.
+        seed: draws how placeholders are numbered, so that a model learns none by heart; None numbers them in order.
+    """
+
+    text: str
+    kernel: str
+    launch: Launch
+    metric: MetricName = "time"
+    prompt: str = ""
+    task: Task = "generate"
+    target: str = "H100 SXM"
+    arch: str = "sm_90"
+    contract: Contract | None = None
+    verdict: Verdict | None = None
+    broken: str | None = None
+    tried: tuple[Tried, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer means.
+
+    Attributes:
+        version: the changed version; None where the task asks for none.
+        analysis: what limits the kernel and what was done about it, one sentence each.
+        tags: the same in the codec's own short words; empty for codecs that have none.
+    """
+
+    version: Version | None
+    analysis: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class Unreadable(Exception):
+    """A model's answer means nothing that could be judged; the message is one sentence for people."""
+
+
+class Untellable(Exception):
+    """A version cannot be told in a codec's answers, or a kernel not in its prompts; one sentence says why."""
+
+
+class Asked(Protocol):
+    """A question as a model reads it, and what reads the answer."""
+
+    @property
+    def prompt(self) -> str:
+        """The exact input text. Special tokens stand in it as they are spelled; nothing is to be put before or after."""
+        ...
+
+    @property
+    def messages(self) -> tuple[tuple[str, str], ...]:
+        """Role and text of each message, for models that are asked by a chat template; empty where `prompt` is all."""
+        ...
+
+    def read(self, answer: str) -> Answer:
+        """What an answer means; the codec's `end` may stand at its end.
+
+        Raises:
+            Unreadable: nothing that could be judged. No other exception, whatever the text.
+        """
+        ...
+
+
+class Codec(Protocol):
+    """How one kind of model is asked, and how it answers.
+
+    Attributes:
+        name: as a GGUF's metadata has it under `kernelmate.codec`.
+        end: the special token that ends an answer: the trainer appends it, and makes it the tokenizer's end of text.
+    """
+
+    name: str
+    end: str
+
+    def ask(self, question: Question) -> Asked:
+        """The question as the model reads it.
+
+        Raises:
+            Untellable: the kernel cannot be shown.
+        """
+        ...
+
+    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+        """What a model would best have answered, without `end`.
+
+        Args:
+            question: what was asked.
+            after: the good version; None for the task `analyse`.
+            analysis: reasons and steps, as sentences or as tags; a codec keeps what it has words for.
+
+        Raises:
+            Untellable: the version differs where the codec's answers cannot reach.
+        """
+        ...
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Special tokens that a tokenizer must keep whole, `end` among them, always in the same order."""
+        ...
