@@ -71,7 +71,7 @@ def emulated(measured: list[dict[str, Any]]) -> Iterator[Counters]:
         compiled = compile_kernel(kernels[name], (), instance=None, target=target, options=CompileOptions())
         grid, block = (ast.literal_eval(row[key]) for key in ("grid", "block"))
         shape = LaunchShape(grid, block, DYNAMIC_SHARED.get(name, 0))
-        run = Run(shape, tuple(arguments(ARGUMENTS[name])), count=True, check=False)
+        run = Run(shape, tuple(arguments(ARGUMENTS[name])), count=True, check=False, executed=True)
         counters = EmulatorBackend().load(compiled, target).run(run).counters
         assert counters is not None, "a counted launch has counters"
         yield counters

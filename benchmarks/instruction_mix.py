@@ -36,7 +36,7 @@ def emulated(families: list[str]) -> dict[str, Counters]:
     """The counters of every variant."""
     target, found = find_target("H100 SXM"), {}
     for variant in variants(families or None):
-        run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False)
+        run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False, executed=True)
         counters = EmulatorBackend().load(variant.compile(target), target).run(run).counters
         assert counters is not None, "a counted launch has counters"
         found[variant.name] = counters

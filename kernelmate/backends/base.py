@@ -74,7 +74,7 @@ class Run:
     total_limit: int = 20_000_000_000
     limited_by: str = "step_limit in the settings"
     key: Hashable = None
-    executed: bool = True
+    executed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

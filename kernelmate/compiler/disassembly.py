@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,31 +56,69 @@ def disassemble(compiled: Compiled, *options: str) -> str:
     """
     if not compiled.ok:
         raise ValueError(f"{compiled.name} was not compiled, so there is no code to show")
+    return disassembling(compiled, *options)()
+
+
+def disassembling(compiled: Compiled, *options: str) -> Callable[[], str]:
+    """Begin what `disassemble` does, which takes half a second; what is returned waits for it.
+
+    Raises:
+        CompilerUnavailable: there is no `nvdisasm`, or it cannot be started. What is returned raises it as well.
+        ValueError: the kernel was not compiled.
+    """
+    if not compiled.ok:
+        raise ValueError(f"{compiled.name} was not compiled, so there is no code to show")
     tool = find_tool("nvdisasm")
     if tool is None:
         raise CompilerUnavailable("nvdisasm is not installed.", hint="Run: pip install nvidia-cuda-nvdisasm")
-    return _printed(tool, compiled.cubin, options)
+    return _begun(tool, compiled.cubin, options)
 
 
 @lru_cache(maxsize=32)
-def _printed(tool: Path, cubin: bytes, options: tuple[str, ...]) -> str:
-    """What `nvdisasm` prints: it takes half a second, and versions that differ in their launch alone share their code."""
-    with tempfile.TemporaryDirectory(prefix="kernelmate-") as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
+def _begun(tool: Path, cubin: bytes, options: tuple[str, ...]) -> Callable[[], str]:
+    """One run of `nvdisasm`: versions that differ in their launch alone share their code, and so this."""
+    return _Running(tool, cubin, options).text
+
+
+class _Running:
+    """An `nvdisasm` that runs beside this process; both its texts go to files, so that it never waits for a reader."""
+
+    def __init__(self, tool: Path, cubin: bytes, options: tuple[str, ...]) -> None:
+        self._text: str | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="kernelmate-")
+        self._out, self._err = Path(self._folder.name) / "out", Path(self._folder.name) / "err"
+        code = Path(self._folder.name) / "kernel.cubin"
+        code.write_bytes(cubin)
         try:
-            done = subprocess.run(
-                [tool, "--print-code", *options, path], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
+            with self._out.open("wb") as out, self._err.open("wb") as err:
+                self._process = subprocess.Popen(
+                    [tool, "--print-code", *options, code], stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                )
+        except OSError as error:
             raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
-    if done.returncode != 0:
-        reason = (done.stderr or done.stdout).strip().splitlines()
-        raise CompilerUnavailable(
-            f"nvdisasm failed: {reason[0] if reason else done.returncode}.",
-            hint="It may be older than the compiler; run: pip install --upgrade nvidia-cuda-nvdisasm",
-        )
-    return done.stdout
+
+    def text(self) -> str:
+        """What it printed, once it has ended."""
+        if self._text is None:
+            self._text = self._read()
+            self._folder.cleanup()
+        return self._text
+
+    def _read(self) -> str:
+        try:
+            status = self._process.wait(_TIMEOUT_S)
+            printed, complaint = self._out.read_text(), self._err.read_text()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._process.kill()
+            self._process.wait()
+            raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
+        if status != 0:
+            reason = (complaint or printed).strip().splitlines()
+            raise CompilerUnavailable(
+                f"nvdisasm failed: {reason[0] if reason else status}.",
+                hint="It may be older than the compiler; run: pip install --upgrade nvidia-cuda-nvdisasm",
+            )
+        return printed
 
 
 def sass(compiled: Compiled) -> str:

@@ -7,11 +7,11 @@ from, another the live registers (its option for them drops all line information
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kernelmate.compiler.diagnostics import UNIT_NAME
-from kernelmate.compiler.disassembly import class_of, disassemble, mix_of
+from kernelmate.compiler.disassembly import class_of, disassemble, disassembling, mix_of
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Compiled, Control, Listing, Live, Place, PtxInstruction, SassInstruction, Unit
 
@@ -72,15 +72,17 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
     )
 
 
-def read_code(compiled: Compiled) -> tuple[SassInstruction, ...]:
-    """A kernel's SASS with the lines of PTX that it was made from, without source lines and live registers.
+def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]]:
+    """Begin to read a kernel's SASS with the lines of PTX that it was made from; what is returned waits for it.
+
+    There are no source lines in it, and no live registers.
 
     Raises:
-        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code, which what is returned may raise as well.
         ValueError: the kernel was not compiled.
     """
-    text = disassemble(compiled, "--print-line-info-ptx")
-    return tuple(_Reader(compiled.lowered_name, None, {}).read(text))
+    text = disassembling(compiled, "--print-line-info-ptx")
+    return lambda: tuple(_Reader(compiled.lowered_name, None, {}).read(text()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class JudgeTask:
     timeout_s: float | None = None
     sanitize: bool = False
     profile: bool = False
-    executed: bool = True
+    executed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

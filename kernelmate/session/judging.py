@@ -78,6 +78,7 @@ class Court:
         kernel: the baseline. contract: its contract, with sizes and reference as asked for.
         seed: of all inputs, so that versions meet the same ones.
         roofs: of the target: as measured on such a GPU, else those of the table.
+        executed: count the machine instructions of listed launches: a search, which judges many, does without.
     """
 
     kernel: Kernel
@@ -95,6 +96,7 @@ class Court:
     profile: bool
     on_progress: OnProgress | None
     roofs: Roofs
+    executed: bool = False
 
     @property
     def target(self) -> Target:
@@ -248,14 +250,13 @@ class Court:
             timeout_s=self.timeout_s,
             sanitize=self.sanitize,
             profile=self.profile,
+            executed=self.executed,
         )
 
     def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
         task = self._task(prepared, baseline)
         if quick:
-            task = replace(
-                task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False, executed=False
-            )
+            task = replace(task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False)
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

@@ -193,7 +193,7 @@ class Session:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = self._court(kernel, sizes, reference, contract)
+        court = replace(self._court(kernel, sizes, reference, contract), executed=True)
         trials = court.baselines()
         self._look_ahead(court, trials)
         verdicts = tuple(trial.verdict for trial in trials)
@@ -227,7 +227,7 @@ class Session:
             InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = self._court(kernel, sizes, reference, contract)
+        court = replace(self._court(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, court.contract)
         in_force = court.contract if own is None else own
         baselines = court.baselines()

@@ -148,6 +148,8 @@ class EmulatedModule:
 
     def _launch(self, run: Run, mode: Mode, *, together: bool = False) -> RunResult:
         launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
+        if run.count and run.executed:
+            self._sass.begin()
         result = launch.go(Choice(self._chooser, mode))
         if (
             result.counters is None

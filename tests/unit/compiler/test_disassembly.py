@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kernelmate.compiler import disassembly as module
-from kernelmate.compiler.disassembly import class_of, sass, sass_mix
+from kernelmate.compiler.disassembly import class_of, disassembling, sass, sass_mix
 from kernelmate.compiler.places import find_tool
 from kernelmate.errors import CompilerUnavailable
 
@@ -63,3 +65,19 @@ def test_without_the_tool_the_message_says_what_to_install(compiled, monkeypatch
 def test_what_was_not_compiled_has_no_code(compiled) -> None:
     with pytest.raises(ValueError, match="not compiled"):
         sass(compiled("__global__ void k() { nothing; }\n"))
+
+
+@needs_nvdisasm
+def test_code_is_disassembled_beside_other_work_and_once(compiled) -> None:
+    code = compiled(TEXT)
+    first, second = disassembling(code), disassembling(code)
+    assert first == second
+    assert "STS" in first()
+    assert first() is second()
+
+
+@needs_nvdisasm
+def test_what_nvdisasm_cannot_read_is_told_by_whoever_waits_for_it(compiled) -> None:
+    waits = disassembling(replace(compiled(TEXT), cubin=b"not a CUBIN"))
+    with pytest.raises(CompilerUnavailable, match="nvdisasm failed"):
+        waits()

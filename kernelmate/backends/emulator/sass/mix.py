@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import cached_property
 
 from kernelmate.backends.emulator.decode import Decoded
@@ -13,10 +14,10 @@ from kernelmate.backends.emulator.sass.graph import Graph, Unknown, graph_of
 from kernelmate.backends.emulator.sass.operands import Frame
 from kernelmate.backends.emulator.sass.walk import Visits, Walker
 from kernelmate.compiler.disassembly import class_of
-from kernelmate.compiler.listing import read_code
+from kernelmate.compiler.listing import reading_code
 from kernelmate.compiler.resources import parameter_offset
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, InstructionMix, LaunchShape, OpcodeCount
+from kernelmate.records import Compiled, InstructionMix, LaunchShape, OpcodeCount, SassInstruction
 
 _BOTH = {"st": "ST", "atom": "ATOM", "red": ("RED", "ATOM"), "bar": "BAR", "barrier": "BAR", "shfl": "SHFL"}
 """Instructions of PTX that ptxas neither drops, moves nor makes more of, and how their opcodes in SASS begin."""
@@ -35,6 +36,14 @@ class Sass:
         self._decoded = decoded
         self._capability = capability
         self._told: dict[tuple[LaunchShape, bytes], Visits | Unknown] = {}
+        self._reading: Callable[[], tuple[SassInstruction, ...]] | None = None
+
+    def begin(self) -> None:
+        """Have the code disassembled beside what is done until `mix` is asked."""
+        if self._reading is None and self._compiled.cubin:
+            # Whoever asks for the mix is told why there is none.
+            with suppress(CompilerUnavailable):
+                self._reading = reading_code(self._compiled)
 
     def mix(self, shape: LaunchShape, parameters: bytes, entered: Mapping[str, int], unusual: Set[int]) -> Told:
         """What a launch executes.
@@ -74,7 +83,8 @@ class Sass:
 
     @cached_property
     def _graph(self) -> Graph:
-        return graph_of([taken_apart(instruction) for instruction in read_code(self._compiled)])
+        read = self._reading or reading_code(self._compiled)
+        return graph_of([taken_apart(instruction) for instruction in read()])
 
     def _constants(self, shape: LaunchShape, parameters: bytes) -> dict[int, int]:
         """Constant bank 0 as the driver fills it: the launch's shape, then the parameters.

@@ -42,7 +42,7 @@ def counted(compiled: Compiled, target: Any, *values: Any, grid: int = 1, block:
         ArrayArgument(f"a{place}", value) if value.ndim else ScalarArgument(f"a{place}", value[()])
         for place, value in enumerate(map(np.asarray, values))
     )
-    run = Run(LaunchShape((grid, 1, 1), (block, 1, 1)), arguments, count=True, check=False)
+    run = Run(LaunchShape((grid, 1, 1), (block, 1, 1)), arguments, count=True, check=False, executed=True)
     counters = EmulatorBackend().load(compiled, target).run(run).counters
     assert counters is not None
     return counters
@@ -57,7 +57,7 @@ def test_instructions_equal_those_that_an_h100_counts(family: str) -> None:
     hardware = {one["name"]: one["warm"] for one in json.loads(Path(MEASURED).read_text())["variants"]}
     target = find_target("H100 SXM")
     for variant in variants([family]):
-        run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False)
+        run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False, executed=True)
         counters = EmulatorBackend("auto").load(variant.compile(target), target).run(run).counters
         assert counters is not None
         assert counters.instruction_mix is not None, variant.name
@@ -142,7 +142,7 @@ def test_slow_paths_of_divisions_and_roots_are_known_not_to_be_taken(
     shape = LaunchShape((1, 1, 1), (32, 1, 1))
     run = Run(
         shape, (*arguments, ArrayArgument("y", np.zeros(256, np.float32)), ScalarArgument("n", np.int32(256))),
-        count=True, check=False,
+        count=True, check=False, executed=True,
     )  # fmt: skip
     counters = EmulatorBackend(jit).load(cuda(DIVISIONS), gpu).run(run).counters
     assert counters is not None
@@ -175,7 +175,7 @@ def test_without_a_disassembler_the_rest_is_counted(
     def missing(compiled: Compiled) -> None:
         raise CompilerUnavailable("nvdisasm is not installed.", hint="Run: pip install nvidia-cuda-nvdisasm")
 
-    monkeypatch.setattr(mixing, "read_code", missing)
+    monkeypatch.setattr(mixing, "reading_code", missing)
     counters = counted(cuda("__global__ void k(float* y) { y[threadIdx.x] = 1; }"), gpu, np.zeros(32, np.float32))
     assert counters.global_store_requests == 1
     assert "nvdisasm is not installed" in (counters.instruction_mix_unknown or "")
