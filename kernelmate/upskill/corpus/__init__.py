@@ -1,0 +1,1 @@
+"""Verified pairs that a model can be taught with: generated, judged, and kept as JSON Lines."""
