@@ -89,13 +89,26 @@ def _own_code() -> str:
 
 
 def _load(refined: Refined, shape: Shape, key: str) -> Program:
+    found = _kept(refined, key)
+    if found is not None:
+        return found
+    with store.alone(key):
+        # Processes that emulate for one verdict all want it at the same moment: another may just have made it.
+        return _kept(refined, key) or _made(refined, shape, key)
+
+
+def _kept(refined: Refined, key: str) -> Program | None:
     kept = store.read(key)
-    if kept is not None:
-        try:
-            head, code = kept
-            return Program(refined, _interface_of(head), engine.Loaded(code))
-        except (RuntimeError, ValueError, KeyError, TypeError):
-            pass  # An entry that does not load is as good as none: it is made again below.
+    if kept is None:
+        return None
+    try:
+        head, code = kept
+        return Program(refined, _interface_of(head), engine.Loaded(code))
+    except (RuntimeError, ValueError, KeyError, TypeError):
+        return None  # An entry that does not load is as good as none.
+
+
+def _made(refined: Refined, shape: Shape, key: str) -> Program:
     text, interface = build(refined, shape)
     code = engine.compile_text(text)
     program = Program(refined, interface, engine.Loaded(code))

@@ -11,12 +11,15 @@ import hashlib
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MOST_BYTES = 256 << 20
 """Size of all files together from which the oldest are removed."""
 ABANDONED_S = 3600.0
 """Age in seconds from which a file that was never finished is taken for one whose writer was killed."""
+LOCKS, PATIENCE_S = 64, 20.0
+"""Programs that can be compiled at once, and seconds after which nobody waits any longer for another process."""
 _MAGIC = b"KMJIT1\n"
 
 
@@ -73,6 +76,30 @@ def write(key: str, head: bytes, code: bytes) -> None:
             os.unlink(name)
         return
     _make_room()
+
+
+@contextlib.contextmanager
+def alone(key: str) -> Iterator[None]:
+    """Let one process compile a program while others that want it wait, to read it afterwards; for some seconds only."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl
+
+            locks = folder().with_name("emulator-locks")
+            locks.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((locks / str(int(key[:8], 16) % LOCKS)).open("a"))
+            until = time.monotonic() + PATIENCE_S
+            while not _taken(fcntl.flock, lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB) and time.monotonic() < until:
+                time.sleep(0.01)
+        yield
+
+
+def _taken(flock: Callable[[int, int], None], handle: int, mode: int) -> bool:
+    try:
+        flock(handle, mode)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _make_room() -> None:

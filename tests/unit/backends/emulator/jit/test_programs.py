@@ -7,7 +7,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,39 @@ def test_what_a_killed_writer_left_is_removed_and_what_another_is_writing_is_not
     assert right(double(1), 1)
     assert not abandoned.exists()
     assert fresh.exists()
+
+
+def test_whoever_waited_for_another_process_reads_what_it_made(
+    cache: Path, double: Launch, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double()
+    (path,) = cache.glob("*.bin")
+    made = path.read_bytes()
+    path.unlink()
+    program.forget()
+
+    @contextmanager
+    def late(key: str) -> Iterator[None]:
+        path.write_bytes(made)
+        yield
+
+    monkeypatch.setattr(store, "alone", late)
+    assert right(double())
+    assert len(compilations) == 1
+
+
+def test_a_process_that_never_ends_holds_nobody_up(
+    cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(store, "LOCKS", 1)
+    code = "import pathlib, sys; from kernelmate.backends.emulator.jit import store\nwith store.alone('0' * 64): print('in', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"in\n"
+    assert right(double())
+    holder.kill()
+    holder.communicate()
 
 
 def test_processes_that_compile_at_once_leave_one_whole_file(cache: Path, double: Launch) -> None:
