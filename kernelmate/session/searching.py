@@ -12,6 +12,7 @@ from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Obj
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import rank, rightness
+from kernelmate.suggest.small_sizes import best_first
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -94,7 +95,8 @@ class Search:
 
     def versions(self) -> Sequence[Judged]:
         """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
-        return sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
+        ranked = sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
+        return best_first(ranked) if self.objective.metric == "time" else ranked
 
     def judge(self, candidate: Candidate) -> Judged:
         """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing."""

@@ -1,7 +1,7 @@
 """The arithmetic of contracts: Python's grammar, our own evaluator, whole numbers that stay whole.
 
-Known are `+ - * / // % **`, unary signs, comparisons, `and`, `or`, `not`, and the functions `cdiv`, `min`, `max`.
-Nothing else of Python is: no attribute, no call of anything else, no subscript, no string. Values are bounded by
+Known are `+ - * / // % **`, unary signs, comparisons, `and`, `or`, `not`, `a if condition else b`, and the functions `cdiv`,
+`min`, `max`. Nothing else of Python is: no attribute, no call of anything else, no subscript, no string. Values are bounded by
 2^63 - 1 so that no expression can take time or memory.
 """
 
@@ -190,13 +190,15 @@ def _operands(node: ast.expr, text: str, shift: int) -> list[ast.expr]:
         return node.values
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
         return [node.left, *node.comparators]
+    if isinstance(node, ast.IfExp):
+        return [node.test, node.body, node.orelse]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         return _call_operands(node, node.func.id, shift + _characters(text, node))
     what = ast.get_source_segment(text, node) or text
     raise ExpressionError(
         f"{what!r} is not arithmetic.",
         offset=shift + _characters(text, node),
-        hint="Known are + - * / // % **, comparisons, and, or, not, cdiv(a, b), min(...), max(...).",
+        hint="Known are + - * / // % **, comparisons, and, or, not, a if c else b, cdiv(a, b), min(...), max(...).",
     )
 
 
@@ -238,6 +240,8 @@ class _Evaluation:
                 return self.logical(node)
             case ast.Compare():
                 return self.comparison(node)
+            case ast.IfExp():
+                return self.value(node.body if self.value(node.test) else node.orelse)
             case ast.Call(func=ast.Name(id=name)):
                 return self.call(node, name)
         raise AssertionError(f"unchecked node {node!r}")

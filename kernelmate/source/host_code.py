@@ -8,6 +8,10 @@ from collections.abc import Mapping
 
 from kernelmate.source.expressions import ExpressionError, parse_expression
 
+_COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+
 
 class Untranslatable(Exception):
     """The expression has no counterpart on the other side."""
@@ -56,11 +60,15 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
                 right = _host(other, names)
                 text = f"({text} {'<' if name == 'min' else '>'} {right} ? {text} : {right})"
             return text
+        case ast.IfExp(test=ast.Compare(left=left, ops=[op], comparators=[right]), body=body, orelse=orelse):
+            condition = f"{_host(left, names)} {_COMPARED[type(op)]} {_host(right, names)}"
+            return f"({condition} ? {_host(body, names)} : {_host(orelse, names)})"
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
 
 
 def _grouped(text: str) -> str:
-    return text if re.fullmatch(r"\w+(?:(?:\.|->|::)\w+)*", text) else f"({text})"
+    grouped = re.fullmatch(r"\w+(?:(?:\.|->|::)\w+)*", text) or strip_parentheses(text) != text
+    return text if grouped else f"({text})"
 
 
 def _bare(text: str) -> str:

@@ -37,6 +37,8 @@ NAMES = {"n": 1000, "block": 256, "x": 7}
         ("1e-5", 1e-5),
         ("0x10", 16),
         ("n != 0 and 8 // n", 0),
+        ("256 if n >= 512 else 32", 256),
+        ("256 if n < 512 else 64 if x < 7 else 8 // n + x", 7),
     ],
 )
 def test_arithmetic_is_pythons(expression: str, value: float) -> None:
@@ -61,7 +63,8 @@ def test_arithmetic_is_pythons(expression: str, value: float) -> None:
         "'a'",
         "True",
         "lambda: 1",
-        "n if x else 1",
+        "n if x",
+        "n if x.y else 1",
         "n := 3",
         "n << 2",
         "n & 1",

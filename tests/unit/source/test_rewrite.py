@@ -192,6 +192,11 @@ def test_a_block_that_changes_otherwise_is_written_anew_where_it_stands() -> Non
         ("k<<<g, b, old, st>>>(p, count, 3)", {"shared": "1024"}, "k<<<g, b, 1024, st>>>(p, count, 3)"),
         ("k<<<g, b>>>(p, c ? 1 : 2, 3)", {"grid": "cdiv(n, 4)"}, "k<<<(((c ? 1 : 2) + 3) / 4), b>>>(p, c ? 1 : 2, 3)"),
         ("k<<<g, b>>>(p, c, 3)", {"grid": "max(n, m)"}, "k<<<(c > 3 ? c : 3), b>>>(p, c, 3)"),
+        (
+            "k<<<g, b>>>(p, c, 3)",
+            {"block": "512 if n >= 64 else 32"},
+            "k<<<((c + (c >= 64 ? 512 : 32) - 1) / (c >= 64 ? 512 : 32)), (c >= 64 ? 512 : 32)>>>(p, c, 3)",
+        ),
         ("k<<<g, b>>>(p, c << 2, 3)", {"grid": "n"}, "k<<<(c << 2), b>>>(p, c << 2, 3)"),
     ],
 )
