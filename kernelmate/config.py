@@ -138,7 +138,7 @@ class Settings(BaseSettings):
         samples: attempts of the local model in one round.
         claude: ask Claude where neither recipes nor the local model did it; what is sent is shown first.
         claude_model: which one, as its API names it.
-        claude_budget_usd: US dollars that one search may spend at most.
+        claude_budget_usd: US dollars that one search may spend at most; searches of one notebook or editor share them.
         claude_may_write: Claude may write a kernel itself once its review did not help.
         ci: what a change of kernels is held to.
         calibration_file: measured roofs; None for `calibration.json` in the user's data folder.

@@ -29,7 +29,7 @@ class _Child:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", "kernelmate.compiler.child"],
+            [sys.executable, "-P", "-m", "kernelmate.compiler.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -153,4 +153,4 @@ def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
     )
 
 
-__all__ = ["BUILT_IN", "AuthorFailed", "Outgoing", "Wishes", "authors", "local_model", "model_server"]
+__all__ = ["BUILT_IN", "AuthorFailed", "Outgoing", "Purse", "Wishes", "authors", "local_model", "model_server"]

@@ -42,6 +42,7 @@ def make_server() -> KernelmateServer:
     @server.feature(types.SHUTDOWN)
     def on_shutdown(*_: object) -> None:
         server.end()
+        server.drop_requests()
 
     for feature in FEATURES:
         feature.register(server)

@@ -11,7 +11,7 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
-from kernelmate.session.authors import Outgoing, Wishes, authors
+from kernelmate.session.authors import Outgoing, Purse, Wishes, authors
 from kernelmate_lsp.checking import settings_key
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.lane import Job, Unwanted
@@ -28,6 +28,7 @@ class Wanted:
         prompt: the user's words. objective: what they mean, where that was said.
         author: who proposes, as the command line names them.
         ask: shows what would be sent to another machine, and asks.
+        on_text: told of a model's text as it arrives.
     """
 
     prompt: str
@@ -35,6 +36,7 @@ class Wanted:
     author: str = "auto"
     max_candidates: int = 32
     ask: Callable[[Outgoing], bool] = lambda outgoing: False
+    on_text: Callable[[str], None] = lambda text: None
 
 
 class Judge:
@@ -43,6 +45,7 @@ class Judge:
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
         self._session: Session | None = None
+        self._purse: Purse | None = None
         self._key = ""
         self._job: Job | None = None
         self._on_stage: OnStage | None = None
@@ -83,7 +86,14 @@ class Judge:
         """
 
         def search(session: Session) -> Optimization:
-            wishes = Wishes(wanted.author, ask=wanted.ask, stop=job.unwanted.is_set)
+            wishes = Wishes(
+                wanted.author,
+                ask=wanted.ask,
+                on_step=lambda step: on_stage(step, 0, 0),
+                on_text=wanted.on_text,
+                stop=job.unwanted.is_set,
+                purse=self._purse_for(session.settings.claude_budget_usd),
+            )
             return session.optimize(
                 kernel,
                 wanted.prompt,
@@ -106,6 +116,13 @@ class Judge:
         """
         made = self._with(job, after, configuration, on_stage, lambda session: session.compare(before, after))
         return made.baseline, made.candidate
+
+    def _purse_for(self, limit_usd: float) -> Purse:
+        """What the editor's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        if self._purse is None:
+            self._purse = Purse(limit_usd)
+        self._purse.limit_usd = limit_usd
+        return self._purse
 
     def _with(
         self,

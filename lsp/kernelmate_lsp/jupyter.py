@@ -11,7 +11,7 @@ def spec(_: object) -> dict[str, Any]:
     return {
         "kernelmate": {
             "version": 2,
-            "argv": [sys.executable, "-m", "kernelmate_lsp"],
+            "argv": [sys.executable, "-P", "-m", "kernelmate_lsp"],
             "languages": ["python", "cuda", "cuda-cpp"],
             "mime_types": ["text/x-python", "text/x-ipython", "text/x-cuda", "text/x-c++src"],
             "display_name": "KernelMate",

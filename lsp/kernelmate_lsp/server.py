@@ -200,6 +200,12 @@ class KernelmateServer(LanguageServer):
         if task is not None:
             task.cancel()
 
+    def drop_requests(self) -> None:
+        """Cancel every request but the one that is being answered: pygls 2.1 does it over a dictionary that shrinks meanwhile."""
+        for number, future in tuple(self.protocol._request_futures.items()):
+            if number != self.protocol.msg_id and not future.done():
+                future.cancel()
+
     def end(self) -> None:
         """Drop all work and end every process."""
         for key in tuple(self._tasks):

@@ -45,6 +45,7 @@ class Editor:
 
     Attributes:
         client: speaks to the server. applied: edits that the server asked for. answers: what its questions are answered by.
+        consents: texts that the server asked to send elsewhere. agrees: what it is answered.
     """
 
     def __init__(self, client: LanguageClient) -> None:
@@ -59,6 +60,8 @@ class Editor:
         self.messages: list[str] = []
         self.progress: list[dict[str, Any]] = []
         self.begun: asyncio.Queue[types.ProgressToken] = asyncio.Queue()
+        self.consents: list[dict[str, Any]] = []
+        self.agrees = False
 
     def open(self, path: Path, text: str, language: str = "cuda-cpp") -> str:
         uri = path.as_uri()
@@ -192,7 +195,7 @@ async def editor(
     _listen(client, made)
     path = os.pathsep.join([str(ROOT), str(ROOT / "lsp")])
     env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-    await client.start_io(sys.executable, "-m", "kernelmate_lsp", env=env, cwd=str(folder))
+    await client.start_io(sys.executable, "-P", "-m", "kernelmate_lsp", env=env, cwd=str(folder))
     root = types.WorkspaceFolder(folder.as_uri(), folder.name)
     await client.initialize_session(
         types.InitializeParams(
@@ -236,6 +239,11 @@ def _listen(client: LanguageClient, made: Editor) -> None:
         made.asked.append(params)
         answer = made.answers.pop(0) if made.answers else None
         return None if answer is None else types.MessageActionItem(answer)
+
+    @client.feature("kernelmate/consent")
+    def consent(params: Any) -> dict[str, bool]:
+        made.consents.append({name: getattr(params, name) for name in ("text", "host", "model", "workspace", "price")})
+        return {"agreed": made.agrees}
 
     @client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
     def refresh_lenses(*_: object) -> None:

@@ -234,7 +234,7 @@ def test_jupyter_lsp_finds_the_server_by_its_entry_point() -> None:
     name = project["project"]["entry-points"]["jupyter_lsp_spec_v1"]["kernelmate"]
     entry = EntryPoint("kernelmate", name, "jupyter_lsp_spec_v1").load()(None)["kernelmate"]
     assert entry["version"] == 2
-    assert entry["argv"][1:] == ["-m", "kernelmate_lsp"]
+    assert entry["argv"][1:] == ["-P", "-m", "kernelmate_lsp"], "files of the current folder are no modules"
 
 
 # ------------------------------------------------------------------------------------- what is known of a kernel

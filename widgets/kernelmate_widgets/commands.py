@@ -86,7 +86,10 @@ def search(
     version = handle.version
     session = magics.desk.session(known.options)
     progress = magics.progress(quiet=wanted.quiet)
-    wishes = Wishes(wanted.author, wanted.samples, wanted.rounds, agrees, progress.step)
+    wishes = Wishes(
+        wanted.author, wanted.samples, wanted.rounds, agrees, progress.step, progress.text,
+        purse=magics.desk.purse(session.settings),
+    )  # fmt: skip
     try:
         with magics.desk.listening(progress.stage):
             found = session.optimize(

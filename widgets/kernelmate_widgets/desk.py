@@ -18,6 +18,7 @@ from kernelmate.config import Settings, load_settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Compiled, Contract, Kernel, Verdict
 from kernelmate.session import Session
+from kernelmate.session.authors import Purse
 from kernelmate_widgets.failing import FOLDER_PREFIX
 from kernelmate_widgets.handle import KernelHandle, Prepare, Version
 from kernelmate_widgets.launching import Launcher, make_launcher
@@ -57,6 +58,7 @@ class Desk:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copies = 0
         self._kept: dict[str, Path] = {}
+        self._purse: Purse | None = None
         _desks.add(self)
 
     def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
@@ -83,6 +85,14 @@ class Desk:
             if key not in self._sessions:
                 self._sessions[key] = Session(settings, self._stage)
             return self._sessions[key]
+
+    def purse(self, settings: Settings) -> Purse:
+        """What the notebook's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        with self._turn:
+            if self._purse is None:
+                self._purse = Purse(settings.claude_budget_usd)
+            self._purse.limit_usd = settings.claude_budget_usd
+            return self._purse
 
     def close_session(self, owner: str) -> None:
         """Give back an owner's workers, whatever they are doing."""

@@ -17,6 +17,9 @@ AFTER_S = 1.0
 EVERY_S = 0.25
 """Seconds between two updates."""
 
+TAIL = 1200
+"""Characters of a model's text that are shown while it writes."""
+
 
 class CellProgress:
     """Shows how far the work of a cell is, and gives its place to the result.
@@ -33,6 +36,7 @@ class CellProgress:
         self._shown_at = 0.0
         self._handle: DisplayHandle | None = None
         self._judged: list[Judged] = []
+        self._said = self._written = ""
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """How far a stage is; called by the session in this thread."""
@@ -43,9 +47,15 @@ class CellProgress:
         """What is begun now, in words."""
         self._update(text)
 
+    def text(self, piece: str) -> None:
+        """Text of a model as it arrives; its end stands below the progress."""
+        self._written = (self._written + piece)[-TAIL:]
+        self._update(self._said)
+
     def judged(self, found: Judged) -> None:
         """One more candidate has its verdict."""
         self._judged.append(found)
+        self._written = ""
 
     def result(self, bundle: dict[str, Any]) -> None:
         """Show the result, in the place of the progress where there was any."""
@@ -62,12 +72,16 @@ class CellProgress:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 
     def _update(self, text: str) -> None:
+        self._said = text
         now = time.monotonic()
         if not self._enabled or now - self._began < AFTER_S or now - self._shown_at < EVERY_S:
             return
         self._shown_at = now
         shown = f"{text} ({len(self._judged)} candidates judged)" if self._judged else text
         bundle = {"text/plain": f"{shown} ...", "text/html": f"<div>{escape(shown)} …</div>"}
+        if self._written:
+            bundle["text/plain"] += f"\n\n{self._written}"
+            bundle["text/html"] += f"<pre>{escape(self._written)}</pre>"
         if self._handle is None:
             self._handle = DisplayHandle()
             self._handle.display(bundle, raw=True)

@@ -123,6 +123,7 @@ class BackgroundSearch:
             watcher.on_step,
             watcher.on_text,
             self._stop.is_set,
+            self._desk.purse(session.settings),
         )
         with self._desk.listening(watcher.on_stage):
             return session.optimize(

@@ -30,9 +30,31 @@ from kernelmate_lsp.server import KernelmateServer
 CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
 """Objectives offered where the client cannot ask for words."""
 
+LINE = 100
+"""Characters of a model's text that progress shows."""
+
+TELL_EVERY_S = 0.1
+
 Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 
 UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothing is run."
+
+
+class Written:
+    """A model's text as it arrives, shown by its last line: progress has room for one."""
+
+    def __init__(self, tell: OnStage) -> None:
+        self._tell = tell
+        self._line = ""
+        self._told_at = 0.0
+
+    def more(self, piece: str) -> None:
+        """Take the next piece; called in the judging lane's thread."""
+        self._line = (self._line + piece).rpartition("\n")[2][-LINE:]
+        now = time.monotonic()
+        if self._line.strip() and now - self._told_at > TELL_EVERY_S:
+            self._told_at = now
+            self._tell(f"the model writes: {self._line.strip()}", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +115,11 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     prompt = given.get("prompt") or await _ask_for_prompt(server, place)
     if not isinstance(prompt, str):
         return None
-    wanted = Wanted(
-        prompt,
-        given.get("objective"),
-        str(given.get("author") or "auto"),
-        int(given.get("maxCandidates") or 32),
-        _consent(server),
-    )
+    author, most, ask = str(given.get("author") or "auto"), int(given.get("maxCandidates") or 32), _consent(server)
 
     def work(job: Job, tell: OnStage) -> Optimization:
         count = 0
+        wanted = Wanted(prompt, given.get("objective"), author, most, ask, Written(tell).more)
 
         def judged(one: Judged) -> None:
             nonlocal count

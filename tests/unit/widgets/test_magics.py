@@ -300,3 +300,34 @@ def test_options_may_stand_before_names_and_after_them(notebook) -> None:
     notebook.run("%kernelmate config -q target=L4 seed=7")
     notebook.run("%%kernelmate doubled -q\n" + notebook.SCALE)
     assert (notebook.names["doubled"].verdict.target, notebook.names["doubled"].verdict.seed) == ("L4", 7)
+
+
+def test_the_end_of_what_a_model_writes_stands_below_the_progress_and_goes_with_it(monkeypatch, notebook) -> None:
+    from IPython.utils.capture import capture_output
+
+    from kernelmate_widgets import progress
+
+    monkeypatch.setattr(progress, "AFTER_S", 0)
+    monkeypatch.setattr(progress, "EVERY_S", 0)
+    with capture_output() as captured:
+        shown = progress.CellProgress(quiet=False, live=True)
+        shown.step("the local model, attempt 1")
+        shown.text("x" * 5000)
+        shown.text("if (i < n)")
+        shown.result({"text/plain": "the result"})
+    *_, last, result = [one.data for one in captured.outputs]
+    assert last["text/plain"].startswith("the local model, attempt 1 ...")
+    assert last["text/plain"].endswith("xif (i < n)")
+    assert len(last["text/plain"]) < 1500
+    assert "if (i &lt; n)" in last["text/html"]
+    assert result == {"text/plain": "the result"}
+
+
+def test_searches_of_one_notebook_pay_from_one_purse_whose_limit_can_be_raised(notebook) -> None:
+    desk = notebook.shell._kernelmate_magics.desk
+    purse = desk.purse(desk.settings())
+    assert purse.limit_usd == 1.0
+    purse.spent_usd = 0.75
+    notebook.run("%kernelmate config -q claude_budget_usd=2")
+    assert desk.purse(desk.settings()) is purse
+    assert (purse.limit_usd, purse.spent_usd) == (2.0, 0.75)

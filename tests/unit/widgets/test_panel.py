@@ -11,6 +11,7 @@ pytest.importorskip("anywidget", reason="anywidget is not installed: pip install
 
 from kernelmate.session.authors import Outgoing
 from kernelmate_widgets.panel import Panel
+from tests.chat_server import ChatServer
 
 LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
 
@@ -135,3 +136,16 @@ def test_forty_candidates_are_small_enough_to_be_sent_again_and_again(panel) -> 
     panel._show_versions(None)
     assert len(panel.versions) == 41
     assert len(str(panel.versions)) < 20_000
+
+
+def test_what_a_model_writes_is_in_the_panel_while_it_writes(panel, notebook) -> None:
+    with ChatServer('{"analysis": "<b>wide</b> loads"', pause_s=0.02) as model:
+        notebook.run(f"%kernelmate config -q model_url={model.url} samples=1")
+        seen: list[str] = []
+        panel.observe(lambda change: seen.append(change["new"]["text"]), "state")
+        do(panel, "ask", prompt="make it faster", author="local")
+        ended(panel)
+    lengths = sorted({len(text) for text in seen})
+    assert len(lengths) > 2, "piece by piece"
+    assert any(text.startswith('{"analysis": "<b>wide') for text in seen)
+    assert any("local" in note for note in panel.state["notes"]), "an answer that cannot be read is told"
