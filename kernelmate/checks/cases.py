@@ -176,16 +176,20 @@ class CaseJudge:
         oracle: knows what is right.
         compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
         keep_bytes: of arrays that listed sizes may keep for being timed.
+        glance: make only the first launch of each size.
 
     Attributes:
         baseline_ran: the baseline made the launch that was tried last. baseline_longest: instructions of its longest
             thread there, where they are counted.
     """
 
-    def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, keep_bytes: int = 0) -> None:
+    def __init__(
+        self, bench: Bench, oracle: Oracle, *, compared: bool, keep_bytes: int = 0, glance: bool = False
+    ) -> None:
         self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
         self._compared = compared
         self._keep_bytes = keep_bytes
+        self._glance = glance
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
@@ -205,7 +209,8 @@ class CaseJudge:
     def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
         """The launches of a size, and whether each is counted."""
         elements = elements_of(argument_shapes(self.contract, size).values())
-        for index, shot in enumerate(plan(self.contract, elements, number, listed=origin == "contract")):
+        shots = plan(self.contract, elements, number, listed=origin == "contract")
+        for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
             if shot.style != WIDE_INTEGERS or self._compared:
                 yield shot, index == 0 and origin == "contract"
@@ -272,6 +277,8 @@ class CaseJudge:
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
+        if not self._compared:
+            self.oracle.learn(self.bench, size, shot, outcome)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors:

@@ -90,7 +90,7 @@ class _Judge:
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
-        self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep)
+        self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
         self.backend, self.baseline = backend, baseline
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []

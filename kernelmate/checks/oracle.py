@@ -112,9 +112,20 @@ class Oracle:
         baseline = self._baseline
         if baseline is None:
             return None
-        compiled = baseline.version.compiled
-        key = (self._key(size, shot), shot, compiled.binary, compiled.lowered_name)
-        return _BASELINES.get(key, lambda: self._try_baseline(baseline, size, shot, given))
+
+        def make() -> Theirs:
+            return self._made_of(baseline.run(size, shot, given), size, shot, given)
+
+        return _BASELINES.get(self._of_version(baseline, size, shot), make)
+
+    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> None:
+        """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
+        key = self._of_version(bench, size, shot)
+        _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given))
+
+    def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
+        compiled = bench.version.compiled
+        return (self._key(size, shot), shot, compiled.binary, compiled.lowered_name)
 
     def answer(self, size: Size, shot: Shot, given: Arrays, theirs: Theirs | None) -> Answer | None:
         """The wanted outputs, with tolerances that the baseline's own error has widened within bounds.
@@ -194,8 +205,7 @@ class Oracle:
         self._tell(CASES_STAGE, 0, 1)
         return answer
 
-    def _try_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays) -> Theirs:
-        outcome = baseline.run(size, shot, given)
+    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays) -> Theirs:
         outputs = {
             a.name: outcome.result.arrays[a.name]
             for a in self.contract.args

@@ -45,6 +45,7 @@ class JudgeTask:
         sanitize: run compute-sanitizer around the listed launches as well (GPU).
         profile: read hardware counters of the headline launch as well (GPU).
         executed: count the machine instructions of listed launches as well, which takes a disassembler.
+        glance: make only the first launch of each size, so that what is wrong shows, and what is right does not yet.
     """
 
     backend: BackendName
@@ -64,6 +65,7 @@ class JudgeTask:
     sanitize: bool = False
     profile: bool = False
     executed: bool = False
+    glance: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class Court:
         return tuple(tried)
 
     def glimpse(self, kernel: Kernel, contract: Contract, baseline: Trial, objective: Objective) -> Trial:
-        """A first look at a candidate: its first instance, at the headline size alone.
+        """A first look at a candidate: one launch of its first instance, at the headline size.
 
         Where the objective is known once a version is compiled, and not met, it is not run at all. What is found wrong
         here is wrong; what is not has yet to be judged.
@@ -256,7 +256,9 @@ class Court:
     def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
         task = self._task(prepared, baseline)
         if quick:
-            task = replace(task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False)
+            task = replace(
+                task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False, glance=True
+            )
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

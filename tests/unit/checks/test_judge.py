@@ -841,3 +841,61 @@ def test_a_baseline_that_costs_the_device_is_not_held_against_the_candidate(
     assert errors(judgement) == []
     assert judgement.correct is None
     assert any("the GPU's context was lost" in reason for reason in judgement.reasons)
+
+
+@pytest.fixture
+def judged_after(python_backend, contract_of, tmp_path):
+    """Judge a kernel by itself, then a candidate of it; how many launches of the kernel each took, and both judgements."""
+
+    def judged(candidate, block=DOUBLE, **task_arguments):
+        contract = contract_of(block)
+        launches = []
+
+        def counted(x, y, n, schedule):
+            launches.append(n)
+            honest(x, y, n, schedule)
+
+        kernel = python_backend.version(contract, body(counted), "the kernel itself")
+        task = JudgeTask("emulator", find_target(None), kernel, None, None, (), 99, str(tmp_path))
+        alone = judge(task, python_backend, lambda *_: None, lambda *_: None)
+        before = len(launches)
+        other = python_backend.version(contract, body(candidate), "its candidate")
+        task = replace(task, candidate=other, baseline=kernel, **task_arguments)
+        beside = judge(task, python_backend, lambda *_: None, lambda *_: None)
+        return before, len(launches) - before, alone, beside
+
+    return judged
+
+
+def test_what_a_kernel_made_of_its_launches_is_not_found_out_again_for_its_candidates(judged_after) -> None:
+    before, again, alone, beside = judged_after(honest)
+    assert before > len(alone.cases)
+    assert again == 0
+    assert alone.correct is beside.correct is True
+    assert all(case.baseline_correct for case in beside.cases)
+
+
+def test_what_a_kernel_without_a_reference_made_is_what_its_candidates_are_held_against(judged_after) -> None:
+    unreferenced = DOUBLE.replace('reference = "2 * x"\n', "")
+    before, _, alone, beside = judged_after(honest, unreferenced)
+    assert before > 0
+    assert alone.correct is None
+    assert beside.correct is True
+    # What a tolerance is derived from takes launches of its own.
+    _, _, _, wrong = judged_after(lambda x, y, n, schedule: np.copyto(y, 3 * x), unreferenced)
+    assert wrong.correct is False
+
+
+def test_a_glance_makes_one_launch_of_a_size_and_sees_what_is_wrong_there(judged_after) -> None:
+    launches = []
+
+    def watched(x, y, n, schedule):
+        launches.append(n)
+        y[:] = 2 * x
+
+    glanced = {"sizes": ({"n": 1000},), "own_sizes": False, "glance": True}
+    *_, beside = judged_after(watched, **glanced)
+    assert launches == [1000]
+    assert beside.correct is True
+    *_, wrong = judged_after(lambda x, y, n, schedule: np.copyto(y, 3 * x), **glanced)
+    assert wrong.correct is False
