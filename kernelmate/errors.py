@@ -15,7 +15,8 @@
     │   ├── WorkerUnavailable    the worker process cannot be started or kept
     │   ├── HistoryUnavailable   the history's file cannot be read or written
     │   └── LaunchTooLarge       the launch is beyond what the emulator takes on
-    └── CompileTimeout           exit 1: the compiler was killed at the time limit
+    ├── CompileTimeout           exit 1: the compiler was killed at the time limit
+    └── TrainingFailed           exit 1: a model's training cannot go on; what was saved stands
 
 A candidate that is wrong, hangs or crashes is no error: it is a finding in a verdict.
 """
@@ -139,3 +140,9 @@ class CompileTimeout(KernelmateError):
     """The compiler did not end in time and was killed."""
 
     code = "compile-timeout"
+
+
+class TrainingFailed(KernelmateError):
+    """A model's training cannot go on; the message says what was saved last."""
+
+    code = "training-failed"

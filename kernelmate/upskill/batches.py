@@ -1,0 +1,153 @@
+"""Which tokens a step sees: examples drawn by the tasks' weights and packed into rows; a function of seed and step alone.
+
+So a run that is cut and goes on sees what it would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.upskill.encoded import Encoded
+from kernelmate.upskill.examples import TASKS
+
+Array = np.ndarray[Any, Any]
+OPEN_ROWS = 32
+"""Rows that are filled at once: more fill better, fewer keep examples near their drawn place."""
+ROOM = 1.25
+"""Over the mean number of texts in a batch, for the ones that have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one step, all [rows, tokens].
+
+    Attributes:
+        tokens: int64. targets: the token that follows each. weights: float32; 0 where nothing is learned.
+        positions: of each token in its own text. documents: the number of that text in its row, padding one of its own.
+        bounds: int32, where texts begin in the flattened rows, then the end, repeated up to a fixed length.
+        filled: tokens that are not padding. attended: tokens that a token looks back on, on average.
+    """
+
+    tokens: Array
+    targets: Array
+    weights: Array
+    positions: Array
+    documents: Array
+    bounds: Array
+    filled: int
+    attended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Makes the batches of a run.
+
+    Attributes:
+        encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
+        weights: share of each task among drawn examples. seed: of the draws.
+        prompt_weight: of prompts' tokens in the loss; answers' have 1.
+        pad: the token that fills rows.
+    """
+
+    encoded: Encoded
+    rows: int
+    length: int
+    weights: Mapping[str, float]
+    seed: int
+    prompt_weight: float = 0.0
+    pad: int = 1
+
+    def steps(self, first: int = 0) -> Iterator[list[list[int]]]:
+        """The rows of each step from `first` on, without end; a row is the examples in it."""
+        skipped, waiting, epoch = first * self.rows, list[list[int]](), 0
+        while True:
+            rows = self.epoch_rows(epoch)
+            epoch += 1
+            if skipped >= len(rows):
+                skipped -= len(rows)
+                continue
+            waiting += rows[skipped:]
+            skipped = 0
+            while len(waiting) >= self.rows:
+                yield waiting[: self.rows]
+                waiting = waiting[self.rows :]
+
+    def epoch_rows(self, epoch: int) -> list[list[int]]:
+        """One pass: as many draws as there are examples, each task's in turn until all were seen, then anew."""
+        drawn = self._drawn(np.random.default_rng([self.seed, epoch]))
+        lengths = self.encoded.lengths
+        full: list[list[int]] = []
+        opened: list[tuple[int, list[int]]] = []
+        for example in drawn:
+            need = int(lengths[example])
+            fitting = [at for at, (used, _) in enumerate(opened) if used + need <= self.length]
+            if fitting:
+                at = max(fitting, key=lambda one: opened[one][0])
+                used, row = opened[at]
+                opened[at] = (used + need, [*row, int(example)])
+                continue
+            opened.append((need, [int(example)]))
+            if len(opened) > OPEN_ROWS:
+                full.append(opened.pop(max(range(len(opened)), key=lambda one: opened[one][0]))[1])
+        return full + [row for _, row in opened]
+
+    def _drawn(self, random: np.random.Generator) -> Array:
+        present = [at for at in range(len(TASKS)) if (self.encoded.tasks == at).any()]
+        shares = np.array([max(self.weights.get(TASKS[at], 0.0), 0.0) for at in present])
+        if shares.sum() == 0:
+            shares = np.ones(len(present))
+        counts = np.floor(shares / shares.sum() * len(self.encoded)).astype(int)
+        counts[int(np.argmax(counts))] += len(self.encoded) - int(counts.sum())
+        parts = []
+        for at, count in zip(present, counts, strict=True):
+            members = np.flatnonzero(self.encoded.tasks == at)
+            passes = [random.permutation(members) for _ in range(-(-int(count) // len(members)))]
+            parts.append(np.concatenate([np.zeros(0, dtype=np.int64), *passes])[:count])
+        return random.permutation(np.concatenate(parts))
+
+    def batch(self, rows: list[list[int]]) -> Batch:
+        """The tokens of rows, padded to their length."""
+        shape = (len(rows), self.length)
+        tokens, targets = np.full(shape, self.pad, np.int64), np.full(shape, self.pad, np.int64)
+        weights = np.zeros(shape, np.float32)
+        positions, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        bounds, squares = [0], 0
+        for number, row in enumerate(rows):
+            at = 0
+            for document, example in enumerate(row):
+                start, end = self.encoded.starts[example], self.encoded.starts[example + 1]
+                size, cut = int(end - start), int(self.encoded.answers[example])
+                here = slice(at, at + size)
+                tokens[number, here] = self.encoded.tokens[start:end]
+                targets[number, at : at + size - 1] = self.encoded.tokens[start + 1 : end]
+                weights[number, at : at + size - 1] = self.prompt_weight
+                weights[number, at + max(cut - 1, 0) : at + size - 1] = 1.0
+                positions[number, here] = np.arange(size)
+                documents[number, here] = document
+                at += size
+                squares += size * size
+                bounds.append(number * self.length + at)
+            if at < self.length:
+                positions[number, at:] = np.arange(self.length - at)
+                documents[number, at:] = len(row)
+                bounds.append((number + 1) * self.length)
+        filled = sum(int(self.encoded.lengths[example]) for row in rows for example in row)
+        fixed = np.full(self.most_bounds(len(rows), len(bounds)), bounds[-1], np.int32)
+        fixed[: len(bounds)] = bounds
+        return Batch(tokens, targets, weights, positions, documents, fixed, filled, squares / 2 / max(filled, 1))
+
+    def weight(self, rows: list[list[int]]) -> float:
+        """The sum of the weights of rows, without making them."""
+        lengths, cuts = self.encoded.lengths, self.encoded.answers
+        pairs = ((int(lengths[one]), int(cuts[one])) for row in rows for one in row)
+        return float(sum(size - max(cut, 1) + self.prompt_weight * (max(cut, 1) - 1) for size, cut in pairs))
+
+    def most_bounds(self, rows: int, found: int) -> int:
+        """A length for the bounds, the same for nearly every batch, so that compiled code sees one shape."""
+        mean = float(self.encoded.lengths.mean()) if len(self.encoded) else float(self.length)
+        usual = int(rows * (self.length / max(mean, 1.0) + 1) * ROOM) + 2
+        return usual if found <= usual else 2 * max(found, usual)

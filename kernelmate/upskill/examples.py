@@ -1,0 +1,226 @@
+"""From lines of a corpus to what a model reads and writes: one prompt and one answer each, by a codec."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.suggest.codec.base import Codec, Launch, Question, Version
+
+TASKS = ("generate", "analyse", "debug")
+LINES_AT_ONCE = 64
+"""Lines that a process of the pool is handed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One thing to learn.
+
+    Attributes:
+        prompt: the exact input. answer: what should follow, the codec's end included.
+        task: one of `TASKS`. group: examples of one problem share it. held_out: kept for validation.
+        messages: role and text of the prompt for models that are asked by a chat template; empty for others.
+    """
+
+    prompt: str
+    answer: str
+    task: str
+    group: str
+    held_out: bool
+    messages: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A corpus as examples. `left_out` counts the lines that could not be told, by the reason."""
+
+    examples: tuple[Example, ...]
+    left_out: Mapping[str, int]
+
+
+def lines_of(corpus: Path) -> list[str]:
+    """The lines of a corpus, from its folder or from the file itself.
+
+    Raises:
+        UsageError: there is none, or nothing in it.
+    """
+    path = corpus / "corpus.jsonl" if corpus.is_dir() else corpus
+    try:
+        found = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The corpus cannot be read: {error}.",
+            file=str(path),
+            hint="Make one with `kernelmate upskill generate CONFIG.toml`.",
+        ) from None
+    if not found:
+        raise UsageError("The corpus is empty.", file=str(path), hint="Make it anew, with more time or more pairs.")
+    return found
+
+
+def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, on_done: Callable[[int, int], None] | None = None) -> Told:  # fmt: skip
+    """All lines as examples.
+
+    Args:
+        lines: of a corpus.
+        codec: its name.
+        copies: of each line, which differ in how placeholders are numbered; the first numbers them in order.
+        seed: of that numbering.
+        processes: at once; None for as many as there are cores.
+        on_done: told of how many of how many lines are done.
+    """
+    processes = min(processes or os.cpu_count() or 1, max(1, len(lines) // LINES_AT_ONCE))
+    told = partial(_told, codec=codec, copies=copies, seed=seed)
+    chunks = [list(enumerate(lines))[at : at + LINES_AT_ONCE] for at in range(0, len(lines), LINES_AT_ONCE)]
+    examples: list[Example] = []
+    left_out: Counter[str] = Counter()
+    for number, (found, missed) in enumerate(_mapped(told, chunks, processes)):
+        examples += found
+        left_out += missed
+        if on_done is not None:
+            on_done(min((number + 1) * LINES_AT_ONCE, len(lines)), len(lines))
+    return Told(tuple(examples), dict(left_out.most_common()))
+
+
+def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int) -> Iterator[tuple[list[Example], Counter[str]]]:  # fmt: skip
+    if processes <= 1:
+        yield from map(told, chunks)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(told, chunks)
+
+
+def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) -> tuple[list[Example], Counter[str]]:
+    from kernelmate.suggest.codec.base import Untellable
+
+    by = codec_named(codec)
+    found: list[Example] = []
+    left_out: Counter[str] = Counter()
+    for number, line in lines:
+        try:
+            example = json.loads(line)
+            for copy in range(copies):
+                drawn = None if copy == 0 else hash_seed(seed, number, copy)
+                found.append(_example(example, by, drawn))
+        except Untellable as error:
+            left_out[str(error)] += 1
+        except (ValueError, KeyError, TypeError) as error:
+            left_out[f"no line of a corpus: {type(error).__name__}: {error}"[:120]] += 1
+    return found, left_out
+
+
+def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example:
+    question = question_of(line, seed)
+    after = None if question.task == "analyse" else version_of(line["after"])
+    asked = codec.ask(question)
+    answer = codec.answer(question, after, line.get("reasoning") or ())
+    held_out = line.get("split") == "held-out"
+    group = str(line.get("group") or "")
+    return Example(asked.prompt, answer + codec.end, question.task, group, held_out, tuple(asked.messages))
+
+
+def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
+    """What is asked in one object of a corpus.
+
+    Raises:
+        KeyError: a key is missing. TypeError: a value is of another kind.
+    """
+    from kernelmate.suggest.codec.base import Question
+
+    before, problem = line["before"], line["problem"]
+    constraints = line.get("constraints") or {}
+    defaults = Question("", "", launch_of(before["launch"]))
+    return Question(
+        text=before["source"],
+        kernel=problem["kernel"],
+        launch=launch_of(before["launch"]),
+        metric=problem.get("metric") or "time",
+        prompt=problem.get("prompt") or "",
+        task=line.get("task") or "generate",
+        target=constraints.get("target") or defaults.target,
+        arch=constraints.get("arch") or defaults.arch,
+        verdict=verdict_of(line, before.get("verdict")),
+        broken=line.get("broken"),
+        tried=tuple(tried_of(one) for one in line.get("tried") or ()),
+        seed=seed,
+    )
+
+
+def version_of(side: Mapping[str, Any]) -> Version:
+    """One side of a pair."""
+    from kernelmate.suggest.codec.base import Version
+
+    return Version(side["source"], launch_of(side["launch"]))
+
+
+def tried_of(one: Mapping[str, Any]) -> Any:
+    """An earlier version as a corpus keeps it: a side with what became of it."""
+    from kernelmate.suggest.codec.base import Tried
+
+    return Tried(version_of(one), one.get("accepted"), one.get("speedup"), tuple(one.get("codes") or ()))
+
+
+def launch_of(launch: Mapping[str, Any]) -> Launch:
+    """A launch as the history keeps it: texts, or lists of them."""
+    from kernelmate.suggest.codec.base import Launch
+
+    def several(value: object) -> tuple[str, ...]:
+        return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+
+    require = launch.get("require") or ()
+    return Launch(several(launch["grid"]), several(launch["block"]), str(launch.get("shared") or "0"), several(require) if require else ())  # fmt: skip
+
+
+def verdict_of(line: Mapping[str, Any], document: object) -> Any:
+    """A side's verdict; what all sides of a line share is taken from its constraints. None where there is none.
+
+    Args:
+        line: the object of the corpus.
+        document: the side's `verdict`.
+    """
+    import msgspec
+
+    from kernelmate.records import Verdict
+
+    if not isinstance(document, Mapping):
+        return None
+    constraints = line.get("constraints") or {}
+    shared = {name: constraints.get(name) or "" for name in ("target", "arch", "compiler")}
+    nothing: dict[str, Any] = {
+        "kernel": line["problem"]["kernel"], "instance": None, "backend": "emulator", "binary": None, "seed": 0,
+        "compiled": True, "diagnostics": (), "resources": None, "occupancy": None, "correct": None, "cases": (),
+        "findings": (), "timing": None, "speedup": None, "counters": None, "objective": None, "accepted": None, "reasons": (),
+    }  # fmt: skip
+    try:
+        return msgspec.convert({**nothing, **shared, **document}, Verdict, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from importlib import import_module
+
+    found: Codec = import_module("kernelmate.suggest.codec").codec_named(name)
+    return found
+
+
+def hash_seed(*parts: int) -> int:
+    """A seed from several numbers, the same in every process."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "big")

@@ -1,0 +1,224 @@
+"""Answers drawn from a model of this trainer, many at once: the prompts of a batch are read together, then written token by token.
+
+Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernelmate.upskill.torch_llama import Block, Llama
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+STEPS_UNTIL_LOOKED = 8
+"""Tokens between two looks at which texts have ended: looking waits for the device."""
+SHARE_KEPT = 0.7
+"""Texts that go on, as a share of the batch: below it, the others are taken out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How answers are drawn.
+
+    Attributes:
+        k: answers to each prompt. temperature: 0 takes the likeliest token each time.
+        greedy_first: of each prompt's answers the first is drawn at temperature 0.
+        seed: of the draws. most_tokens: of an answer.
+        batch: texts at once; None for as many as memory is likely to hold.
+    """
+
+    k: int = 1
+    temperature: float = 0.0
+    greedy_first: bool = False
+    seed: int = 1
+    most_tokens: int = 640
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One answer.
+
+    Attributes:
+        prompt: number of the prompt. text: without the token that ends it. tokens: how many. finished: it came to its end.
+        logprob: log probability under the model at temperature 1, summed over its tokens.
+    """
+
+    prompt: int
+    text: str
+    tokens: int
+    finished: bool
+    logprob: float
+
+
+@torch.no_grad()
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+    """Answers to all prompts, in their order, the k answers to one prompt together.
+
+    Prompts that leave no room for an answer in the model's context get none.
+
+    Args:
+        model: on the device that is to work.
+        tokenizer: the model's.
+        prompts: exact input texts.
+        how: to draw.
+        end: the token that ends an answer.
+        stop: looked at between batches; True leaves the rest unanswered.
+    """
+    context = model.shape.context
+    encoded = [entry.ids for entry in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
+    order = sorted((at for at, ids in enumerate(encoded) if 0 < len(ids) < context), key=lambda at: len(encoded[at]))
+    most = max(1, (how.batch or _batch_that_fits(model)) // how.k)
+    random = torch.Generator(model.head.device).manual_seed(how.seed)
+    found: list[Drawn] = []
+    for at in range(0, len(order), most):
+        if stop():
+            break
+        chosen = order[at : at + most]
+        room = min(how.most_tokens, context - max(len(encoded[one]) for one in chosen))
+        texts, logprobs = _Batch(model, [encoded[one] for one in chosen], how, end, random).write(max(room, 1))
+        for number, (ids, logprob) in enumerate(zip(texts, logprobs, strict=True)):
+            finished = end in ids
+            written = ids[: ids.index(end)] if finished else ids
+            found.append(Drawn(chosen[number // how.k], tokenizer.decode(written), len(written), finished, logprob))
+    return sorted(found, key=lambda one: one.prompt)
+
+
+def _batch_that_fits(model: Llama) -> int:
+    """Texts whose keys and values take at most half of the GPU's free memory; 16 on a CPU."""
+    device = model.head.device
+    if device.type != "cuda":
+        return 16
+    shape = model.shape
+    one = 2 * shape.layers * shape.context * shape.kv_heads * shape.head * 2
+    return int(min(max(torch.cuda.mem_get_info(device)[0] // 2 // one, 8), 1024))
+
+
+class _Batch:
+    """Texts that are written together: each prompt k times, prompts padded on the right."""
+
+    def __init__(self, model: Llama, prompts: list[list[int]], how: Drawing, end: int, random: torch.Generator) -> None:
+        self.model, self.end, self.random = model, end, random
+        self.device = model.head.device
+        self.kind = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        shape = model.shape
+        lengths = torch.tensor([len(ids) for ids in prompts], device=self.device)
+        self.lengths = lengths.repeat_interleave(how.k)
+        longest = int(lengths.max())
+        capacity = min(longest + how.most_tokens, shape.context) + 1
+        padded = torch.zeros(len(prompts), longest, dtype=torch.long)
+        for number, ids in enumerate(prompts):
+            padded[number, : len(ids)] = torch.tensor(ids)
+        size = (len(prompts) * how.k, shape.kv_heads, capacity, shape.head)
+        self.keys = [torch.zeros(size, dtype=self.kind, device=self.device) for _ in range(shape.layers)]
+        self.values = [torch.zeros(size, dtype=self.kind, device=self.device) for _ in range(shape.layers)]
+        self.temperatures = torch.full((size[0], 1), how.temperature, device=self.device)
+        if how.greedy_first:
+            self.temperatures[:: how.k] = 0.0
+        self.last = self._read(padded.to(self.device), how.k, lengths)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.kind == torch.bfloat16)
+
+    def _read(self, tokens: Tensor, k: int, lengths: Tensor) -> Tensor:
+        """Read the prompts; gives the logits after each, k times."""
+        with self._precision():
+            positions = torch.arange(tokens.shape[1], device=self.device)[None].expand_as(tokens)
+            cos, sin = self.model.turns(positions)
+            x = self.model.model.embed_tokens(tokens)
+            for number, layer in enumerate(self.model.model.layers):
+                query, key, value = _parts(layer, x, cos, sin)
+                for kept, new in ((self.keys[number], key), (self.values[number], value)):
+                    kept[:, :, : tokens.shape[1]] = new.to(self.kind).repeat_interleave(k, 0)
+                # Padding stands behind the prompt, where nothing looks.
+                attended = _attended(query, key.to(query.dtype), value.to(query.dtype), causal=True)
+                x = layer.fed(x + layer.self_attn.out(attended))
+            ends = x[torch.arange(len(x), device=self.device), lengths - 1]
+            logits: Tensor = self.model.logits(self.model.model.norm(ends)).float()
+        return logits.repeat_interleave(k, 0)
+
+    def write(self, most: int) -> tuple[list[list[int]], list[float]]:
+        """Up to `most` tokens of each text, and their log probabilities."""
+        count = len(self.lengths)
+        written = torch.full((count, most), self.end, dtype=torch.long, device=self.device)
+        logprobs = torch.zeros(count, device=self.device)
+        alive = torch.ones(count, dtype=torch.bool, device=self.device)
+        active = torch.arange(count, device=self.device)
+        for step in range(most):
+            token = self._draw(self.last)
+            chosen = functional.log_softmax(self.last, -1).gather(1, token[:, None])[:, 0]
+            token = torch.where(alive, token, self.end)
+            logprobs[active] += torch.where(alive, chosen, 0.0)
+            written[active, step] = token
+            alive = alive & (token != self.end)
+            if step % STEPS_UNTIL_LOOKED == STEPS_UNTIL_LOOKED - 1:
+                going = int(alive.sum())
+                if going == 0:
+                    break
+                if going < SHARE_KEPT * len(alive):
+                    active, token, alive = active[alive], token[alive], self._shrink(alive)
+            if step + 1 < most:
+                self.last = self._next(token)
+        # An answer that was cut shows no end; one that ended is filled up with ends.
+        return [_until_end(ids, self.end) for ids in written.tolist()], logprobs.tolist()
+
+    def _shrink(self, alive: Tensor) -> Tensor:
+        self.keys = [kept[alive] for kept in self.keys]
+        self.values = [kept[alive] for kept in self.values]
+        self.lengths, self.temperatures = self.lengths[alive], self.temperatures[alive]
+        return alive[alive]
+
+    def _draw(self, logits: Tensor) -> Tensor:
+        likeliest = logits.argmax(-1)
+        if not bool((self.temperatures > 0).any()):
+            return likeliest
+        chances = functional.softmax(logits / self.temperatures.clamp(min=1e-3), -1)
+        drawn = torch.multinomial(chances, 1, generator=self.random)[:, 0]
+        return torch.where(self.temperatures[:, 0] > 0, drawn, likeliest)
+
+    def _next(self, token: Tensor) -> Tensor:
+        """Take one token of each text in; gives the logits after it."""
+        with self._precision():
+            rows = torch.arange(len(token), device=self.device)
+            cos, sin = self.model.turns(self.lengths[:, None])
+            used = int(self.lengths.max()) + 1
+            mask = (torch.arange(used, device=self.device)[None] <= self.lengths[:, None])[:, None, None]
+            x = self.model.model.embed_tokens(token[:, None])
+            for number, layer in enumerate(self.model.model.layers):
+                query, key, value = _parts(layer, x, cos, sin)
+                keys, values = self.keys[number], self.values[number]
+                keys[rows, :, self.lengths] = key[:, :, 0].to(self.kind)
+                values[rows, :, self.lengths] = value[:, :, 0].to(self.kind)
+                attended = _attended(
+                    query, keys[:, :, :used].to(query.dtype), values[:, :, :used].to(query.dtype), mask
+                )
+                x = layer.fed(x + layer.self_attn.out(attended))
+            self.lengths = self.lengths + 1
+            logits: Tensor = self.model.logits(self.model.model.norm(x[:, 0])).float()
+        return logits
+
+
+def _parts(layer: Block, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, heads before tokens."""
+    query, key, value = layer.self_attn.project(layer.input_layernorm(x), cos, sin)
+    return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    result = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    return result.transpose(1, 2)
+
+
+def _until_end(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end) + 1] if end in ids else ids

@@ -1,0 +1,83 @@
+"""Packing: every example once in its share, no token sees another text, only answers count."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="training needs the extra `train`")
+
+from kernelmate.upskill.batches import Packer  # noqa: E402
+from kernelmate.upskill.encoded import Encoded  # noqa: E402
+from kernelmate.upskill.shapes import Shape  # noqa: E402
+from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
+from kernelmate.upskill.torch_llama import Llama, answer_loss  # noqa: E402
+
+EVEN = {"generate": 1.0, "analyse": 1.0, "debug": 1.0}
+
+
+def made(lengths: list[int], tasks: list[int]) -> Encoded:
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    tokens = np.arange(starts[-1]).astype(np.uint16) % 40 + 4
+    return Encoded(tokens, starts, np.array([max(n // 2, 1) for n in lengths]), np.array(tasks, dtype=np.uint8))
+
+
+@given(st.lists(st.integers(2, 32), min_size=1, max_size=60), st.integers(0, 5))
+def test_an_epoch_draws_as_many_as_there_are_into_rows_that_hold_them(lengths: list[int], seed: int) -> None:
+    packer = Packer(made(lengths, [0] * len(lengths)), 2, 32, EVEN, seed)
+    rows = packer.epoch_rows(0)
+    assert sorted(itertools.chain(*rows)) == list(range(len(lengths)))
+    assert all(sum(lengths[one] for one in row) <= 32 for row in rows)
+
+
+def test_tasks_are_drawn_in_their_shares() -> None:
+    data = made([8] * 100, [0] * 80 + [1] * 10 + [2] * 10)
+    drawn = list(
+        itertools.chain(*Packer(data, 2, 32, {"generate": 0.4, "analyse": 0.3, "debug": 0.3}, 1).epoch_rows(0))
+    )
+    assert np.bincount(data.tasks[drawn]).tolist() == [40, 30, 30]
+
+
+def test_steps_go_on_where_they_were(reversals: Encoded) -> None:
+    packer = Packer(reversals, 3, 32, EVEN, 7)
+    whole = list(itertools.islice(packer.steps(), 40))
+    for first in (1, 13, 37):
+        assert next(packer.steps(first)) == whole[first]
+
+
+def test_only_answers_count(reversals: Encoded) -> None:
+    packer = Packer(reversals, 2, 32, EVEN, 1)
+    rows = next(packer.steps())
+    batch = packer.batch(rows)
+    learned = [reversals.tokens[reversals.starts[one] + reversals.answers[one] : reversals.starts[one + 1]] for row in rows for one in row]  # fmt: skip
+    assert batch.targets[batch.weights > 0].tolist() == np.concatenate(learned).tolist()
+    assert packer.weight(rows) == batch.weights.sum()
+
+
+def test_a_packed_text_is_seen_as_if_it_stood_alone(reversals: Encoded, tiny: Shape) -> None:
+    model = Llama(tiny).eval()
+    packer = Packer(reversals, 2, 32, EVEN, 1)
+    rows = next(packer.steps())
+    batch = packer.batch(rows)
+
+    def loss(parts: Any) -> float:
+        tensors = {name: torch.from_numpy(getattr(parts, name)) for name in ("tokens", "positions", "documents", "targets", "weights")}  # fmt: skip
+        stream = model(tensors["tokens"], tensors["positions"], mask_of(tensors["documents"]))
+        return float(answer_loss(stream, model.head, tensors["targets"], tensors["weights"]).detach())
+
+    alone = sum(loss(packer.batch([[one]])) for row in rows for one in row)
+    assert loss(batch) == pytest.approx(alone, rel=1e-5)
+
+
+def test_the_bounds_say_where_texts_begin(reversals: Encoded) -> None:
+    packer = Packer(reversals, 4, 32, EVEN, 1)
+    batch = packer.batch(next(packer.steps()))
+    starts = [0, *(np.flatnonzero((np.diff(batch.documents.ravel()) != 0) | (np.arange(1, 128) % 32 == 0)) + 1), 128]
+    inner = batch.bounds[: len(starts)]
+    assert inner.tolist() == starts
+    assert set(batch.bounds[len(starts) :].tolist()) <= {128}
