@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("kernelmate.cli.export:export", "Write an accepted kernel with its diff, verdict and a test."),
     "ci": ("kernelmate.cli.ci:ci", "Judge every kernel that a change touches; fail where one got worse."),
     "model": ("kernelmate.cli.model:model", "Local models: add, list, use, test; served by llama.cpp on demand."),
+    "upskill": ("kernelmate.cli.upskill:upskill", "Make a model of your own: corpus, training, export, exam."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),

@@ -139,11 +139,13 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
 
     before, problem = line["before"], line["problem"]
     constraints = line.get("constraints") or {}
-    defaults = Question("", "", launch_of(before["launch"]))
+    # What does not compile has no launch of its own: the problem's is in force.
+    launch = launch_of(before.get("launch") or constraints["launch"])
+    defaults = Question("", "", launch)
     return Question(
         text=before["source"],
         kernel=problem["kernel"],
-        launch=launch_of(before["launch"]),
+        launch=launch,
         metric=problem.get("metric") or "time",
         prompt=problem.get("prompt") or "",
         task=line.get("task") or "generate",

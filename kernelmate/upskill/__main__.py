@@ -1,0 +1,31 @@
+"""One model's way as a process: `python -m kernelmate.upskill CONFIG.toml MODEL`, which `kernelmate upskill run` starts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Train, export and sample one model; 0 where all of it went well."""
+    parser = argparse.ArgumentParser(prog="python -m kernelmate.upskill", description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--seconds", type=float, help="of training, at most")
+    parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
+    given = parser.parse_args()
+    from kernelmate.upskill.apprentice import whole_way
+    from kernelmate.upskill.settings import read_settings
+
+    settings = read_settings(given.config)
+
+    def told(line: str) -> None:
+        print(line, flush=True)
+
+    result = whole_way(settings, settings.model(given.model), seconds=given.seconds, finish=given.finish, told=told)
+    return 1 if result.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

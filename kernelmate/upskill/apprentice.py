@@ -1,0 +1,259 @@
+"""One model's way, in a process of its own: trained, kept, exported, asked. Each step keeps what it has before the next begins."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.upskill.needs import need
+from kernelmate.upskill.settings import ModelSection, Upskill
+
+Told = Callable[[str], None]
+NEEDED = ("torch", "tokenizers", "safetensors", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one model.
+
+    Attributes:
+        name: of the model. folder: with everything of it.
+        trained: figures of training; None where it was not begun. gguf: the file, where it was written.
+        answers: the file of answers to the exam's prompts, where they were drawn.
+        problems: what went wrong, one sentence each; what went before stands.
+    """
+
+    name: str
+    folder: Path
+    trained: dict[str, Any] | None
+    gguf: Path | None
+    answers: Path | None
+    problems: tuple[str, ...]
+
+
+def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+    """Train one model from scratch, or go on where its training was cut; SIGTERM and Ctrl-C save it and end it.
+
+    Args:
+        settings: all of the file.
+        model: which.
+        seconds: at most, from now.
+        told: lines about how far it is.
+
+    Returns:
+        Figures, which are kept beside the model too.
+
+    Raises:
+        UsageError: corpus or folder are not this model's. EnvironmentFailed: packages are missing, or nothing can be kept.
+        TrainingFailed: the loss is no number, again and again.
+    """
+    need(NEEDED, "Training")
+    begun = time.monotonic()
+    from kernelmate.upskill.preparing import prepare
+    from kernelmate.upskill.torch_device import place
+    from kernelmate.upskill.torch_trainer import Progress, Trainer
+    from kernelmate.upskill.vocabulary import PAD
+
+    folder = settings.model_folder(model.name)
+    prepared = prepare(settings, model, lambda what, done, total: told(f"{what} {done}/{total}"))
+    left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1.0)
+    plan = settings.plan(model, left)
+    shape = model.shape(prepared.facts["vocabulary"])
+    asked_to_stop = _listen()
+
+    def line(at: Progress) -> None:
+        told(f"step {at.step}  {at.share:4.0%}  loss {at.loss:.4f}  {at.tokens_per_s:,.0f} tokens/s")
+
+    with place(plan.precision) as here:
+        held_out = prepared.held_out if len(prepared.held_out) else None
+        trainer = Trainer(plan, shape, prepared.train, held_out, folder, here, on_progress=line, stop=asked_to_stop)
+        done = trainer.run()
+        facts: dict[str, Any] = {
+            "name": model.name, "codec": model.codec, "end": _end(model.codec), "pad": PAD, "licence": settings.licence,
+            "parameters": shape.parameters, "vocabulary": shape.vocabulary, "steps": done.step, "finished": done.finished,
+            "loss": done.loss, "held_out_loss": done.held_out, "tokens": done.tokens, "seconds": round(done.seconds, 1),
+            "tokens_per_s": round(done.tokens_per_s, 1), "gpu": here.name, "processes": here.processes, "corpus": prepared.facts,
+        }  # fmt: skip
+        if here.rank == 0:
+            _keep(folder, done.model, prepared.tokenizer, facts)
+    return facts
+
+
+def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Path:
+    """Write a model's GGUF file beside it.
+
+    Raises:
+        UsageError: it was not trained yet. EnvironmentFailed: the gguf package is missing, or the disk is full.
+    """
+    need(("gguf", "safetensors", "torch"), "Exporting a model")
+    from kernelmate.upskill.card import card_of
+    from kernelmate.upskill.gguf_files import Label, write_gguf
+    from kernelmate.upskill.torch_folders import load_folder
+
+    folder = settings.model_folder(name)
+    found = load_folder(folder)
+    facts = found.facts
+    wanted: Any = kind or settings.export.kind
+    path = folder / f"{name}-{wanted}.gguf"
+    template = facts.get("chat_template")
+    label = Label(name, found.codec, settings.licence, card_of(facts), str((facts.get("corpus") or {}).get("corpus_sha256") or ""), template)  # fmt: skip
+    tensors = {name: tensor.float().numpy() for name, tensor in found.tensors.items()}
+    write_gguf(path, found.config, tensors, found.tokenizer, label, wanted)
+    return path
+
+
+def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None, told: Told = lambda line: None) -> Path | None:  # fmt: skip
+    """Draw a model's answers to the exam's prompts, on the GPU where there is one.
+
+    Returns:
+        A file with one JSON object per line, `goal`, `sample`, `text` and figures of the answer; sample 0 is greedy.
+        None where the configuration names no prompts.
+
+    Raises:
+        UsageError: there are no prompts of the model's codec, or no model.
+    """
+    if settings.sampling.prompts is None and not settings.exam.run:
+        return None
+    begun = time.monotonic()
+    import torch
+    from tokenizers import Tokenizer
+
+    from kernelmate.upskill.examining import prompts_folder
+    from kernelmate.upskill.torch_folders import load_folder, load_llama
+    from kernelmate.upskill.torch_sampling import Drawing, sample
+
+    folder = settings.model_folder(name)
+    found = load_folder(folder)
+    prompts = read_prompts(prompts_folder(settings), found.codec)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_llama(found).to(device).eval()
+    section = settings.sampling
+    how = Drawing(section.k, section.temperature, greedy_first=True, seed=section.seed, most_tokens=section.most_tokens)
+    tokenizer = Tokenizer.from_str(found.tokenizer)
+    over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
+    drawn = sample(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, stop=over)
+    path = folder / "answers.jsonl"
+    numbers: dict[int, int] = {}
+    with path.open("w", encoding="utf-8") as file:
+        for one in drawn:
+            number = numbers[one.prompt] = numbers.get(one.prompt, -1) + 1
+            row = {"goal": prompts[one.prompt]["goal"], "sample": number, "text": one.text, "tokens": one.tokens, "finished": one.finished}  # fmt: skip
+            file.write(json.dumps(row) + "\n")
+    told(f"{len(drawn)} answers to {len(prompts)} prompts in {time.monotonic() - begun:.1f} s")
+    return path
+
+
+def read_prompts(folder: Path, codec: str) -> list[dict[str, str]]:
+    """The exam's prompts for a codec.
+
+    Raises:
+        UsageError: there are none, or a line is none.
+    """
+    path = folder / f"{codec}.jsonl"
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [{"goal": str(row["goal"]), "prompt": str(row["prompt"])} for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"The exam's prompts for the codec {codec} cannot be read: {error}.", file=str(path)) from None
+
+
+def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None = None, finish: float = 60.0, told: Told = lambda line: None) -> Result:  # fmt: skip
+    """Train, export and sample; what fails is noted and costs nothing that was kept before.
+
+    Args:
+        settings: all of the file.
+        model: which.
+        seconds: of training at most.
+        finish: seconds of sampling at most.
+        told: lines about how far it is.
+    """
+    from kernelmate.errors import KernelmateError
+
+    folder = settings.model_folder(model.name)
+    problems: list[str] = []
+
+    def tried(what: str, step: Callable[[], Any]) -> Any:
+        begun = time.monotonic()
+        try:
+            return step()
+        except KernelmateError as error:
+            problems.append(f"{what}: {error}")
+        except (RuntimeError, ValueError, OSError, ArithmeticError, LookupError, TypeError) as error:
+            problems.append(f"{what}: {type(error).__name__}: {str(error)[:300]}")
+        finally:
+            told(f"{what} took {time.monotonic() - begun:.1f} s" + (f" and failed: {problems[-1]}" if problems else ""))
+        return None
+
+    trained = tried("training", lambda: train_model(settings, model, seconds=seconds, told=told))
+    if trained is None:
+        tried("keeping the last checkpoint", lambda: from_checkpoint(settings, model))
+    gguf = tried("export", lambda: export_model(settings, model.name))
+    answers = tried("sampling", lambda: sample_prompts(settings, model.name, seconds=finish, told=told))
+    result = Result(model.name, folder, trained, gguf, answers, tuple(problems))
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {"name": model.name, "trained": trained, "gguf": str(gguf or ""), "answers": str(answers or "")}
+    (folder / "result.json").write_text(json.dumps({**kept, "problems": problems}, indent=1), encoding="utf-8")
+    return result
+
+
+def from_checkpoint(settings: Upskill, model: ModelSection) -> None:
+    """Keep the model of the newest sound checkpoint, where training did not come to its end.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from kernelmate.upskill.preparing import prepare
+    from kernelmate.upskill.torch_checkpoints import newest
+    from kernelmate.upskill.torch_llama import Llama
+    from kernelmate.upskill.vocabulary import PAD
+
+    folder = settings.model_folder(model.name)
+    found = newest(folder)
+    if found is None or not found.state:
+        raise UsageError("There is no checkpoint.", file=str(folder), hint="Train the model first.")
+    prepared = prepare(settings, model)
+    llama = Llama(model.shape(prepared.facts["vocabulary"]))
+    llama.load_state_dict(found.state["model"])
+    facts = {
+        "name": model.name, "codec": model.codec, "end": _end(model.codec), "pad": PAD, "licence": settings.licence,
+        "parameters": llama.shape.parameters, "steps": found.state["step"], "finished": False, "tokens": found.state["tokens"],
+        "seconds": found.state["spent"], "corpus": prepared.facts,
+    }  # fmt: skip
+    _keep(folder, llama, prepared.tokenizer, facts)
+
+
+def _keep(folder: Path, model: Any, tokenizer: str, facts: dict[str, Any]) -> None:
+    from kernelmate.upskill.torch_folders import save_folder
+
+    try:
+        save_folder(folder, model, tokenizer, facts)
+    except OSError as error:
+        raise EnvironmentFailed(
+            f"The model cannot be written: {error.strerror or error}.",
+            file=str(folder),
+            hint="Its last checkpoint stands; free space and run the command again.",
+        ) from None
+
+
+def _end(codec: str) -> str:
+    from kernelmate.upskill.examples import codec_named
+
+    end: str = codec_named(codec).end
+    return end
+
+
+def _listen() -> Callable[[], bool]:
+    """True once the process was asked to end: the step that runs is finished, and the model saved."""
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            signal.signal(number, lambda got, frame: asked.append(got))
+        except ValueError:  # in a thread, where signals are another's
+            break
+    return lambda: bool(asked)

@@ -1,0 +1,21 @@
+"""The user's own judged versions as a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def collect(folder: Path, history_file: Path | None = None) -> int:
+    """Make a corpus of the history; gives how many pairs it has.
+
+    Args:
+        folder: where it goes.
+        history_file: the history; None for the user's own.
+
+    Raises:
+        HistoryUnavailable: it cannot be read. UsageError: the folder holds another corpus.
+    """
+    from kernelmate.config import load_settings
+    from kernelmate.upskill.corpus import collect as collected
+
+    return int(collected(folder, history_file or load_settings().history_file))

@@ -1,0 +1,146 @@
+"""What a configuration would take, before any of it is done: time, memory, tokens and money, each with what it rests on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from kernelmate.upskill.settings import FineTuneSection, ModelSection, Upskill
+from kernelmate.upskill.shapes import Shape, peak_flops
+
+UTILISATION = 0.3
+"""Share of the peak rate that training of small models reached on an H100 with compiled layers and FlashAttention."""
+FINETUNE_UTILISATION = 0.35
+CPU_FLOPS_PER_CORE = 2.0e10
+"""Float32 rate of a core in training of a tiny model, as measured on x86-64 servers; within a factor of three elsewhere."""
+EMULATED_ROWS_PER_CORE_S = 0.35
+"""Judged pairs of a corpus per core and second on the emulator."""
+GPU_ROWS_PER_CORE_S = 1.2
+"""The same where a GPU judges and times."""
+TOKENS_PER_EXAMPLE = 900
+"""Prompt and answer of the corpus' pairs, on average, in a vocabulary of 4096."""
+KNOWN_BASES = {
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": (0.494e9, 24, 896),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1.544e9, 28, 1536),
+    "Qwen/Qwen2.5-Coder-3B-Instruct": (3.086e9, 36, 2048),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": (7.616e9, 28, 3584),
+    "Qwen/Qwen2.5-Coder-14B-Instruct": (14.77e9, 48, 5120),
+}
+"""Parameters, layers and width of bases, from their repositories' `config.json`."""
+FINETUNE_TOKENS_PER_EXAMPLE = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an estimate: the step, seconds, GPU memory in bytes, and what it rests on. None: not known."""
+
+    step: str
+    seconds: float | None
+    memory: float | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What it would take. `dollars` is for the GPUs' hours at the configuration's price; 0 without a GPU."""
+
+    lines: tuple[Line, ...]
+    dollars: float
+    gpus: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps whose time is known."""
+        return sum(line.seconds or 0.0 for line in self.lines)
+
+
+def estimate(settings: Upskill, gpus: tuple[str, ...], cores: int | None = None) -> Estimate:
+    """What a configuration would take on a machine.
+
+    Args:
+        settings: all of the file.
+        gpus: names of the machine's GPUs; empty without one.
+        cores: of the CPU; None for this machine's.
+    """
+    cores = cores or os.cpu_count() or 1
+    lines = [_corpus(settings, bool(gpus), cores)]
+    parallel = max(len(gpus), 1)
+    trained = [_model(settings, model, gpus, cores) for model in settings.models]
+    lines += trained
+    if parallel > 1 and len(trained) > 1:
+        at_once = sum(line.seconds or 0.0 for line in trained) - max(line.seconds or 0.0 for line in trained)
+        lines.append(Line(f"of which {len(trained)} models train on {parallel} GPUs at once", -at_once * (1 - 1 / min(parallel, len(trained))), None, "the longest decides"))  # fmt: skip
+    if settings.finetune is not None:
+        lines.append(_finetune(settings, settings.finetune, gpus))
+    found = Estimate(tuple(lines), 0.0, gpus)
+    dollars = found.seconds / 3600 * len(gpus) * settings.budget.price_per_gpu_hour
+    return Estimate(tuple(lines), round(dollars, 2), gpus)
+
+
+def _corpus(settings: Upskill, gpu: bool, cores: int) -> Line:
+    section = settings.corpus
+    if section.folder is not None:
+        return Line("corpus", 0.0, None, f"there already: {section.folder}")
+    rate = (GPU_ROWS_PER_CORE_S if gpu and section.backend != "emulator" else EMULATED_ROWS_PER_CORE_S) * min(cores, section.workers or cores)  # fmt: skip
+    wanted = section.pairs / rate
+    limits = [limit for limit in (section.seconds, settings.budget.generate) if limit is not None]
+    seconds = min([wanted, *limits])
+    pairs = int(min(section.pairs, seconds * rate))
+    return Line(
+        "corpus", seconds, None, f"about {pairs} of {section.pairs} pairs at {rate:.1f} a second on {cores} cores"
+    )
+
+
+def _model(settings: Upskill, model: ModelSection, gpus: tuple[str, ...], cores: int) -> Line:
+    shape = model.shape(model.vocabulary)
+    plan = settings.plan(model)
+    peak = peak_flops(gpus[0]) if gpus else None
+    rate = peak * UTILISATION if peak else CPU_FLOPS_PER_CORE * cores
+    speed = rate / shape.training_flops(TOKENS_PER_EXAMPLE / 2)
+    by_steps = None if plan.steps is None else plan.steps * plan.tokens_per_step / speed
+    limits = [limit for limit in (by_steps, plan.seconds, settings.budget.train) if limit is not None]
+    seconds = min(limits)
+    rows = plan.rows_at_once or max(plan.tokens_per_step // shape.context, 1)
+    memory = training_bytes(shape, rows, bf16=bool(gpus))
+    basis = f"{shape.parameters / 1e6:.1f}M parameters, about {speed:,.0f} tokens a second, {seconds * speed / 1e6:,.0f}M tokens"
+    return Line(model.name, seconds, memory, basis)
+
+
+def training_bytes(shape: Shape, rows: int, *, bf16: bool) -> float:
+    """Memory of training from scratch: weights, gradient, two moments in float32, and what the backward pass needs.
+
+    A layer keeps about 14 values of the stream's width and 4 of the feed-forward's for each token, the loss three of the
+    vocabulary's size: counted on the code of `torch_llama`.
+    """
+    tokens = rows * shape.context
+    kept = shape.layers * (14 * shape.hidden + 4 * shape.feed_forward) * (2 if bf16 else 4)
+    return 16.0 * shape.parameters + tokens * (kept + shape.vocabulary * 10.0)
+
+
+def _finetune(settings: Upskill, section: FineTuneSection, gpus: tuple[str, ...]) -> Line:
+    if section.random:
+        return Line(section.name, 60.0, None, "a tiny model with random weights")
+    known = KNOWN_BASES.get(section.base)
+    if known is None:
+        return Line(section.name, None, None, f"{section.base}: its size is not known here")
+    parameters, layers, width = known
+    examples = settings.corpus.pairs / max(1 - section.replay, 1e-9)
+    tokens = examples * FINETUNE_TOKENS_PER_EXAMPLE * section.epochs
+    if section.steps is not None:
+        tokens = min(tokens, section.steps * section.batch * section.accumulate * FINETUNE_TOKENS_PER_EXAMPLE)
+    memory = finetune_bytes(parameters, layers, width, section)
+    peak = peak_flops(gpus[0]) if gpus else None
+    basis = f"{parameters / 1e9:.1f}G frozen parameters in {'four bits' if section.quantised else 'bf16'}, {tokens / 1e6:,.0f}M tokens"
+    if peak is None:
+        return Line(section.name, None, memory, f"{basis}; without a known GPU no time can be said")
+    # Forward and backward through frozen weights are 4 operations per weight, recomputed activations 2 more.
+    seconds = tokens * 6 * parameters / (peak * FINETUNE_UTILISATION * len(gpus))
+    return Line(section.name, seconds, memory, basis)
+
+
+def finetune_bytes(parameters: float, layers: int, width: int, section: FineTuneSection) -> float:
+    """Memory of a fine-tune: frozen weights, adapters with their optimiser, one stream per layer, one layer's insides."""
+    frozen = parameters * (0.56 if section.quantised else 2.0)
+    adapters = 2 * section.rank * width * 1.6 * len(section.targets) * layers * 16
+    tokens = section.batch * section.context
+    return frozen + adapters + tokens * (layers * width * 2 + 40 * width + 152_000 * 6.0)
