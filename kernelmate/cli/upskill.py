@@ -45,7 +45,7 @@ def upskill() -> None:
 @click.option("--dry-run", is_flag=True, help="Say what it would take, and do nothing.")
 @output_options(quiet=True)
 def run(config: Path, dry_run: bool, **options: Any) -> int:
-    """Generate the corpus, train, export and examine every model of CONFIG.toml.
+    r"""Generate the corpus, train, export and examine every model of CONFIG.toml.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--history", "history_file", type=click.Path(path_type=Path), help="Another file than your own.")
 def collect(folder: Path, history_file: Path | None) -> int:
-    """Make a corpus in FOLDER of accepted and rejected versions in the history.
+    r"""Make a corpus in FOLDER of accepted and rejected versions in the history.
 
     Nothing leaves this machine. What comes of a file with an exam's kernel is left out.
 

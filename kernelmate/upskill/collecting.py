@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 
@@ -16,6 +17,5 @@ def collect(folder: Path, history_file: Path | None = None) -> int:
         HistoryUnavailable: it cannot be read. UsageError: the folder holds another corpus.
     """
     from kernelmate.config import load_settings
-    from kernelmate.upskill.corpus import collect as collected
 
-    return int(collected(folder, history_file or load_settings().history_file))
+    return int(import_module("kernelmate.upskill.corpus").collect(folder, history_file or load_settings().history_file))

@@ -47,7 +47,7 @@ def finetune(settings: Upskill, told: Told = lambda line: None) -> dict[str, Any
         raise UsageError(
             f"The codec {section.codec} can tell nothing of this corpus.", file=str(settings.corpus_folder)
         )
-    model, tokenizer = base_of(section, folder, settings.seed, learned)
+    model, tokenizer = base_of(section, settings.seed, learned)
     texts = fitting(mixed(learned, section, settings.seed), tokenizer, section.context)
     told(f"{len(texts)} examples, {sum(found.left_out.values())} that cannot be told")
     if not texts:
@@ -69,7 +69,7 @@ def finetune(settings: Upskill, told: Told = lambda line: None) -> dict[str, Any
     return facts
 
 
-def base_of(section: FineTuneSection, folder: Path, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
+def base_of(section: FineTuneSection, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
     """The base and its tokenizer: from the hub or a folder, or tiny with random weights.
 
     Raises:
@@ -82,7 +82,7 @@ def base_of(section: FineTuneSection, folder: Path, seed: int, examples: Sequenc
     if section.random:
         from kernelmate.upskill.random_base import random_base
 
-        return random_base(section, folder, seed, examples)
+        return random_base(section, seed, examples)
     options: dict[str, Any] = {"revision": section.revision}
     if torch.cuda.is_available():
         options["dtype"] = torch.bfloat16
@@ -170,7 +170,7 @@ def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer:
 
     journal = Journal(folder / "log.jsonl")
 
-    class Log(TrainerCallback):  # type: ignore[misc]
+    class Log(TrainerCallback):
         """Passes the trainer's figures on."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from kernelmate.upskill.examples import Example, codec_named
@@ -20,12 +19,11 @@ VOCABULARY = 1024
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
 
 
-def random_base(section: FineTuneSection, folder: Path, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
+def random_base(section: FineTuneSection, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
     """A model and its tokenizer, of the kind of `base` but a ten-thousandth of its size.
 
     Args:
         section: its context is the model's.
-        folder: of the run; the tokenizer is kept there.
         seed: of the weights.
         examples: what the vocabulary is learned from.
     """
