@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import importlib
 import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,8 @@ from kernelmate.errors import ReferenceFailed
 def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
     """The function that `path:function` names, relative to `directory`.
 
-    A file is loaded once, and again when it has changed. No bytecode is written beside it.
+    A file is loaded once, and again when it has changed, or a module has that it imports from its own folder. No bytecode is
+    written beside it.
 
     Raises:
         ReferenceFailed: no such file, it raised when loaded, or holds no such function.
@@ -32,7 +34,7 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
             line=line,
             hint="Give the path relative to the kernel's file, as in reference.py:softmax.",
         )
-    module = _module(path, path.stat().st_mtime_ns)
+    module = _module(path)
     found = getattr(module, function, None)
     if not callable(found):
         raise ReferenceFailed(
@@ -42,18 +44,56 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
 
 
 def stamp(where: str | None, directory: Path) -> object:
-    """Changes when the file behind `path:function` or a data file does; None where there is none."""
+    """Changes when the file behind `path:function`, a data file, or a module that the file imports does; None without a file."""
     if where is None:
         return None
     path = directory / (where.rpartition(":")[0] or where)
     try:
-        return str(path.resolve()), path.stat().st_mtime_ns
+        return _stamps(path.resolve())
     except OSError:
         return None
 
 
-@functools.lru_cache(maxsize=16)
-def _module(path: Path, modified: int) -> ModuleType:  # noqa: ARG001 -- part of the key: a changed file is loaded again
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A file as it was loaded: `stamps` are its own and those of the modules that it imported from its folder."""
+
+    module: ModuleType
+    stamps: tuple[tuple[str, int], ...]
+
+
+_LOADED: dict[Path, _Loaded] = {}
+_HELPERS: dict[str, Path] = {}
+"""Modules that users' files imported from their own folders, by the name in `sys.modules`."""
+
+
+def _stamps(path: Path) -> tuple[tuple[str, int], ...]:
+    """When a file and the helpers beside or below it were changed last.
+
+    Raises:
+        OSError: the file is gone.
+    """
+    found = [(str(path), path.stat().st_mtime_ns)]
+    for helper in sorted(set(_HELPERS.values())):
+        if path.parent in helper.parents:
+            found.append((str(helper), helper.stat().st_mtime_ns if helper.is_file() else 0))
+    return tuple(found)
+
+
+def _module(path: Path) -> ModuleType:
+    known = _LOADED.get(path)
+    if known is not None and known.stamps == _stamps(path):
+        return known.module
+    for name in [name for name, helper in _HELPERS.items() if path.parent in helper.parents]:
+        del _HELPERS[name]
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    module = _load(path)
+    _LOADED[path] = _Loaded(module, _stamps(path))
+    return module
+
+
+def _load(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(f"kernelmate_reference_{path.stem}", path)
     if specification is None or specification.loader is None:
         raise ReferenceFailed("This is no Python file.", file=str(path), hint="Name a .py file.")
@@ -61,7 +101,7 @@ def _module(path: Path, modified: int) -> ModuleType:  # noqa: ARG001 -- part of
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, str(path.parent))
     try:
-        with _quiet():
+        with _quiet(), _helpers_noted(path.parent):
             specification.loader.exec_module(module)
     except MemoryError:
         raise
@@ -72,6 +112,20 @@ def _module(path: Path, modified: int) -> ModuleType:  # noqa: ARG001 -- part of
             sys.path.remove(str(path.parent))
         sys.dont_write_bytecode = before
     return module
+
+
+@contextlib.contextmanager
+def _helpers_noted(folder: Path) -> Iterator[None]:
+    """Note which modules are imported meanwhile from a folder: packages installed below it are nobody's helpers."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in sys.modules.keys() - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            path = None if file is None else Path(file).resolve()
+            if path is not None and folder in path.parents and "site-packages" not in path.parts:
+                _HELPERS[name] = path
 
 
 def call_user(function: Callable[..., Any], keywords: Mapping[str, Any], where: str, directory: Path) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelmate.cli.optimize import remark
 from kernelmate.cli.options import (
     KernelSpec,
     Output,
@@ -18,6 +17,7 @@ from kernelmate.cli.options import (
     settings_of,
     tell_notices,
 )
+from kernelmate.cli.search import remark
 from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:

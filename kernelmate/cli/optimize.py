@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelmate.cli.options import (
-    KernelSpec,
-    Output,
-    compile_options,
-    judging_options,
-    output_of,
-    output_options,
-    settings_of,
-    tell_notices,
-)
-from kernelmate.cli.stopping import note
-from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.cli.options import KernelSpec
+from kernelmate.cli.search import search, search_options, write_best
 
 if TYPE_CHECKING:
-    from kernelmate.cli.progress import Progress
-    from kernelmate.records import Given, Judged, Kernel, MetricName, Optimization
-    from kernelmate.session.authors import Outgoing
+    from kernelmate.records import MetricName
 
 METRIC_NAMES = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct")
-PAGE_SUFFIXES = {".html", ".htm"}
 
 
 @click.command(
@@ -43,215 +28,17 @@ Examples:
 @click.argument("prompt")
 @click.option("--accept", is_flag=True, help="Write the best candidate into FILE if it was accepted; keeps a backup.")
 @click.option("--accept-predicted", is_flag=True, help="As --accept, also where its gain is only predicted.")
-@click.option("--html", "page", metavar="OUT", help="Write a stand-alone page with charts, diffs and verdicts.")
-@click.option(
-    "--max-candidates", type=click.IntRange(1), default=32, show_default=True, help="Judge at most this many."
-)
-@click.option(
-    "--budget", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Begin no candidate after this time."
-)
-@click.option(
-    "--author",
-    default="auto",
-    show_default=True,
-    metavar="auto|recipes|local|claude|NAME",
-    help="Who proposes; NAME is a suggester of another package. auto asks recipes first, then the local model in use, then, where the setting claude allows it, Claude.",
-)
-@click.option("--samples", type=click.IntRange(1, 64), metavar="N", help="Attempts of the local model in a round.")
-@click.option(
-    "--rounds",
-    type=click.IntRange(1, 20),
-    default=1,
-    show_default=True,
-    help="How often the local model is asked, each time with what was learnt.",
-)
 @click.option("--objective", type=click.Choice(METRIC_NAMES), help="What the prompt means, where it was misread.")
-@judging_options
-@compile_options
-@output_options()
+@search_options(page="charts, diffs and verdicts", most=32, first="recipes")
 def optimize(
-    file: str,
-    prompt: str,
-    accept: bool,
-    accept_predicted: bool,
-    page: str | None,
-    max_candidates: int,
-    budget: float | None,
-    author: str,
-    samples: int | None,
-    rounds: int,
-    objective: MetricName | None,
-    sizes: tuple[Mapping[str, int], ...],
-    reference: str | None,
-    **options: Any,
+    file: str, prompt: str, accept: bool, accept_predicted: bool, objective: MetricName | None, **options: Any
 ) -> int:
     """Search for a version of the kernel that does what PROMPT asks for, in plain words.
 
     Every candidate is compiled, checked against the reference and weighed before it is shown; FILE is changed
     only with --accept. Without a GPU a time is predicted: such a candidate is promising, never accepted.
     """
-    output = output_of(options)
-    settings = settings_of(options)
-    check_page(page)
-    from kernelmate.cli.progress import Progress
-    from kernelmate.session import Session
-    from kernelmate.session.authors import Wishes, authors
-    from kernelmate.source import load_kernel
-
-    kernel = load_kernel(file)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
-        wishes = Wishes(
-            author, samples, rounds, lambda outgoing: agrees(outgoing, progress), progress.step, progress.text
-        )
-        found = session.optimize(
-            kernel,
-            prompt,
-            sizes,
-            max_candidates,
-            progress.judged,
-            budget_s=budget,
-            suggesters=authors(settings, kernel, wishes),
-            reference=reference,
-            objective=objective,
-        )
-        given = session.given(kernel, sizes, reference) if output.as_json else None
-    tell_notices(session)
-    show_found(found, kernel, given, output)
-    if page is not None:
-        write_html(Path(page), found, kernel, output)
+    searched = search(file, prompt, options, objective)
     if accept or accept_predicted:
-        write_best(found, kernel, accept_predicted, output)
-    return 1 if found.best is None else 0
-
-
-def agrees(outgoing: Outgoing, progress: Progress) -> bool:
-    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
-    import sys
-
-    from kernelmate.report.words import printable
-
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
-        note(
-            f"{outgoing.model} was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal"
-        )
-        return False
-    with progress.paused():
-        price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
-        click.echo(printable(outgoing.text), err=True)
-        question = (
-            f"Send the text above to {outgoing.model} at {outgoing.host}, for {price}? "
-            f"It holds for later texts of this kind from {outgoing.workspace} too"
-        )
-        return click.confirm(question, default=False, err=True)
-
-
-def show_found(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
-    """Show what a search found, in the form that was asked for; `given` goes into the JSON document."""
-    if output.as_json:
-        from kernelmate.report.json import optimization_json
-
-        output.document(optimization_json(found, given))
-        for text in found.notes:
-            remark(text, output)
-        return
-    from kernelmate.report.console import show, show_lines
-    from kernelmate.report.excerpt import SourceLines
-    from kernelmate.report.versions import best_line, optimization_view
-
-    if output.quiet:
-        show_lines(output.stdout(), best_line(found))
-    else:
-        show(output.stdout(), *optimization_view(found, kernel, SourceLines()))
-
-
-def remark(text: str, output: Output) -> None:
-    """A remark beside the result: standard error under `--json`, whose standard output is one document."""
-    if output.as_json:
-        note(text)
-    elif not output.quiet:
-        output.stdout().print(text, soft_wrap=True)
-
-
-def check_page(page: str | None) -> None:
-    """Find what would keep the page from being written before minutes are spent on its contents.
-
-    Raises:
-        UsageError: the path cannot be written, or is no page's. EnvironmentFailed: plotly is missing.
-    """
-    if page is None:
-        return
-    path = Path(page)
-    if path.suffix.lower() not in PAGE_SUFFIXES:
-        raise UsageError(f"--html {page}: a page's name ends in .html.", hint=f"Give {path.with_suffix('.html')}.")
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
-        raise UsageError(f"--html {page} {what}.", hint="Give the path of a file in a folder that exists.")
-    from importlib.util import find_spec
-
-    if find_spec("plotly") is None:
-        raise EnvironmentFailed("--html needs plotly, which is not installed.", hint="pip install 'kernelmate[report]'")
-
-
-def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) -> None:
-    """Write the page with everything that a search found.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    from kernelmate.report.page import write_page
-
-    try:
-        write_page(path, found, kernel)
-    except OSError as error:
-        raise UsageError(
-            f"The page {path} cannot be written: {error.strerror or error}.", hint="Give another path to --html."
-        ) from error
-    remark(f"page written to {path}", output)
-
-
-def write_best(found: Optimization, kernel: Kernel, predicted: bool, output: Output) -> None:
-    """Write the best candidate into the user's file where that is allowed; say what was done or why not.
-
-    Raises:
-        KernelmateError: the file changed meanwhile, or cannot be written.
-    """
-    from kernelmate.source import write_back
-
-    if found.best is None:
-        remark("nothing was written: no candidate is worth taking", output)
-        return
-    best = found.candidates[found.best]
-    why_not = reason_not_to_write(best, predicted)
-    if why_not is not None:
-        remark(f"nothing was written: {why_not}", output)
-        return
-    backup = write_back(kernel, best.candidate.kernel)
-    remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
-
-
-def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
-    """Why a candidate may not be written into the user's file; None where it may.
-
-    Args:
-        best: the candidate.
-        predicted: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
-    """
-    verdict = best.verdict
-    mended = verdict.objective is not None and verdict.objective.name == "correct"
-    if best.candidate.contract.inferred and not (mended and predicted):
-        return "it was judged with a guessed contract; write the contract into the file first (`kernelmate check` shows it)"
-    if verdict.accepted is False or not verdict.compiled:
-        return "the candidate was rejected"
-    if verdict.accepted:
-        return None
-    if mended and predicted:
-        return None
-    if verdict.correct is None:
-        return "nothing shows that it is right; give the contract a reference"
-    if verdict.undecided:
-        return "its gain is within the prediction's own error; `kernelmate confirm` measures it on a GPU"
-    if verdict.objective is None or not verdict.objective.met or verdict.objective.basis != "predicted":
-        return "the candidate was not accepted"
-    if not predicted:
-        return "its gain is predicted, not measured; --accept-predicted takes it all the same"
-    return None
+        write_best(searched, unproven=accept_predicted)
+    return 1 if searched.found.best is None else 0

@@ -103,7 +103,9 @@ class Output:
         sys.stdout.write(dumps(document) + "\n")
 
 
-def _together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several decorators as one, in their order."""
+
     def decorate(command: Command) -> Command:
         for decorator in reversed(decorators):
             command = decorator(command)
@@ -120,7 +122,7 @@ def output_options(*, quiet: bool = True) -> Callable[[Command], Command]:
         click.option("--no-color", is_flag=True, help="No colour; NO_COLOR in the environment does the same."),
         click.option("--debug", is_flag=True, hidden=True, help="Show the traceback of a defect."),
     ]
-    return _together(*(shown if quiet else [shown[0], *shown[2:]]))
+    return together(*(shown if quiet else [shown[0], *shown[2:]]))
 
 
 def output_of(options: dict[str, Any]) -> Output:
@@ -130,7 +132,7 @@ def output_of(options: dict[str, Any]) -> Output:
     return Output(options.pop("as_json", False), options.pop("quiet", False), False if no_color else None)
 
 
-compile_options = _together(
+compile_options = together(
     click.option("--target", type=TargetName(), help="The GPU that figures are for; `kernelmate targets` lists them."),
     click.option("-I", "include_paths", metavar="DIR", multiple=True, help="Search this folder for headers; repeatable."),
     click.option("-D", "defines", metavar="NAME[=VALUE]", multiple=True, help="Define a macro; repeatable."),
@@ -145,7 +147,7 @@ compile_options = _together(
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
 """Which GPU; read it with `settings_of`."""
 
-judging_options = _together(
+judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run."),
     device_option,
     click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),

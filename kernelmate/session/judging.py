@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelmate.checks.findings import ranked
 from kernelmate.checks.guards import suspicious_speedup
-from kernelmate.errors import ReferenceFailed
+from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED, RatioError, speedup
 from kernelmate.records import (
@@ -103,12 +103,15 @@ class Court:
         """The GPU that figures are for."""
         return self.workshop.target
 
-    def baselines(self) -> tuple[Trial, ...]:
+    def baselines(self, *, wrong: bool = False) -> tuple[Trial, ...]:
         """The baseline's trials, one per instance.
+
+        Args:
+            wrong: it is expected to be wrong, so that a launch beyond the emulator is a finding like any other.
 
         Raises:
             CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are not to be had.
+            EnvironmentFailed: compiler or worker are not to be had; LaunchTooLarge among them.
         """
         self.worker.start()
         instances = instances_of(self.contract)
@@ -116,7 +119,7 @@ class Court:
         for done, instance in enumerate(instances):
             self._tell("compile", done, len(instances))
             prepared.append(self.workshop.prepare(self.kernel, self.contract, instance))
-        return tuple(self._try(one, None, None) for one in prepared)
+        return tuple(self._try(one, None, None, alone=wrong) for one in prepared)
 
     def candidates(
         self,
@@ -187,14 +190,19 @@ class Court:
             prepared: the version.
             baseline: what it is held against; None for the kernel itself.
             objective: what was asked for.
-            alone: judged by itself, and only decided on against the baseline.
+            alone: judged by itself, and only decided on against the baseline; it, or the baseline, is expected to be wrong.
             edited: one of our own rewrites made it from the baseline.
             quick: at the headline size alone.
         """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
-            outcome = self._run(prepared, None if alone else baseline, quick=quick)
+            try:
+                outcome = self._run(prepared, None if alone else baseline, quick=quick)
+            except LaunchTooLarge as refused:
+                if not alone:
+                    raise
+                outcome = _beyond(prepared.kernel, refused)
             if isinstance(outcome, Death):
                 verdict = _with_death(verdict, prepared.kernel, outcome)
             else:
@@ -348,6 +356,12 @@ def _with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
         return verdict
     finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
     return replace(verdict, findings=ranked((*verdict.findings, finding)))
+
+
+def _beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
+    """The judgement of a version that takes more than the emulator takes on, where nothing else says that it should not."""
+    said = " ".join(part for part in (error.message, error.hint) if part)
+    return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
 
 
 def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:

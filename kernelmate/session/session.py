@@ -277,7 +277,7 @@ class Session:
         said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
         court = self._court(kernel, sizes, reference, contract)
         court = replace(court, contract=loosened(court.contract, said))
-        baselines = court.baselines()
+        baselines = court.baselines(wrong=said.metric == "correct")
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
         parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.userfiles import load_function, stamp
 from kernelmate.errors import ReferenceFailed
 
 BLOCK = """
@@ -206,3 +208,66 @@ def test_an_expression_cannot_reach_beyond_arrays(contract_of, tmp_path, text) -
 
 def test_a_contract_without_reference_has_none(contract_of, tmp_path) -> None:
     assert python_reference(contract_of(BLOCK.replace('reference = "REFERENCE"\n', ""), PARAMETERS), tmp_path) is None
+
+
+HELPED = """
+from helper_of_a_reference import FACTOR
+import helper_of_a_reference.part
+
+def scaled(x, t):
+    return FACTOR * helper_of_a_reference.part.MORE * x, t
+"""
+
+
+def test_modules_that_a_reference_imports_from_its_folder_are_loaded_again_with_it(tmp_path) -> None:
+    package = tmp_path / "helper_of_a_reference"
+    package.mkdir()
+    (tmp_path / "reference.py").write_text(HELPED)
+    (package / "__init__.py").write_text("FACTOR = 2.0\n")
+    (package / "part.py").write_text("MORE = 1.0\n")
+    x = np.ones(4, np.float32)
+
+    def scaled() -> float:
+        function = load_function("reference.py:scaled", tmp_path, None)
+        return float(function(x=x, t=x)[0][0])
+
+    def rewrite(name: str, text: str) -> None:
+        old = (package / name).stat().st_mtime_ns
+        (package / name).write_text(text)
+        os.utime(package / name, ns=(old + 1_000_000_000,) * 2)
+
+    seen = [stamp("reference.py:scaled", tmp_path)]
+    assert scaled() == 2.0
+    seen.append(stamp("reference.py:scaled", tmp_path))
+    rewrite("__init__.py", "FACTOR = 3.0\n")
+    seen.append(stamp("reference.py:scaled", tmp_path))
+    assert scaled() == 3.0
+    assert scaled() == 3.0
+    rewrite("part.py", "MORE = 10.0\n")
+    seen.append(stamp("reference.py:scaled", tmp_path))
+    assert scaled() == 30.0
+    assert len(set(seen)) == 4, "answers of the old helper are not taken for the new one's"
+    assert load_function("reference.py:scaled", tmp_path, None) is load_function("reference.py:scaled", tmp_path, None)
+
+
+def test_modules_from_elsewhere_are_left_alone(tmp_path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    installed = tmp_path / "project" / "lib" / "site-packages"
+    for folder in (elsewhere, installed):
+        folder.mkdir(parents=True)
+    (elsewhere / "elsewhere_of_a_reference.py").write_text("VALUE = 1\n")
+    (installed / "installed_of_a_reference.py").write_text("VALUE = 1\n")
+    reference = tmp_path / "project" / "reference.py"
+    reference.write_text(
+        f"import sys\nsys.path[:0] = [{str(elsewhere)!r}, {str(installed)!r}]\n"
+        "import elsewhere_of_a_reference, installed_of_a_reference, json\ndef f(x): return x\n"
+    )
+    path = list(sys.path)
+    try:
+        load_function("reference.py:f", reference.parent, None)
+        modules = [sys.modules[f"{name}_of_a_reference"] for name in ("elsewhere", "installed")]
+        os.utime(reference, ns=(reference.stat().st_mtime_ns + 1_000_000_000,) * 2)
+        load_function("reference.py:f", reference.parent, None)
+        assert [sys.modules[f"{name}_of_a_reference"] for name in ("elsewhere", "installed")] == modules
+    finally:
+        sys.path[:] = path

@@ -116,6 +116,19 @@ def test_what_was_tried_is_in_the_history_as_a_fix(fix: Fix) -> None:
     assert {one["author"] for one in listed["versions"]} >= {"user", "recipe:missing-guard"}
 
 
+def test_what_is_beyond_the_emulator_is_a_finding_of_the_version_and_stops_nothing(fix: Fix) -> None:
+    large = RIGHT.replace("{ n = 1000 }", "{ n = 2000000000 }")
+    tried = fix(large.replace("threadIdx.x;", "threadIdx.x"), "--json")
+    assert tried.exit_code == 1
+    (mended,) = json.loads(tried.stdout)["candidates"]
+    assert [one["code"] for one in mended["verdict"]["findings"]] == ["time-limit"]
+    assert mended["verdict"]["compiled"] is True
+    assert mended["verdict"]["correct"] is None
+    itself = fix(large)
+    assert itself.exit_code == 1
+    assert "could not be judged (time-limit), so nothing was tried" in " ".join(itself.stdout.split())
+
+
 def test_the_help_has_examples_and_exit_codes(fix: Fix) -> None:
     text = CliRunner().invoke(cli, ["fix", "--help"]).stdout
     assert "kernelmate fix softmax.cu --accept" in text

@@ -1,0 +1,270 @@
+"""What `optimize` and `fix` share: the options of a search, the search itself, and what becomes of what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelmate.cli.options import (
+    Command,
+    Output,
+    compile_options,
+    judging_options,
+    output_of,
+    output_options,
+    settings_of,
+    tell_notices,
+    together,
+)
+from kernelmate.cli.stopping import note
+from kernelmate.errors import EnvironmentFailed, UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.cli.progress import Progress
+    from kernelmate.records import Given, Judged, Kernel, MetricName, Optimization
+    from kernelmate.session.authors import Outgoing
+
+PAGE_SUFFIXES = {".html", ".htm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A search that is over, and has been shown."""
+
+    found: Optimization
+    kernel: Kernel
+    output: Output
+
+
+def search_options(*, page: str, most: int, first: str) -> Callable[[Command], Command]:
+    """Options of a search, judging's, compiling's and output's among them; `search` takes what comes of them.
+
+    Args:
+        page: what the page that `--html` writes holds.
+        most: candidates that are judged where nothing is said.
+        first: who is asked first.
+    """
+    return together(
+        click.option("--html", "page", metavar="OUT", help=f"Write a stand-alone page with {page}."),
+        click.option(
+            "--max-candidates", type=click.IntRange(1), default=most, show_default=True, help="Judge at most this many."
+        ),
+        click.option(
+            "--budget",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="Begin no candidate after this time.",
+        ),
+        click.option(
+            "--author",
+            default="auto",
+            show_default=True,
+            metavar="auto|recipes|local|claude|NAME",
+            help=f"Who proposes; NAME is a suggester of another package. auto asks {first} first, then the local model in use, then, where the setting claude allows it, Claude.",
+        ),
+        click.option(
+            "--samples", type=click.IntRange(1, 64), metavar="N", help="Attempts of the local model in a round."
+        ),
+        click.option(
+            "--rounds",
+            type=click.IntRange(1, 20),
+            default=1,
+            show_default=True,
+            help="How often the local model is asked, each time with what was learnt.",
+        ),
+        judging_options,
+        compile_options,
+        output_options(),
+    )
+
+
+def search(file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None) -> Searched:
+    """Search as a command's options say, show what was found, and write the page that was asked for.
+
+    Args:
+        file: FILE or FILE::KERNEL.
+        prompt: the user's words.
+        options: those of `search_options`.
+        objective: what the prompt means, where it need not be read.
+
+    Raises:
+        KernelmateError: an option, the file or its contract needs a change, or this machine lacks something.
+    """
+    output = output_of(options)
+    settings = settings_of(options)
+    page, sizes, reference = options["page"], options["sizes"], options["reference"]
+    check_page(page)
+    from kernelmate.cli.progress import Progress
+    from kernelmate.session import Session
+    from kernelmate.session.authors import Wishes, authors
+    from kernelmate.source import load_kernel
+
+    kernel = load_kernel(file)
+    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+        wishes = Wishes(
+            options["author"],
+            options["samples"],
+            options["rounds"],
+            lambda outgoing: agrees(outgoing, progress),
+            progress.step,
+            progress.text,
+        )
+        found = session.optimize(
+            kernel,
+            prompt,
+            sizes,
+            options["max_candidates"],
+            progress.judged,
+            budget_s=options["budget"],
+            suggesters=authors(settings, kernel, wishes),
+            reference=reference,
+            objective=objective,
+        )
+        given = session.given(kernel, sizes, reference) if output.as_json else None
+    tell_notices(session)
+    show_found(found, kernel, given, output)
+    if page is not None:
+        write_html(Path(page), found, kernel, output)
+    return Searched(found, kernel, output)
+
+
+def agrees(outgoing: Outgoing, progress: Progress) -> bool:
+    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    import sys
+
+    from kernelmate.report.words import printable
+
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        note(
+            f"{outgoing.model} was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal"
+        )
+        return False
+    with progress.paused():
+        price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
+        click.echo(printable(outgoing.text), err=True)
+        question = (
+            f"Send the text above to {outgoing.model} at {outgoing.host}, for {price}? "
+            f"It holds for later texts of this kind from {outgoing.workspace} too"
+        )
+        return click.confirm(question, default=False, err=True)
+
+
+def show_found(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
+    """Show what a search found, in the form that was asked for; `given` goes into the JSON document."""
+    if output.as_json:
+        from kernelmate.report.json import optimization_json
+
+        output.document(optimization_json(found, given))
+        for text in found.notes:
+            remark(text, output)
+        return
+    from kernelmate.report.console import show, show_lines
+    from kernelmate.report.excerpt import SourceLines
+    from kernelmate.report.versions import best_line, optimization_view
+
+    if output.quiet:
+        show_lines(output.stdout(), best_line(found))
+    else:
+        show(output.stdout(), *optimization_view(found, kernel, SourceLines()))
+
+
+def remark(text: str, output: Output) -> None:
+    """A remark beside the result: standard error under `--json`, whose standard output is one document."""
+    if output.as_json:
+        note(text)
+    elif not output.quiet:
+        output.stdout().print(text, soft_wrap=True)
+
+
+def check_page(page: str | None) -> None:
+    """Find what would keep the page from being written before minutes are spent on its contents.
+
+    Raises:
+        UsageError: the path cannot be written, or is no page's. EnvironmentFailed: plotly is missing.
+    """
+    if page is None:
+        return
+    path = Path(page)
+    if path.suffix.lower() not in PAGE_SUFFIXES:
+        raise UsageError(f"--html {page}: a page's name ends in .html.", hint=f"Give {path.with_suffix('.html')}.")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+        raise UsageError(f"--html {page} {what}.", hint="Give the path of a file in a folder that exists.")
+    from importlib.util import find_spec
+
+    if find_spec("plotly") is None:
+        raise EnvironmentFailed("--html needs plotly, which is not installed.", hint="pip install 'kernelmate[report]'")
+
+
+def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) -> None:
+    """Write the page with everything that a search found.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from kernelmate.report.page import write_page
+
+    try:
+        write_page(path, found, kernel)
+    except OSError as error:
+        raise UsageError(
+            f"The page {path} cannot be written: {error.strerror or error}.", hint="Give another path to --html."
+        ) from error
+    remark(f"page written to {path}", output)
+
+
+def write_best(searched: Searched, *, unproven: bool) -> None:
+    """Write the best candidate into the user's file where that is allowed; say what was done or why not.
+
+    Args:
+        searched: what was found.
+        unproven: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
+
+    Raises:
+        KernelmateError: the file changed meanwhile, or cannot be written.
+    """
+    from kernelmate.source import write_back
+
+    found, kernel, output = searched.found, searched.kernel, searched.output
+    if found.best is None:
+        remark("nothing was written: no candidate is worth taking", output)
+        return
+    best = found.candidates[found.best]
+    why_not = reason_not_to_write(best, unproven)
+    if why_not is not None:
+        remark(f"nothing was written: {why_not}", output)
+        return
+    backup = write_back(kernel, best.candidate.kernel)
+    remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
+
+
+def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
+    """Why a candidate may not be written into the user's file; None where it may.
+
+    Args:
+        best: the candidate.
+        predicted: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
+    """
+    verdict = best.verdict
+    mended = verdict.objective is not None and verdict.objective.name == "correct"
+    if best.candidate.contract.inferred and not (mended and predicted):
+        return "it was judged with a guessed contract; write the contract into the file first (`kernelmate check` shows it)"
+    if verdict.accepted is False or not verdict.compiled:
+        return "the candidate was rejected"
+    if verdict.accepted:
+        return None
+    if mended and predicted:
+        return None
+    if verdict.correct is None:
+        return "nothing shows that it is right; give the contract a reference"
+    if verdict.undecided:
+        return "its gain is within the prediction's own error; `kernelmate confirm` measures it on a GPU"
+    if verdict.objective is None or not verdict.objective.met or verdict.objective.basis != "predicted":
+        return "the candidate was not accepted"
+    if not predicted:
+        return "its gain is predicted, not measured; --accept-predicted takes it all the same"
+    return None
