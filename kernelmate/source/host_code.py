@@ -60,9 +60,19 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
                 right = _host(other, names)
                 text = f"({text} {'<' if name == 'min' else '>'} {right} ? {text} : {right})"
             return text
-        case ast.IfExp(test=ast.Compare(left=left, ops=[op], comparators=[right]), body=body, orelse=orelse):
-            condition = f"{_host(left, names)} {_COMPARED[type(op)]} {_host(right, names)}"
-            return f"({condition} ? {_host(body, names)} : {_host(orelse, names)})"
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return f"({_condition(test, names)} ? {_host(body, names)} : {_host(orelse, names)})"
+    raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
+    """What `a if condition else b` asks: comparisons of two numbers, and one kind of `and` and `or` between them."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
+            return f"{_host(left, names)} {_COMPARED[type(op)]} {_host(right, names)}"
+        case ast.BoolOp(op=op, values=values) if all(isinstance(value, ast.Compare) for value in values):
+            sign = " && " if isinstance(op, ast.And) else " || "
+            return sign.join(_condition(value, names) for value in values)
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
 
 

@@ -39,10 +39,22 @@ NEXT_TO_NOTHING = 1.03
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Sizes whose `name` is less than `least` stay as they were."""
+    """Sizes stay as they were where each of these lengths is less than the number that goes with it."""
 
-    name: str
-    least: int
+    least: tuple[tuple[str, int], ...]
+
+    @property
+    def small(self) -> str:
+        """What is so where sizes stay as they were, in CUDA."""
+        return " && ".join(f"{name} < {number}" for name, number in self.least)
+
+    @property
+    def large(self) -> str:
+        """What is so at the other sizes, in the contract's language."""
+        return " or ".join(f"{name} >= {number}" for name, number in self.least)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{name} = {number}" for name, number in self.least)
 
 
 def spared(
@@ -72,7 +84,7 @@ def spared(
     except (KernelmateError, RecursionError):
         return None
     part = "its launch" if same_code else "what it did"
-    why = f"{candidate.why} Below {split.name} = {split.least} that does not pay, and the kernel keeps {part} before."
+    why = f"{candidate.why} Below {split} that does not pay, and the kernel keeps {part} before."
     return Candidate(f"{candidate.author}+{NAME}", why, version, launch)
 
 
@@ -129,19 +141,18 @@ def _code(verdict: Verdict) -> int:
 
 
 def _between(contract: Contract, losing: Sequence[Size], staying: Sequence[Size]) -> Split | None:
-    """The length that the kernel is told by which the two kinds of sizes lie furthest apart, split in the middle."""
+    """The lengths that the kernel is told by which the two kinds of sizes lie apart, each split in the middle.
+
+    All of them must be small for a size to stay as it was: few rows that are long have enough to do.
+    """
     told = [a.name for a in contract.args if a.shape is None and a.value is None and "int" in a.dtype]
-    best: tuple[float, Split] | None = None
+    least: list[tuple[str, int]] = []
     for name in told if losing else ():
         below, above = max(size[name] for size in losing), min(size[name] for size in staying)
-        if below >= above:
-            continue
-        middle = 2 ** round(math.log2(max(below, 1) * above) / 2)
-        split = Split(name, middle if below < middle <= above else above)
-        apart = above / max(below, 1)
-        if best is None or apart > best[0]:
-            best = apart, split
-    return None if best is None else best[1]
+        if below < above:
+            middle = 2 ** round(math.log2(max(below, 1) * above) / 2)
+            least.append((name, middle if below < middle <= above else above))
+    return Split(tuple(least)) if least else None
 
 
 def _launch_by_size(old: Contract, new: Contract, split: Split) -> Contract:
@@ -162,7 +173,7 @@ def _launch_by_size(old: Contract, new: Contract, split: Split) -> Contract:
 def _by_size(new: str, old: str, split: Split) -> str:
     if new.split() == old.split():
         return new
-    return f"{f'({new})' if ' if ' in new else new} if {split.name} >= {split.least} else {old}"
+    return f"{f'({new})' if ' if ' in new else new} if {split.large} else {old}"
 
 
 def _both(old: Kernel, new: Kernel, split: Split) -> Kernel | None:
@@ -177,7 +188,7 @@ def _both(old: Kernel, new: Kernel, split: Split) -> Kernel | None:
     if "..." in header or not re.fullmatch(r'\s*(?:extern\s*"C"\s*)?(?:template\s*<.*>\s*)?', header, re.DOTALL):
         return None
     names = [parameter.name for parameter in new.signature.parameters]
-    if names != [parameter.name for parameter in old.signature.parameters] or split.name not in names:
+    if names != [parameter.name for parameter in old.signature.parameters] or not {name for name, _ in split.least} <= set(names):
         return None
     function = _free_name(f"{new.name.rpartition('::')[2]}_small", new.unit.text)
     parameters = next(after.walk("parameter_list", under=after.function))
@@ -190,7 +201,7 @@ def _both(old: Kernel, new: Kernel, split: Split) -> Kernel | None:
     arguments = ", ".join(names)
     kinds = f"<{', '.join(new.signature.template_parameters)}>" if template else ""
     opening = after.span(after.body)[0] + 1
-    call = f"\n  if ({split.name} < {split.least}) return {function}{kinds}({arguments});  // too small for the rest to pay"
+    call = f"\n  if ({split.small}) return {function}{kinds}({arguments});  // too small for the rest to pay"
     return apply_edits(new, [(place, place, text), (opening, opening, call)])
 
 

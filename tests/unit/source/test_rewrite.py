@@ -197,6 +197,11 @@ def test_a_block_that_changes_otherwise_is_written_anew_where_it_stands() -> Non
             {"block": "512 if n >= 64 else 32"},
             "k<<<((c + (c >= 64 ? 512 : 32) - 1) / (c >= 64 ? 512 : 32)), (c >= 64 ? 512 : 32)>>>(p, c, 3)",
         ),
+        (
+            "k<<<g, b>>>(p, c, d)",
+            {"grid": "n if n >= 64 or m > 2 else 1"},
+            "k<<<(c >= 64 || d > 2 ? c : 1), b>>>(p, c, d)",
+        ),
         ("k<<<g, b>>>(p, c << 2, 3)", {"grid": "n"}, "k<<<(c << 2), b>>>(p, c << 2, 3)"),
     ],
 )

@@ -64,25 +64,41 @@ def wider(text: str) -> Candidate:
 
 def test_sizes_are_split_between_those_that_lose_and_those_that_do_not(timed: Callable[..., Verdict]) -> None:
     before = timed({4096: 10.0, 37: 5.0, 1: 2.50})
-    assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 4.0, 1: 2.75})) == Split("cols", 8)
-    assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 5.5, 1: 2.75})) == Split("cols", 512)
+    assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 4.0, 1: 2.75})) == Split((("cols", 8),))
+    assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 5.5, 1: 2.75})) == Split((("cols", 512),))
     assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 4.0, 1: 2.50})) is None
     assert find_split(contract_of(SCALE), before, timed({4096: 5.0, 37: 5.5, 1: 2.50})) is None, (
         "no cols tells them apart"
     )
 
 
+def test_all_lengths_must_be_small_for_a_size_to_stay_as_it_was(verdict: Callable[..., Verdict]) -> None:
+    contract = contract_of(SCALE)
+    told = replace(contract, args=(*contract.args, replace(contract.args[-1], name="rows")))
+
+    def timed(*times: tuple[int, int, float]) -> Verdict:
+        cases = tuple(Case({"rows": r, "cols": c}, "contract", True, True, False, 0.1, None, us) for r, c, us in times)
+        return verdict(time_us=times[0][2], cases=cases)
+
+    before = timed((256, 4096, 10.0), (64, 16, 5.0), (1, 1, 2.5))
+    split = find_split(told, before, timed((256, 4096, 5.0), (64, 16, 4.0), (1, 1, 2.75)))
+    assert split is not None
+    assert (split.small, split.large) == ("cols < 4 && rows < 8", "cols >= 4 or rows >= 8")
+    lone = find_split(told, timed((1, 4096, 10.0), (1, 1, 2.5)), timed((1, 4096, 5.0), (1, 1, 2.75)))
+    assert lone == Split((("cols", 64),)), "a length that does not tell the two kinds apart is not asked"
+
+
 def test_noise_of_a_measurement_splits_nothing(timed: Callable[..., Verdict]) -> None:
     before, after = {4096: 10.0, 37: 5.0, 1: 2.50}, {4096: 5.0, 37: 4.0, 1: 2.53}
     contract = contract_of(SCALE)
     assert find_split(contract, timed(before, "measured"), timed(after, "measured")) is None
-    assert find_split(contract, timed(before), timed(after)) == Split("cols", 8)
+    assert find_split(contract, timed(before), timed(after)) == Split((("cols", 8),))
 
 
 def test_where_there_is_more_code_a_predicted_size_must_gain_to_be_changed(timed: Callable[..., Verdict]) -> None:
     before, after = {4096: 10.0, 37: 5.0, 1: 2.5}, {4096: 5.0, 37: 4.0, 1: 2.5}
     more = timed(after, code_bytes=4096)
-    assert find_split(contract_of(SCALE), timed(before), more) == Split("cols", 8)
+    assert find_split(contract_of(SCALE), timed(before), more) == Split((("cols", 8),))
     assert find_split(contract_of(SCALE), timed(before, "measured"), timed(after, "measured", code_bytes=4096)) is None
 
 
