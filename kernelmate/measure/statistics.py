@@ -53,7 +53,7 @@ class RatioError:
 EDITED = RatioError(over=0.09, over_slope=0.47, under=0.35, under_slope=1.1)
 """Of a version that one of our own rewrites made, or that only the launch was changed of, against the version it was made from.
 
-Chosen on 351 such pairs of 44 kernels, none of which the model was fitted to, measured on an H100, so that 95 of 100 of the
+Chosen on 351 such pairs of 44 kernels (`benchmarks.prediction_intervals`), none of which the model was fitted to, measured on an H100, so that 95 of 100 of the
 measured ratios lie within; chosen without a kernel's own pairs 93.4 to 94.9 of 100 do. Of 119 other pairs of the same kernels,
 measured afterwards, 92.4 % lie within (`benchmarks/results/recipes_gpu.txt`), which is less than the 95 that an interval should
 hold; one gained less than was claimed, by 0.3 %, after which `over_slope` was raised from 0.45. The model sees neither float

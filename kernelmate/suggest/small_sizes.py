@@ -188,7 +188,9 @@ def _both(old: Kernel, new: Kernel, split: Split) -> Kernel | None:
     if "..." in header or not re.fullmatch(r'\s*(?:extern\s*"C"\s*)?(?:template\s*<.*>\s*)?', header, re.DOTALL):
         return None
     names = [parameter.name for parameter in new.signature.parameters]
-    if names != [parameter.name for parameter in old.signature.parameters] or not {name for name, _ in split.least} <= set(names):
+    if names != [parameter.name for parameter in old.signature.parameters] or not {
+        name for name, _ in split.least
+    } <= set(names):
         return None
     function = _free_name(f"{new.name.rpartition('::')[2]}_small", new.unit.text)
     parameters = next(after.walk("parameter_list", under=after.function))
