@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pytest
 from playwright.sync_api import expect
+
+from tests.browser.lab import Book, Lab
+from tests.chat_server import ChatServer
 
 KERNEL = """\
 __global__ void row_sum(const float* x, float* y, int rows, int cols) {
@@ -17,9 +23,11 @@ __global__ void row_sum(const float* x, float* y, int rows, int cols) {
         if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
         __syncthreads();
     }
-    if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+    y[blockIdx.x] = part[0];
 }
 """
+"""Every thread stores the same value at the end, which is worth a note at its line."""
+
 SETUP = """\
 %load_ext kernelmate
 import numpy as np
@@ -40,26 +48,39 @@ def ask(panel, prompt: str) -> None:
     panel.get_by_role("button", name="Ask", exact=True).click()
 
 
-def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(lab, book) -> None:
+@pytest.fixture(scope="module")
+def searched(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
+    """A notebook with a panel whose prompt has been answered, for tests that leave it as they found it."""
+    book = Book(new_page(), lab)
     lab.write("first.ipynb", cells("%kernelmate panel row_sum"))
     book.open("first.ipynb")
     book.run_all()
+    panel = book.panel("row_sum")
+    expect(panel.locator(".km-row")).to_have_count(1)
+    panel.get_by_role("button", name="reduce memory usage").click()
+    expect(panel.get_by_role("textbox")).to_have_value("reduce memory usage")
+    panel.get_by_role("textbox").press("Enter")
+    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    yield book
+    book.page.context.close()
+    lab.end_kernels()
+
+
+def revert(panel: Any) -> None:
+    panel.get_by_role("button", name="Revert").click()
+    expect(panel.locator(".km-force")).to_contain_text("the cell's own")
+
+
+def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(searched: Book) -> None:
+    book = searched
     static = book.output(1).first
     expect(static).to_contain_text("clean")
     expect(static.get_by_role("img", name="Correctness per size").first).to_be_visible()
     panel = book.panel("row_sum")
-    expect(panel.locator(".km-row")).to_have_count(1)
-    expect(panel.locator(".km-charts figure").first).to_be_visible()
-
-    panel.get_by_role("button", name="reduce memory usage").click()
-    expect(panel.get_by_role("textbox")).to_have_value("reduce memory usage")
-    panel.get_by_role("textbox").press("Enter")
     expect(panel.locator(".km-row").nth(1)).to_be_visible()
-    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
-    best = panel.locator(".km-row", has_text="best")
-    expect(best).to_contain_text("512 B ->")
+    expect(panel.locator(".km-row", has_text="best")).to_contain_text("512 B ->")
     expect(panel.locator(".km-diff .km-added").first).to_be_visible()
-    panel.scroll_into_view_if_needed()
     for figure in panel.locator(".km-charts figure").all()[:3]:
         figure.scroll_into_view_if_needed()
         expect(figure.locator(".main-svg").first).to_be_visible()
@@ -72,25 +93,26 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
         "row_sum(x, y, rows, cols); print('right', np.allclose(y, x.sum(axis=1), atol=1e-4), row_sum.version.author)"
     )
     expect(book.page.locator(".jp-OutputArea-output", has_text="right True recipe:")).to_be_visible()
-
-    book.save()
-    book.page.reload()
-    book.idle()
-    again = book.panel("row_sum")
-    expect(again.locator(".km-force")).to_contain_text("recipe:")
-    expect(again.locator(".km-row", has_text="in force")).to_be_visible()
-    expect(again.locator(".km-charts figure").first).to_be_visible()
-    again.get_by_role("button", name="Revert").click()
-    expect(again.locator(".km-force")).to_contain_text("the cell's own")
+    revert(panel)
 
 
-def test_the_dark_theme_reaches_outputs_and_panel(lab, book) -> None:
-    lab.write("dark.ipynb", cells("%kernelmate panel row_sum"))
-    book.open("dark.ipynb")
-    book.run_all()
+def test_a_click_on_a_finding_shows_its_line(searched: Book) -> None:
+    panel = searched.panel("row_sum")
+    panel.locator(".km-row").first.click()
+    line = panel.locator(".km-finding .km-line").first
+    expect(line).to_be_visible()
+    number = line.inner_text().removeprefix("line ")
+    line.click()
+    here = panel.locator(".km-source .km-here")
+    expect(here).to_be_in_viewport()
+    assert here.get_attribute("data-line") == number
+    expect(here).to_contain_text("y[blockIdx.x] = part[0];")
+    panel.locator(".km-row", has_text="best").click()
+
+
+def test_the_dark_theme_reaches_outputs_and_panel(searched: Book) -> None:
+    book = searched
     panel = book.panel("row_sum")
-    ask(panel, "reduce memory usage")
-    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
     light = panel.evaluate("it => getComputedStyle(it).backgroundColor")
     book.theme("JupyterLab Dark")
     expect(panel).to_have_class(re.compile("km-dark"))
@@ -104,44 +126,126 @@ def test_the_dark_theme_reaches_outputs_and_panel(lab, book) -> None:
     book.shot("output-light", book.page.locator(".jp-CodeCell").nth(1))
 
 
-def test_a_saved_notebook_shows_its_results_without_a_kernel(lab, book) -> None:
-    lab.write("saved.ipynb", cells('%kernelmate optimize row_sum "reduce memory usage"'))
-    book.open("saved.ipynb")
-    book.run_all()
-    expect(book.output(2).first).to_contain_text("accepted")
+def test_everything_is_reached_by_keys_and_fits_a_narrow_screen(searched: Book) -> None:
+    page, panel = searched.page, searched.panel("row_sum")
+    wide = page.viewport_size
+    page.set_viewport_size({"width": 520, "height": 2200})
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.keyboard.press("Control+b")  # the file list takes half of such a screen
+    box = panel.get_by_role("textbox")
+    box.focus()
+    reached = set()
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("() => document.activeElement.className"))
+    for part in ("km-author", "km-go", "km-chip", "km-list", "km-accept", "km-reject", "km-diff"):
+        assert part in reached, (part, reached)
+    panel.locator(".km-list").focus()
+    page.keyboard.press("Enter")
+    expect(panel.locator(".km-force")).to_contain_text("recipe:")
+    inside, outside = panel.evaluate("it => [it.scrollWidth, it.clientWidth]")
+    assert inside <= outside + 1, "nothing sticks out"
+    searched.shot("panel-narrow", panel)
+    revert(panel)
+    page.keyboard.press("Control+b")
+    page.set_viewport_size(wide)
+
+
+def test_forty_candidates_are_listed_and_walked_through_by_keys(searched: Book) -> None:
+    book, panel = searched, searched.panel("row_sum")
+    many = (
+        "from dataclasses import replace\n"
+        "import gc, time\n"
+        "from kernelmate_widgets.panel import Panel\n"
+        "panel = next(one for one in gc.get_objects() if isinstance(one, Panel))\n"
+        "before = list(panel._judged)\n"
+        "for count in range(1, 41):\n"
+        "    panel._judged = before[:1] * count\n"
+        "    panel._show_versions(None)\n"
+        "    time.sleep(0.05)\n"
+    )
+    book.run_more(many)
+    expect(panel.locator(".km-row")).to_have_count(41)
+    rows = panel.locator(".km-list")
+    rows.focus()
+    for _ in range(10):
+        rows.press("ArrowDown")
+    rows.press("End")
+    expect(panel.locator(".km-row").nth(40)).to_have_class(re.compile("km-selected"))
+    book.run_more("panel._judged = before; panel._selected = 1; panel._refresh()")
+    expect(panel.locator(".km-row")).to_have_count(2)
+
+
+def test_a_page_that_is_loaded_again_shows_the_panel_as_it_is(searched: Book) -> None:
+    book = searched
+    book.panel("row_sum").get_by_role("button", name="Accept", exact=True).click()
+    expect(book.panel("row_sum").locator(".km-force")).to_contain_text("recipe:")
     book.save()
-    lab.end_kernels()
-    outputs = [one for cell in lab.saved("saved.ipynb")["cells"] for one in cell["outputs"]]
+    book.page.reload()
+    book.idle()
+    again = book.panel("row_sum")
+    expect(again.locator(".km-force")).to_contain_text("recipe:")
+    expect(again.locator(".km-row", has_text="in force")).to_be_visible()
+    expect(again.locator(".km-charts figure").first).to_be_visible()
+    expect(book.page.locator("[class^='km-kept-']")).to_be_hidden()  # what is kept for others would say it twice
+    revert(again)
+
+
+def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
+    searched: Book, lab: Lab, new_page: Callable[[], Any]
+) -> None:
+    searched.save()
+    outputs = [one for cell in lab.saved("first.ipynb")["cells"] for one in cell["outputs"]]
     assert outputs
     for one in outputs:
         assert sum(len(str(value)) for value in one.get("data", {}).values()) < 300_000
-        assert not any("widget" in mime for mime in one.get("data", {}))
     # Another person opens it: nothing of it is trusted, and no kernel is wanted.
-    (lab.folder / "given.ipynb").write_text(
-        (lab.folder / "saved.ipynb").read_text().replace('"python3"', '"none-such"')
-    )
-    book.page.goto(f"{lab.url}/lab/tree/given.ipynb?token=of-the-tests&reset")
-    # JupyterLab may ask which kernel it shall be, and more than once where it has none of that name.
-    refuse = book.page.locator(".jp-Dialog").get_by_role("button", name="No Kernel", exact=True)
-    for _ in range(6):
-        book.page.wait_for_timeout(1000)
-        if refuse.count():
-            refuse.first.click()
-    expect(book.page.get_by_role("img", name="Roofline").first).to_be_visible()
-    expect(book.page.get_by_text("accepted").first).to_be_visible()
-    expect(book.page.get_by_text("shared memory per block").first).to_be_visible()
-    book.shot("reopened")
+    text = (lab.folder / "first.ipynb").read_text().replace('"python3"', '"none-such"')
+    (lab.folder / "given.ipynb").write_text(text)
+    given = Book(new_page(), lab)
+    given.open("given.ipynb", kernel=False)
+    given.refuse_kernels()
+    cells_ = given.page.locator(".jp-Notebook .jp-CodeCell")
+    expect(cells_.nth(1).get_by_role("img", name="Roofline").first).to_be_visible()
+    kept = cells_.nth(2).locator("[class^='km-kept-']")
+    expect(kept).to_contain_text("accepted")
+    expect(kept).to_contain_text("shared memory per block")
+    expect(kept).to_contain_text("The cell's own version is in force.")
+    expect(kept.get_by_role("img", name="Correctness per size").first).to_be_visible()
+    kept.scroll_into_view_if_needed()
+    given.shot("reopened")
+    given.page.context.close()
 
 
-def test_a_running_search_is_cancelled_at_once_and_the_notebook_goes_on(lab, book) -> None:
+def test_a_panel_says_that_its_kernel_is_gone(searched: Book, lab: Lab, new_page: Callable[[], Any]) -> None:
+    (lab.folder / "gone.ipynb").write_text((lab.folder / "first.ipynb").read_text())
+    before = {one["id"] for one in lab.kernels()}
+    gone = Book(new_page(), lab)
+    gone.open("gone.ipynb")  # with a kernel, which knows nothing of the panel
+    expect(gone.page.get_by_text("The panel is here while its kernel runs")).to_be_visible()
+    expect(gone.page.locator("[class^='km-kept-']").first).to_be_visible()
+    gone.page.context.close()
+    lab.end_kernels(keep=before)
+
+
+def test_what_a_model_writes_is_seen_and_a_running_search_is_cancelled_at_once(lab: Lab, book: Book) -> None:
     work = "    int w = cols;\n    for (int k = 0; k < 1500; ++k) w = w * 3 + k;\n    if (w == -7) sum += 1.0f;\n"
     slow = KERNEL.replace("    part[threadIdx.x] = sum;", work + "    part[threadIdx.x] = sum;")
-    lab.write("cancel.ipynb", cells("%kernelmate panel row_sum", kernel=slow))
-    book.open("cancel.ipynb")
-    book.run_all()
-    panel = book.panel("row_sum")
+    with ChatServer('{"analysis": "' + "A warp reads its row at once. " * 400, pause_s=0.05) as model:
+        config = f"%kernelmate config -q model_url={model.url}"
+        lab.write("cancel.ipynb", cells(config, "%kernelmate panel row_sum", kernel=slow))
+        book.open("cancel.ipynb")
+        book.run_all()
+        panel = book.panel("row_sum")
+        cancel = panel.get_by_role("button", name="Cancel")
+        panel.locator(".km-author").select_option("local")
+        ask(panel, "make it faster")
+        expect(panel.locator(".km-text")).to_contain_text("A warp reads its row at once.")
+        book.shot("panel-writing", panel)
+        cancel.click()
+        expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    panel.locator(".km-author").select_option("recipes")
     ask(panel, "make it faster")
-    cancel = panel.get_by_role("button", name="Cancel")
     expect(cancel).to_be_enabled()
     book.page.wait_for_timeout(1500)
     cancel.click()
@@ -149,6 +253,21 @@ def test_a_running_search_is_cancelled_at_once_and_the_notebook_goes_on(lab, boo
     expect(panel.locator(".km-notes")).to_contain_text("Stopped")
     book.run_more("row_sum(x, y, rows, cols); print('goes on')")
     expect(book.page.locator(".jp-OutputArea-output", has_text="goes on")).to_be_visible()
+
+
+def test_the_stop_button_ends_the_judging_and_leaves_the_names(lab: Lab, book: Book) -> None:
+    work = "    for (int k = 0; k < 200000; ++k) sum = sum * 0.5f + x[(blockIdx.x * cols + k) % (rows * cols)];\n"
+    endless = KERNEL.replace("    part[threadIdx.x] = sum;", work + "    part[threadIdx.x] = sum;")
+    lab.write("stop.ipynb", [SETUP + "row_sum = None\n", f"{LINE}\n{endless}"])
+    book.open("stop.ipynb")
+    book.run_all()
+    book.page.get_by_text("Python 3 (ipykernel) | Busy").wait_for()
+    book.page.wait_for_timeout(3000)
+    book.page.locator("[data-command='notebook:interrupt-kernel'], [data-jp-item-name='interrupt']").first.click()
+    expect(book.page.locator(".jp-OutputArea-output", has_text="KeyboardInterrupt").first).to_be_visible()
+    book.idle()
+    book.run_more("print('still', row_sum, x.shape)")
+    expect(book.page.locator(".jp-OutputArea-output", has_text="still None (37, 96)")).to_be_visible()
 
 
 def test_a_failing_kernel_shows_its_line_and_stops_run_all(lab, book) -> None:
@@ -177,12 +296,15 @@ def test_two_panels_work_at_once_and_for_themselves(lab, book) -> None:
     ask(first, "reduce memory usage")
     ask(second, "make it faster")
     for panel, words in ((first, "shared memory"), (second, "time")):
-        expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled(timeout=180_000)
         expect(panel.locator(".km-row").nth(1)).to_contain_text(words)
+    expect(first.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
     first.locator(".km-row", has_text="best").click()
     first.get_by_role("button", name="Accept", exact=True).click()
     expect(first.locator(".km-force")).to_contain_text("recipe:")
     expect(second.locator(".km-force")).to_contain_text("the cell's own")
+    if second.get_by_role("button", name="Cancel").is_enabled():
+        second.get_by_role("button", name="Cancel").click()
+    expect(second.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
 
 
 def test_cells_of_the_magic_are_shown_as_cuda_and_others_as_python(lab, book) -> None:
@@ -212,80 +334,3 @@ def test_cells_of_the_magic_are_shown_as_cuda_and_others_as_python(lab, book) ->
     book.page.keyboard.press("Control+a")
     book.page.keyboard.insert_text("const int x = 1;")
     expect(last.locator(".cm-line span", has_text=re.compile("^const$"))).to_have_count(0)
-
-
-def test_forty_candidates_are_listed_and_walked_through_by_keys(lab, book) -> None:
-    many = (
-        "from dataclasses import replace\n"
-        "import gc\n"
-        "from kernelmate_widgets.panel import Panel\n"
-        "panel = next(one for one in gc.get_objects() if isinstance(one, Panel))\n"
-        "first = panel._judged[0]\n"
-        "import time\n"
-        "for count in range(1, 41):\n"
-        "    panel._judged = [first] * count\n"
-        "    panel._show_versions(None)\n"
-        "    time.sleep(0.05)\n"
-    )
-    lab.write("forty.ipynb", cells("%kernelmate panel row_sum"))
-    book.open("forty.ipynb")
-    book.run_all()
-    panel = book.panel("row_sum")
-    ask(panel, "reduce memory usage")
-    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
-    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
-    # Plotly's own work is over before: it is done once, and nothing of it is done for a candidate that comes in.
-    for figure in panel.locator(".km-charts figure").all():
-        figure.scroll_into_view_if_needed()
-        expect(figure.locator(".main-svg").first).to_be_visible()
-    panel.locator(".km-list").scroll_into_view_if_needed()
-    book.page.wait_for_timeout(1000)
-    # The longest that the page was busy at a stretch, while forty candidates arrive and the list is walked through.
-    book.page.evaluate(
-        """() => {
-            window.longest = 0;
-            new PerformanceObserver(list => { for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration); })
-                .observe({ type: "longtask" });
-        }"""
-    )
-    book.run_more(many)
-    expect(panel.locator(".km-row")).to_have_count(41)
-    rows = panel.locator(".km-list")
-    rows.focus()
-    for _ in range(10):
-        rows.press("ArrowDown")
-    rows.press("End")
-    expect(panel.locator(".km-row").nth(40)).to_have_class(re.compile("km-selected"))
-    longest = book.page.evaluate("() => window.longest")
-    # A figure to look at and no limit: how long that is depends on what else the machine does.
-    print(f"the page stood still for {longest:.0f} ms at most")
-
-
-def test_everything_is_reached_by_keys_and_fits_a_narrow_screen(lab, open_page, book_in) -> None:
-    page = open_page(width=520, height=2200)
-    narrow = book_in(page)
-    lab.write("narrow.ipynb", cells("%kernelmate panel row_sum"))
-    narrow.open("narrow.ipynb")
-    page.keyboard.press("Control+b")  # the file list takes half of such a screen
-    narrow.run_all()
-    panel = narrow.panel("row_sum")
-    box = panel.get_by_role("textbox")
-    box.focus()
-    page.keyboard.type("reduce memory usage")
-    page.keyboard.press("Enter")
-    expect(panel.locator(".km-row", has_text="best")).to_be_visible()
-    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
-    box.focus()
-    reached = set()
-    for _ in range(16):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate("() => document.activeElement.className"))
-    for part in ("km-author", "km-go", "km-chip", "km-list", "km-accept", "km-reject", "km-diff"):
-        assert part in reached, (part, reached)
-    panel.locator(".km-list").focus()
-    page.keyboard.press("Enter")
-    expect(panel.locator(".km-force")).to_contain_text("recipe:")
-    inside, outside = panel.evaluate("it => [it.scrollWidth, it.clientWidth]")
-    assert inside <= outside + 1, "nothing sticks out"
-    narrow.shot("panel-narrow", panel)
-    lab.end_kernels()

@@ -135,7 +135,7 @@ def panel(magics: KernelmateMagics, name: str) -> None:
         from kernelmate_widgets.panel import Panel
     except ImportError as error:
         raise UsageError(f"The panel needs {error.name}.", hint="pip install 'kernelmate[notebook]'") from None
-    display(Panel(magics.desk, name, handle))
+    Panel(magics.desk, name, handle).show()
 
 
 def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:

@@ -39,8 +39,8 @@ from kernelmate_widgets.rendering import as_html, as_text
 if TYPE_CHECKING:
     from kernelmate_widgets.handle import KernelHandle
 
-LARGEST = 300_000
-"""Bytes of one output at most, its picture and its text included."""
+LARGEST = 299_000
+"""Bytes of one output at most, its picture and its text included; a panel's frame around it makes it no more than 300,000."""
 
 MOST_DIFFS = 6
 """Candidates whose change is shown; the tables name them all."""
@@ -95,6 +95,19 @@ def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
     """A kernel and how it stands."""
     bundle = verdict_bundle((handle.verdict,), handle.version.kernel)
     return {**bundle, "text/plain": repr(handle)}
+
+
+def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
+    """What a saved notebook keeps of a panel: the last search, else the verdict; and which version is in force.
+
+    Args:
+        mark: a class of the whole, by which the live panel finds it, and hides it.
+    """
+    first = handle.first
+    bundle = handle_bundle(handle) if optimization is None else optimization_bundle(optimization, first.kernel)
+    said = f"Version of {handle.version.author} in force." if handle.can_revert else "The cell's own version is in force."
+    page = f'<div class="{mark}">{bundle["text/html"]}<p>{text(said)}</p></div>'
+    return {**bundle, "text/plain": f"{bundle['text/plain']}\n{said}", "text/html": page}
 
 
 # ---------------------------------------------------------------------------------------------------- the bundle

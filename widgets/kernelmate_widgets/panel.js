@@ -93,6 +93,10 @@ class View {
     this.root = root;
     this.seen = new IntersectionObserver((entries) => this.drawSeen(entries));
     this.build();
+    // What stands above for pages without this kernel would say everything twice here.
+    const kept = model.get("fixed").kept;
+    this.hides = make("style", {}, `.${kept}, .jp-OutputArea-child:has(.${kept}) { display: none }`);
+    document.head.append(this.hides);
     this.update = {
       state: () => this.showState(),
       versions: () => this.showVersions(),
@@ -112,6 +116,7 @@ class View {
     for (const [trait, show] of Object.entries(this.update)) this.model.off(`change:${trait}`, show);
     this.theme.disconnect();
     this.seen.disconnect();
+    this.hides.remove();
   }
 
   send(what, more = {}) {

@@ -6,6 +6,7 @@ a page asks for it once, and charts are drawings until it has come.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import anywidget
 import traitlets
+from IPython.display import DisplayHandle, display
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
@@ -22,6 +24,7 @@ from kernelmate_widgets.commands import SearchOptions
 from kernelmate_widgets.completion import PROMPTS
 from kernelmate_widgets.desk import Desk
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.output import panel_bundle
 from kernelmate_widgets.searches import BackgroundSearch, Wish
 
 CHARTS_EVERY_S = 1.5
@@ -66,7 +69,9 @@ class Panel(anywidget.AnyWidget):
             "chips": list(PROMPTS),
             "authors": list(AUTHORS),
             "templates": panel_state.templates(),
+            "kept": f"km-kept-{secrets.token_hex(8)}",
         }
+        self._kept: DisplayHandle | None = None
         self._desk, self._name, self._handle = desk, name, handle
         self._search: BackgroundSearch | None = None
         self._judged: list[Judged] = []
@@ -90,6 +95,16 @@ class Panel(anywidget.AnyWidget):
         self.on_msg(self._message)
         handle.watch(self._changed)
         self._changed()
+
+    def show(self) -> None:
+        """Display it, and before it what a saved notebook keeps of it: a page without its kernel shows that alone."""
+        self._kept = DisplayHandle()
+        self._kept.display(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
+        display(self)
+
+    def _keep(self) -> None:
+        if self._kept is not None:
+            self._kept.update(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
 
     # --------------------------------------------------------------------------------------- what the page asks for
 
@@ -220,6 +235,7 @@ class Panel(anywidget.AnyWidget):
             self._adopt()
             self._refresh()
         self._say(busy=False, stage="", error=error or "", notes=notes)
+        self._keep()
 
     # ------------------------------------------------------------------------------------------------------ showing
 
@@ -231,6 +247,7 @@ class Panel(anywidget.AnyWidget):
         self._say(inForce=self._in_force(), source=handle.version.author, canRevert=handle.can_revert)
         if self._search is None:
             self._refresh()
+            self._keep()
 
     def _adopt(self) -> None:
         """Begin from what the handle has: another text of the cell, or another search."""

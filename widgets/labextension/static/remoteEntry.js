@@ -1,4 +1,5 @@
-// Shows %%kernelmate cells as C++ in JupyterLab 4: a prebuilt extension, written by hand as it is served.
+// Shows %%kernelmate cells as C++ in JupyterLab 4, and says where a panel has lost its kernel: a prebuilt extension, written
+// by hand as it is served.
 //
 // JupyterLab loads this script, hands its shared modules to `init`, and asks `get` for the plugin. Nothing is bundled, so
 // there is nothing to build and no Node to have; of JupyterLab's modules only the notebook tracker's token is used.
@@ -31,8 +32,23 @@
     settle();
   }
 
+  const LOST = "Error displaying widget: model not found";
+
+  /** A panel whose kernel is gone says so in place of an error: what was found stands above it. */
+  function explain(outputs) {
+    for (const output of outputs) {
+      if (output.textContent !== LOST) continue;
+      const before = output.closest(".jp-OutputArea-child")?.previousElementSibling;
+      if (before?.querySelector('[class^="km-kept-"]')) output.textContent = "The panel is here while its kernel runs: run this cell again.";
+    }
+  }
+
   function follow(panel) {
     const seen = new WeakSet();
+    const page = panel.content.node;
+    const observer = new MutationObserver(() => explain(page.querySelectorAll(".jp-OutputArea-output.jupyter-widgets")));
+    observer.observe(page, { childList: true, subtree: true });
+    panel.disposed.connect(() => observer.disconnect());
     const look = () => {
       for (const cell of panel.content.widgets) {
         if (seen.has(cell)) continue;

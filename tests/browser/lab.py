@@ -1,0 +1,188 @@
+"""A real JupyterLab in a process of its own, and notebooks in it as their user sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "of-the-tests"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "screenshots")
+"""Where screenshots are kept: `docs/notebook.md` shows those of a run with KERNELMATE_SCREENSHOTS=docs/images."""
+
+
+def browser_path() -> str | None:
+    """Chromium on this machine; None where there is none."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+class Lab:
+    """A running JupyterLab with a folder of notebooks."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        path = os.pathsep.join([str(ROOT), str(ROOT / "widgets"), os.environ.get("PYTHONPATH", "")])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "KERNELMATE_BACKEND": "emulator",
+            "KERNELMATE_HISTORY_FILE": str(home / "history.db"),
+            **{f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")},
+            "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+            "IPYTHONDIR": str(home / "ipython"),
+        }
+        extensions = home / "share" / "labextensions"
+        extensions.mkdir(parents=True)
+        (extensions / "kernelmate").symlink_to(ROOT / "widgets" / "labextension")
+        environment["JUPYTER_PATH"] = str(extensions.parent)
+        settings = home / "settings" / "@jupyterlab" / "apputils-extension"
+        settings.mkdir(parents=True)
+        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+        command = [
+            sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={self.port}", f"--IdentityProvider.token={TOKEN}",
+            f"--ServerApp.root_dir={folder}", "--ServerApp.allow_root=True", "--ServerApp.port_retries=0",
+            "--LabApp.news_url=None", "--ip=127.0.0.1",
+        ]  # fmt: skip
+        self.log = (home / "lab.log").open("w+")
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=self.log, stderr=self.log, start_new_session=True
+        )
+        self._await()
+
+    def _await(self) -> None:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            try:
+                with urllib.request.urlopen(f"{self.url}/api?token={TOKEN}", timeout=2):
+                    return
+            except OSError:
+                assert self.process.poll() is None, Path(self.log.name).read_text()[-3000:]
+                time.sleep(0.2)
+        raise AssertionError("JupyterLab did not start")
+
+    def write(self, name: str, cells: list[str]) -> None:
+        """A notebook without outputs."""
+        document = {
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            "cells": [
+                {
+                    "cell_type": "code",
+                    "id": f"c{index}",
+                    "metadata": {},
+                    "execution_count": None,
+                    "outputs": [],
+                    "source": text,
+                }
+                for index, text in enumerate(cells)
+            ],
+        }
+        (self.folder / name).write_text(json.dumps(document))
+
+    def saved(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / name).read_text())
+        return found
+
+    def kernels(self) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"{self.url}/api/kernels?token={TOKEN}", timeout=10) as answer:
+            listed: list[dict[str, Any]] = json.load(answer)
+        return listed
+
+    def end_kernels(self, keep: Collection[str] = ()) -> None:
+        for kernel in self.kernels():
+            if kernel["id"] in keep:
+                continue
+            request = urllib.request.Request(f"{self.url}/api/kernels/{kernel['id']}?token={TOKEN}", method="DELETE")
+            urllib.request.urlopen(request, timeout=30).close()
+
+    def close(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+
+
+class Book:
+    """A notebook in the browser."""
+
+    def __init__(self, page: Any, lab: Lab) -> None:
+        self.page, self.lab = page, lab
+
+    def open(self, name: str, *, kernel: bool = True) -> None:
+        # A workspace of the page's own: JupyterLab asks nothing about those of other pages.
+        self.page.goto(f"{self.lab.url}/lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}&reset")
+        if kernel:
+            self.idle()
+        else:
+            self.page.locator(".jp-Notebook").wait_for(timeout=60_000)
+
+    def refuse_kernels(self) -> None:
+        """JupyterLab may ask which kernel it shall be, and more than once where it has none of that name."""
+        refuse = self.page.locator(".jp-Dialog").get_by_role("button", name="No Kernel", exact=True)
+        for _ in range(6):
+            self.page.wait_for_timeout(500)
+            if refuse.count():
+                refuse.first.click()
+
+    def idle(self, timeout_s: float = 120) -> None:
+        self.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=timeout_s * 1000)
+
+    def menu(self, *names: str) -> None:
+        for depth, name in enumerate(names):
+            if depth == 0:
+                self.page.locator(".lm-MenuBar-itemLabel", has_text=name).first.click()
+            else:
+                self.page.locator(".lm-Menu-itemLabel").get_by_text(name, exact=True).click()
+
+    def run_all(self) -> None:
+        self.menu("Run", "Run All Cells")
+
+    def run_more(self, code: str) -> None:
+        """Append a cell and run it."""
+        last = self.page.locator(".jp-Notebook .jp-Cell .cm-content").last
+        last.click()
+        self.page.keyboard.press("Escape")
+        self.page.keyboard.press("b")
+        self.page.keyboard.press("Enter")
+        self.page.keyboard.insert_text(code)
+        self.page.keyboard.press("Control+Enter")
+
+    def output(self, index: int) -> Any:
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(index).locator(".jp-OutputArea-output")
+
+    def panel(self, name: str) -> Any:
+        return self.page.locator(f'.km-panel[data-kernel="{name}"]')
+
+    def save(self) -> None:
+        self.page.keyboard.press("Control+s")
+        self.page.wait_for_timeout(1500)
+
+    def shot(self, name: str, what: Any = None) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        (what or self.page).screenshot(path=str(SHOTS / f"{name}.png"))
+
+    def theme(self, name: str) -> None:
+        wanted = "false" if "Dark" in name else "true"
+        if self.page.locator("body").get_attribute("data-jp-theme-light") != wanted:
+            self.menu("Settings", "Theme")
+            self.page.locator(".lm-Menu-itemLabel").get_by_text(name, exact=True).click()
+        self.page.locator(f'body[data-jp-theme-light="{wanted}"]').wait_for(state="attached")
