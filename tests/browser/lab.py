@@ -177,8 +177,18 @@ class Book:
         self.page.wait_for_timeout(1500)
 
     def shot(self, name: str, what: Any = None) -> None:
+        """A picture of the page, or of what of an element stands in the notebook's view."""
         SHOTS.mkdir(parents=True, exist_ok=True)
-        (what or self.page).screenshot(path=str(SHOTS / f"{name}.png"))
+        path = str(SHOTS / f"{name}.png")
+        if what is None:
+            self.page.screenshot(path=path)
+            return
+        inner, outer = what.bounding_box(), self.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+        left, top = max(inner["x"], outer["x"]), max(inner["y"], outer["y"])
+        right = min(inner["x"] + inner["width"], outer["x"] + outer["width"])
+        bottom = min(inner["y"] + inner["height"], outer["y"] + outer["height"])
+        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+        self.page.screenshot(path=path, clip=clip)
 
     def theme(self, name: str) -> None:
         wanted = "false" if "Dark" in name else "true"

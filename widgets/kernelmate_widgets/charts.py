@@ -74,7 +74,13 @@ class _Chart:
         for number, (xs, ys) in enumerate(self._panels()):
             self._panel(xs, ys, first=number == 0)
         self._legend()
-        return Scene(self.title, WIDTH, self.height, tuple(self.shapes))
+        # Words beside a mark near the right edge get the room that they need.
+        ends = [
+            one.x + text_width(one.text, one.size)
+            for one in self.shapes
+            if isinstance(one, Text) and one.anchor == "start"
+        ]
+        return Scene(self.title, max([WIDTH, *ends]), self.height, tuple(self.shapes))
 
     # -------------------------------------------------------------------------------------------------- panels
 

@@ -101,11 +101,15 @@ def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: 
     """What a saved notebook keeps of a panel: the last search, else the verdict; and which version is in force.
 
     Args:
+        handle: the panel's kernel.
+        optimization: what the panel shows; None before any search.
         mark: a class of the whole, by which the live panel finds it, and hides it.
     """
     first = handle.first
     bundle = handle_bundle(handle) if optimization is None else optimization_bundle(optimization, first.kernel)
-    said = f"Version of {handle.version.author} in force." if handle.can_revert else "The cell's own version is in force."
+    said = (
+        f"Version of {handle.version.author} in force." if handle.can_revert else "The cell's own version is in force."
+    )
     page = f'<div class="{mark}">{bundle["text/html"]}<p>{text(said)}</p></div>'
     return {**bundle, "text/plain": f"{bundle['text/plain']}\n{said}", "text/html": page}
 

@@ -199,8 +199,9 @@ class Panel(anywidget.AnyWidget):
         self._stage(f"{STAGES.get(stage, stage)}{count}")
 
     def on_step(self, text: str) -> None:
-        """What is begun now."""
-        self._stage(text)
+        """What is begun now; shown at once, since the next word may be long in coming."""
+        self._staged_at = time.monotonic()
+        self._say(stage=text)
 
     def on_text(self, text: str) -> None:
         """Text of a model as it arrives."""

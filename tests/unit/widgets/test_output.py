@@ -13,8 +13,8 @@ import pytest
 from kernelmate.records import Candidate, Judged
 from kernelmate.report.figures import Shown, figures, versions_of
 from kernelmate_widgets.charts import WIDTH, scene_of
-from kernelmate_widgets.drawing import INK, Line, Mark, Rect, Scene, Text, hatches, png, svg
-from kernelmate_widgets.output import LARGEST, optimization_bundle, verdict_bundle
+from kernelmate_widgets.drawing import INK, Line, Mark, Rect, Scene, Text, hatches, png, svg, text_width
+from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
 
 
 @pytest.fixture
@@ -163,3 +163,22 @@ def test_every_shape_is_painted() -> None:
         return any(all(abs(a - b) < 24 for a, b in zip(color, parts, strict=True)) for color in colors)
 
     assert all(near(color) for color in ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#1f1f1f"))
+
+
+def test_no_words_stick_out_of_a_chart(searched) -> None:
+    for title, figure in figures(versions_of(searched.optimization)).items():
+        scene = scene_of(title, figure)
+        for one in scene.shapes:
+            if isinstance(one, Text) and one.anchor == "start":
+                assert one.x + text_width(one.text, one.size) <= scene.width, (title, one.text)
+
+
+def test_what_is_kept_of_a_panel_says_which_version_is_in_force(searched) -> None:
+    kept = panel_bundle(searched, searched.optimization, "km-kept-1")
+    assert kept["text/html"].startswith('<div class="km-kept-1">')
+    assert "The cell&#x27;s own version is in force." in kept["text/html"]
+    searched.accept()
+    kept = panel_bundle(searched, searched.optimization, "km-kept-1")
+    assert f"Version of {searched.version.author} in force." in kept["text/plain"]
+    assert asks_the_network(kept["text/html"]) == []
+    assert size_of(kept) < 300_000
