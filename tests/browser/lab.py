@@ -183,6 +183,8 @@ class Book:
         if what is None:
             self.page.screenshot(path=path)
             return
+        what.evaluate("element => element.scrollIntoView({ block: 'start' })")
+        self.page.wait_for_timeout(500)
         inner, outer = what.bounding_box(), self.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
         left, top = max(inner["x"], outer["x"]), max(inner["y"], outer["y"])
         right = min(inner["x"] + inner["width"], outer["x"] + outer["width"])
