@@ -1,0 +1,64 @@
+"""The data card: what a corpus holds, how it came about, what it is good for and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelmate.upskill.corpus.assemble import Manifest
+
+_INTRODUCTION = """# Data card
+
+Pairs of CUDA kernels, one better than the other for a stated metric, and broken kernels with their repairs. Every version was
+compiled by NVRTC, run by KernelMate's emulator at three sizes, one of them odd and one of a single element, and held to a NumPy
+reference within derived tolerances; reads out of bounds, races and uninitialised memory were looked for at the small sizes.
+{timing}
+Broken versions are those that a compiler or a judge was seen to refuse; their `broken` is what it said.
+
+The kernels are generated: problems, deficiencies, launches and ways of writing are drawn by chance from families, and joined.
+Nothing was taken from other people's code. Problems of held-out families have the split `held-out`, and are for measuring only.
+"""
+
+_MEASURED = """Right versions also ran on the GPU, between guard bands, at two of those sizes and at one that fills it, where all versions of
+a problem were timed in turns (seven turns, graphs of launches). An improvement in time is a measured one; metrics that are counted
+or compiled (sectors, shared memory, registers, occupancy) are the emulator's and the compiler's."""
+
+_EMULATED = """There was no GPU: an improvement in time is what the model predicts with its whole interval above 1, and is labelled `predicted`."""
+
+
+def card_text(manifest: Manifest) -> str:
+    """The card in Markdown."""
+    measured = manifest.about.get("backend") == "cuda"
+    lines = [_INTRODUCTION.format(timing=_MEASURED if measured else _EMULATED)]
+    lines += ["| | |", "| --- | --- |"]
+    lines += [f"| {key} | {value} |" for key, value in manifest.about.items()]
+    lines += [
+        f"| date | {manifest.date} |",
+        f"| tool | KernelMate {manifest.tool}, generator {manifest.generator} |",
+        f"| rows | {manifest.rows} from {manifest.groups} problems ({manifest.duplicates} duplicates left out, {manifest.lost} problems lost) |",
+        f"| hash | {manifest.hash} |",
+        f"| held-out families | {', '.join(manifest.held_out) or 'none'} |",
+        "",
+    ]
+    for title, counts in (
+        ("Tasks", manifest.tasks), ("Splits", manifest.splits), ("Kinds", manifest.kinds), ("Metrics", manifest.metrics),
+        ("Families", manifest.families), ("Deficiencies and mistakes", manifest.flaws),
+    ):  # fmt: skip
+        lines += [f"## {title}", "", *_table(counts, manifest.rows), ""]
+    lines += ["## What judging left of each family", "", "| family | problems | versions right | pairs better | mistakes that fail |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [
+        f"| {name} | {of.get('groups', 0)} | {_share(of, 'right', 'texts')} | {_share(of, 'better', 'pairs')} | {_share(of, 'failing', 'broken')} |"
+        for name, of in manifest.yields.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(counts: Mapping[str, int], rows: int) -> list[str]:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ["| | rows | share |", "| --- | ---: | ---: |", *(f"| {name} | {count} | {count / max(rows, 1):.1%} |" for name, count in ordered)]
+
+
+def _share(of: Mapping[str, int], part: str, whole: str) -> str:
+    total = of.get(whole, 0)
+    return f"{of.get(part, 0)}/{total} ({of.get(part, 0) / total:.0%})" if total else "0"

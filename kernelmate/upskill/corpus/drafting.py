@@ -1,0 +1,354 @@
+"""A problem, its style, and the drafts of kernels for it: what families write and the rest of the corpus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+Kind = Literal["memory", "compute", "mixed", "target"]
+Flaws = frozenset[str]
+
+C_TYPES: Mapping[str, str] = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int16": "short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int64": "long long",
+}
+"""What an array's element is called in CUDA C++, by NumPy's name."""
+
+HEADERS: Mapping[str, str] = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument of the kernel, as the contract has it; a scalar has no shape."""
+
+    name: str
+    direction: Literal["in", "out", "inout"] | None
+    dtype: str
+    shape: tuple[str, ...] | None = None
+    distribution: str = ""
+    value: str = ""
+
+    def entry(self) -> str:
+        """Its line in the contract."""
+        if self.shape is None:
+            return f'{self.name} = "{self.dtype}{" = " + self.value if self.value else ""}"'
+        drawn = f" ~ {self.distribution}" if self.distribution else ""
+        return f'{self.name} = "{self.direction} {self.dtype}[{", ".join(self.shape)}]{drawn}"'
+
+    @property
+    def c_type(self) -> str:
+        """Its element's type."""
+        return C_TYPES[self.dtype]
+
+
+def array(name: str, direction: Literal["in", "out", "inout"], dtype: str, *shape: str, drawn: str = "") -> Arg:
+    """An array argument."""
+    return Arg(name, direction, dtype, shape, drawn)
+
+
+def scalar(name: str, dtype: str = "int32", value: str = "") -> Arg:
+    """A scalar argument."""
+    return Arg(name, None, dtype, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How somebody writes; the same in all versions of one problem.
+
+    Attributes:
+        names: letters and words for threads, rows, columns and so on, by role.
+        early: threads out of range return at once, where nothing forbids it; else the work stands inside an `if`.
+        loops: `for` or `while`.
+        index: the type of indices.
+        turned: `threadIdx.x + blockIdx.x * blockDim.x`, and sums of products the other way round.
+        named: constants stand as names: `constexpr`, `#define`, or not at all.
+        const_word: `const ` before values that do not change, or nothing.
+        braces: single statements stand in braces.
+        helper: whether parts become `__device__` functions.
+        step: how a loop counts up.
+        extern_c: the kernel has C linkage.
+    """
+
+    names: Mapping[str, str]
+    early: bool
+    loops: Literal["for", "while"]
+    index: str
+    turned: bool
+    named: Literal["constexpr", "define", "none"]
+    const_word: str
+    braces: bool
+    helper: bool
+    step: str
+    extern_c: bool
+
+    def n(self, role: str) -> str:
+        """The name of a role."""
+        return self.names[role]
+
+    def gid(self, axis: str = "x", size: str | None = None) -> str:
+        """The thread's number along an axis of the grid."""
+        side = size or f"blockDim.{axis}"
+        if self.turned:
+            return f"threadIdx.{axis} + {side} * blockIdx.{axis}"
+        return f"blockIdx.{axis} * {side} + threadIdx.{axis}"
+
+    def at(self, row: str, width: str, col: str) -> str:
+        """The place of an element in a row-major array."""
+        row = row if row.isidentifier() or "." in row and " " not in row else f"({row})"
+        return f"{col} + {row} * {width}" if self.turned else f"{row} * {width} + {col}"
+
+    def traits(self) -> tuple[str, ...]:
+        """In words, for the corpus' `styles`."""
+        words = ["early-return" if self.early else "guarded", f"{self.loops}-loops", f"{self.index.replace(' ', '-')}-indices"]
+        words += [f"constants-{self.named}"] if self.named != "none" else []
+        words += ["helper"] if self.helper else []
+        return tuple(words)
+
+
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "i": ("i", "idx", "gid", "index", "k", "t", "id", "pos", "element"),
+    "tid": ("tid", "t", "lane_id", "thread", "me", "local"),
+    "row": ("row", "r", "y", "line", "iy", "b"),
+    "col": ("col", "c", "x", "j", "ix", "column"),
+    "z": ("z", "iz", "plane", "slice", "depth_at"),
+    "loop": ("k", "p", "q", "e", "step", "u"),
+    "loop2": ("m", "s", "w", "v", "inner"),
+    "acc": ("acc", "sum", "total", "result", "value", "tmp", "s0"),
+    "acc2": ("other", "second", "extra", "rest", "more"),
+    "tile": ("tile", "buf", "sh", "cache", "sdata", "smem", "scratch", "partial"),
+    "tile2": ("tile2", "other_tile", "bs", "right_tile", "stage", "cached"),
+    "half": ("half", "offset", "stride", "h", "d", "off"),
+    "lane": ("lane", "l", "lane_index", "ln"),
+    "warp": ("warp", "wid", "wp", "warp_index"),
+    "stride": ("stride", "jump", "hop", "span", "delta"),
+    "block": ("BLOCK", "THREADS", "kThreads", "BLOCK_SIZE", "NT", "kBlock"),
+    "tmp": ("v", "val", "xv", "cur", "elem", "a0"),
+}
+
+
+def draw_style(rng: Random, taken: Iterable[str]) -> Style:
+    """One way to write, whose names keep clear of a kernel's arguments."""
+    used = set(taken)
+    names: dict[str, str] = {}
+    for role, words in ROLES.items():
+        free = [word for word in words if word not in used] or [f"{words[0]}_{number}" for number in range(20) if f"{words[0]}_{number}" not in used]
+        names[role] = rng.choice(free)
+        used.add(names[role])
+    return Style(
+        names=names,
+        early=rng.random() < 0.5,
+        loops="while" if rng.random() < 0.12 else "for",
+        index=rng.choices(("int", "unsigned int", "size_t", "const int"), (6, 1, 1, 4))[0].replace("const ", ""),
+        turned=rng.random() < 0.35,
+        named=rng.choices(("constexpr", "define", "none"), (3, 3, 4))[0],
+        const_word="const " if rng.random() < 0.6 else "",
+        braces=rng.random() < 0.5,
+        helper=rng.random() < 0.25,
+        step=rng.choice(("++{}", "{}++", "{} += 1")),
+        extern_c=rng.random() < 0.2,
+    )
+
+
+class Code:
+    """Lines of a kernel under way, indented by what is open."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+        self.lines: list[str] = []
+        self._closers: list[list[str]] = []
+        self._declared: list[set[str]] = [set()]
+
+    def __call__(self, *texts: str) -> None:
+        """Add statements."""
+        for text in texts:
+            self.lines.append("  " * (1 + len(self._closers)) + text)
+
+    def open(self, head: str, *last: str) -> None:
+        """Begin a block; `last` are its last statements, written when it is closed."""
+        self(f"{head} {{")
+        self._closers.append(list(last))
+        self._declared.append(set())
+
+    def close(self, count: int = 1) -> None:
+        """End the innermost blocks."""
+        for _ in range(count):
+            self(*self._closers[-1])
+            self._closers.pop()
+            self._declared.pop()
+            self("}")
+
+    def loop(self, name: str, start: str, end: str, step: str | None = None, kind: str = "int") -> None:
+        """Begin a loop that counts up."""
+        count = self.style.step.format(name) if step is None else f"{name} += {step}"
+        if self.style.loops == "while":
+            there = any(name in names for names in self._declared)
+            self(f"{'' if there else kind + ' '}{name} = {start};")
+            self._declared[-1].add(name)
+            self.open(f"while ({name} < {end})", f"{count};")
+        else:
+            self.open(f"for ({kind} {name} = {start}; {name} < {end}; {count})")
+
+    def guard(self, *pairs: tuple[str, str], early: bool | None = None) -> bool:
+        """Keep threads out of range away: (index, bound) each; whether a block was opened for it."""
+        if self.style.early if early is None else early:
+            out = " || ".join(f"{index} >= {bound}" for index, bound in pairs)
+            self(f"if ({out}) return;" if not self.style.braces else f"if ({out}) {{ return; }}")
+            return False
+        self.open("if (" + " && ".join(f"{index} < {bound}" for index, bound in pairs) + ")")
+        return True
+
+    def when(self, condition: str, *statements: str) -> None:
+        """Statements under a condition."""
+        if len(statements) == 1 and not self.style.braces:
+            self(f"if ({condition}) {statements[0]}")
+            return
+        self.open(f"if ({condition})")
+        self(*statements)
+        self.close()
+
+    def finish(self) -> str:
+        """All lines, with what is still open closed."""
+        self.close(len(self._closers))
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One version of a problem's kernel.
+
+    Attributes:
+        top: what stands above the contract: includes, constants, helper functions.
+        head: attributes before the name, as `__launch_bounds__(256)`.
+        body: the statements, indented.
+        restrict: pointers are declared `__restrict__`.
+        constant: inputs are declared `const`.
+        grid, block, shared: the launch, as a contract writes it.
+    """
+
+    body: str
+    grid: tuple[str, ...]
+    block: tuple[int, ...]
+    top: tuple[str, ...] = ()
+    head: str = ""
+    shared: str = "0"
+    restrict: bool = True
+    constant: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something to compute, and every way in which its kernel may be written.
+
+    Attributes:
+        family: what kind of problem. kernel: the kernel's name.
+        sizes: of the contract. large: one that fills a GPU, for timing.
+        flaws: those that `draft` knows for it. draft: the version that has just the given ones.
+        goals: metrics that are asked for besides those of flaws.
+    """
+
+    family: str
+    kind: Kind
+    kernel: str
+    args: tuple[Arg, ...]
+    sizes: tuple[Mapping[str, int], ...]
+    large: Mapping[str, int]
+    reference: str
+    flaws: tuple[str, ...]
+    draft: Callable[[Flaws], Draft]
+    style: Style
+    tolerance: str = ""
+    require: tuple[str, ...] = ()
+    exclusive: tuple[frozenset[str], ...] = field(default=())
+
+    def text(self, flaws: Flaws) -> str:
+        """The whole unit of one version: top, contract, kernel."""
+        return unit_text(self, self.draft(flaws))
+
+
+def unit_text(problem: Problem, draft: Draft) -> str:
+    """A draft as a translation unit with its contract."""
+    headers = dict.fromkeys(HEADERS[a.dtype] for a in problem.args if a.dtype in HEADERS)
+    top = [*headers, *(line for line in draft.top if line not in headers)]
+    pieces = ["\n".join(top)] if top else []
+    pieces.append("\n".join((*contract_lines(problem, draft), _kernel_text(problem, draft))))
+    return "\n\n".join(pieces) + "\n"
+
+
+def contract_lines(problem: Problem, draft: Draft) -> list[str]:
+    """The contract block of a draft."""
+    sizes = ", ".join("{ " + ", ".join(f"{n} = {v}" for n, v in size.items()) + " }" for size in problem.sizes)
+    lines = [f"sizes = [{sizes}]", f"grid = {_expressions(draft.grid)}"]
+    lines.append(f"block = {draft.block[0] if len(draft.block) == 1 else list(draft.block)}")
+    if draft.shared != "0":
+        lines.append(f'shared = "{draft.shared}"')
+    if problem.require:
+        lines.append("require = [" + ", ".join(f'"{text}"' for text in problem.require) + "]")
+    lines.append(f'reference = "{problem.reference}"')
+    if problem.tolerance:
+        lines.append(f"tolerance = {problem.tolerance}")
+    lines += ["[args]", *(arg.entry() for arg in problem.args)]
+    return ["// /// kernelmate", *(f"// {line}" for line in lines), "// ///"]
+
+
+def _expressions(texts: Sequence[str]) -> str:
+    shown = [text if text.isdigit() else f'"{text}"' for text in texts]
+    return shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
+
+
+def _kernel_text(problem: Problem, draft: Draft) -> str:
+    parameters = ", ".join(_parameter(arg, draft) for arg in problem.args)
+    head = f"{draft.head} " if draft.head else ""
+    linkage = 'extern "C" ' if problem.style.extern_c else ""
+    return f"{linkage}__global__ void {head}{problem.kernel}({parameters}) {{\n{draft.body}\n}}"
+
+
+def _parameter(arg: Arg, draft: Draft) -> str:
+    if arg.shape is None:
+        return f"{arg.c_type} {arg.name}"
+    qualifier = "const " if arg.direction == "in" and draft.constant else ""
+    return f"{qualifier}{arg.c_type}*{' __restrict__' if draft.restrict else ''} {arg.name}"
+
+
+def load(arg: Arg, index: str, real: str = "float") -> str:
+    """An element read, in the type that is computed in."""
+    element = f"{arg.name}[{index}]"
+    if arg.dtype == "float16":
+        return f"__half2float({element})"
+    if arg.dtype == "bfloat16":
+        return f"__bfloat162float({element})"
+    if arg.dtype in ("int8", "uint8", "int16", "int32", "uint32") and real in ("float", "double"):
+        return f"({real}){element}"
+    return element
+
+
+def stored(arg: Arg, value: str) -> str:
+    """A value as an element of an array."""
+    if arg.dtype == "float16":
+        return f"__float2half({value})"
+    if arg.dtype == "bfloat16":
+        return f"__float2bfloat16({value})"
+    return value
+
+
+def store(arg: Arg, index: str, value: str) -> str:
+    """The statement that writes an element."""
+    return f"{arg.name}[{index}] = {stored(arg, value)};"
+
+
+def constant(style: Style, name: str, value: int) -> tuple[tuple[str, ...], str]:
+    """A number as a style has it: what stands on top, and how it is spelled in the kernel."""
+    if style.named == "constexpr":
+        return (f"constexpr int {name} = {value};",), name
+    if style.named == "define":
+        return (f"#define {name} {value}",), name
+    return (), str(value)

@@ -1,0 +1,143 @@
+"""Rows of a corpus: a judged pair as one JSON object, in the history's export format with what a corpus adds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernelmate.history.export import FORMAT
+from kernelmate.records import Counters, Verdict
+from kernelmate.report.json import plain
+from kernelmate.upskill.corpus.flaws import FLAWS
+from kernelmate.version import VERSION
+
+if TYPE_CHECKING:
+    from kernelmate.upskill.corpus.families import Family
+    from kernelmate.upskill.corpus.groups import Group, Pair, Repair
+    from kernelmate.upskill.corpus.judging import Judged
+
+Row = dict[str, Any]
+
+AUTHOR = "corpus"
+
+_LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons"})  # fmt: skip
+"""Keys of a verdict that a side of a row leaves out: what all rows share stands in its constraints."""
+
+
+def change_row(group: Group, family: Family, pair: Pair, before: Judged, after: Judged, verdict: Verdict, task: str, judged_on: str) -> Row:
+    """A pair as an example of generating (`generate`) or of analysing (`analyse`)."""
+    row = _row(group, family, before, after, verdict, judged_on)
+    row["task"] = task
+    row["problem"] |= {"prompt": pair.prompt, "metric": pair.metric}
+    row["reasoning"] = [*_counted(before, after, pair), *(s for flaw in pair.flaws for s in (FLAWS[flaw].bottleneck, FLAWS[flaw].remedy))]
+    row["flaws"] = list(pair.flaws)
+    row["broken"] = None
+    return row
+
+
+def repair_row(group: Group, family: Family, repair: Repair, broken: Judged, after: Judged, judged_on: str) -> Row:
+    """A mistake and its repair as an example of debugging."""
+    row = _row(group, family, broken, after, replace(after.verdict, accepted=True), judged_on)
+    row["task"] = "debug"
+    row["problem"] |= {"prompt": repair.prompt, "metric": "correct", "findings": [broken.words]}
+    row["reasoning"] = [broken.words, repair.broken.explanation]
+    row["flaws"] = [repair.broken.kind]
+    row["broken"] = broken.words
+    row["verdict"]["objective"] = {"name": "correct", "basis": "measured", "before": 0.0, "after": 1.0, "met": True}
+    return row
+
+
+def _row(group: Group, family: Family, before: Judged, after: Judged, verdict: Verdict, judged_on: str) -> Row:
+    assert after.version is not None
+    shown = plain(verdict)
+    known = before.version or after.version
+    return {
+        "format": FORMAT,
+        "problem": {"kernel": group.problem.kernel, "prompt": None, "metric": None, "findings": []},
+        "constraints": {
+            "target": verdict.target,
+            "arch": verdict.arch,
+            "compiler": verdict.compiler,
+            "sizes": [dict(size) for size in group.problem.sizes],
+            "launch": _launch(known.contract),
+        },
+        "reasoning": [],
+        "before": _side(before),
+        "after": _side(after, verdict),
+        "verdict": {
+            "accepted": shown["accepted"],
+            "correct": shown["correct"],
+            "objective": shown["objective"],
+            "speedup": shown["speedup"],
+            "findings": [finding["code"] for finding in shown["findings"]],
+            "reasons": shown["reasons"],
+        },
+        "author": AUTHOR,
+        "cost": {"input_tokens": None, "output_tokens": None, "usd": None},
+        "judged_us": time.time_ns() // 1000,
+        "tool": VERSION,
+        "family": family.name,
+        "kind": family.kind,
+        "group": group.name,
+        "split": "held-out" if family.held_out else "train",
+        "styles": list(group.problem.style.traits()),
+        "seed": group.seed,
+        "judged_on": judged_on,
+    }
+
+
+def _side(judged: Judged, verdict: Verdict | None = None) -> Row:
+    own = judged.verdict if verdict is None else verdict
+    shown = {key: value for key, value in plain(_lean(own)).items() if key not in _LEFT_OUT}
+    launch = None if judged.version is None else _launch(judged.version.contract)
+    return {"version": None, "source": judged.text, "launch": launch, "verdict": shown}
+
+
+def _lean(verdict: Verdict) -> Verdict:
+    """Without what is modelled rather than counted."""
+    counters = verdict.counters
+    if counters is not None:
+        counters = replace(counters, caches=None, instruction_mix=None, instruction_mix_unknown=None)
+    return replace(verdict, counters=counters)
+
+
+def _launch(contract: Any) -> Mapping[str, Any]:
+    return {"grid": list(contract.grid), "block": list(contract.block), "shared": contract.shared, "require": list(contract.require)}
+
+
+def _counted(before: Judged, after: Judged, pair: Pair) -> list[str]:
+    """What was counted of the version before, as far as it bears on the metric; nothing that was not."""
+    said: list[str] = []
+    verdict, better = before.verdict, after.verdict
+    counters = verdict.counters
+    if counters is not None and pair.metric in ("time", "global_bytes"):
+        said += _sectors(counters)
+    if counters is not None and counters.bank_conflicts and pair.metric == "time":
+        said.append(f"Shared memory has {counters.bank_conflicts} bank conflicts.")
+    old, new = verdict.resources, better.resources
+    if old is not None and new is not None:
+        shared = old.shared_bytes + old.dynamic_shared_bytes
+        if pair.metric in ("shared_bytes", "occupancy") and shared:
+            said.append(f"A block takes {shared} bytes of shared memory.")
+        if pair.metric in ("registers", "occupancy"):
+            said.append(f"Each thread takes {old.registers} registers.")
+        if pair.metric == "local_bytes":
+            said.append(f"Each thread takes {max(old.local_bytes, old.spill_bytes or 0)} bytes of local memory.")
+    if verdict.occupancy is not None and pair.metric == "occupancy":
+        said.append(f"Theoretical occupancy is {verdict.occupancy.theoretical:.0%}, limited by {verdict.occupancy.limiter}.")
+    return said
+
+
+def _sectors(counters: Counters) -> list[str]:
+    said = []
+    for what, requests, sectors in (
+        ("loads", counters.global_load_requests, counters.global_load_sectors),
+        ("stores", counters.global_store_requests, counters.global_store_sectors),
+    ):
+        if requests and sectors is not None:
+            said.append(f"Global {what}: {requests} requests of warps, {sectors} sectors, {sectors / requests:.1f} each.")
+    if counters.global_atomic_requests:
+        said.append(f"Atomics in global memory: {counters.global_atomic_requests} requests of warps.")
+    return said

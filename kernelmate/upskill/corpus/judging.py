@@ -1,0 +1,287 @@
+"""Judging the texts of a group quickly, with the product's own compiler, emulator, inputs, references and tolerances.
+
+Against a verdict as users get it, launches are few: a listed size once each, races and uninitialised reads looked for at the
+small ones, counters taken at the headline. Where there is a GPU, right versions run on it too, and are timed in turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.compare import Difference, compare
+from kernelmate.checks.inputs import NORMAL
+from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot
+from kernelmate.compiler import compile_kernel, occupancy
+from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.process import CompilerProcess
+from kernelmate.errors import ContractError, KernelmateError
+from kernelmate.measure.predict import predict
+from kernelmate.records import (
+    Case,
+    Compiled,
+    CompileOptions,
+    Finding,
+    JudgeTask,
+    Kernel,
+    SizeMetrics,
+    Target,
+    Verdict,
+    Version,
+)
+from kernelmate.source import contract_for, find_kernels, launch_shape, text_unit
+
+if TYPE_CHECKING:
+    from kernelmate.upskill.corpus.gpu import Gpu
+
+STEP_LIMIT = 300_000
+"""Instructions of one thread after which it counts as hung: no generated kernel takes a tenth of them."""
+
+INSTRUCTION_LIMIT = 150_000_000
+"""Instructions of one launch that are emulated at most."""
+
+FILE = "kernel.cu"
+"""What generated units are called in messages."""
+
+
+class InProcess(CompilerProcess):
+    """NVRTC in this very process, which is a worker that may be killed: no other child is needed."""
+
+    def compile(self, job: Job, timeout_s: float) -> Product:
+        """Compile; `timeout_s` is its owner's to keep."""
+        from kernelmate.compiler.library import load_library
+
+        return load_library().compile(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One text with its verdict.
+
+    Attributes:
+        metrics: counters of the sizes that were counted, the headline first.
+        words: what compiler or judge say is wrong, in one line; empty where nothing is.
+        version: compiled, where it compiled.
+    """
+
+    text: str
+    kernel: Kernel | None
+    verdict: Verdict
+    metrics: tuple[SizeMetrics, ...] = ()
+    words: str = ""
+    version: Version | None = None
+
+    @property
+    def right(self) -> bool:
+        """It was right wherever it ran."""
+        return self.verdict.correct is True
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Microseconds of one launch in each of the turns in which versions were timed, and launches in each turn."""
+
+    times_us: tuple[float, ...]
+    repeats: int
+
+
+class Judge:
+    """Judges the texts of one group after another.
+
+    Args:
+        target: compiled for, and what predictions are for.
+        gpu: where right versions are run and timed; None to predict.
+    """
+
+    def __init__(self, target: Target, gpu: Gpu | None = None) -> None:
+        self.target, self.gpu, self.count = target, gpu, True
+        self._compiler = InProcess()
+        self._emulator = EmulatorBackend()
+        self._oracle: Oracle | None = None
+        self._seed = 0
+
+    def begin(self, seed: int, *, count: bool = True) -> None:
+        """Another group, whose inputs follow `seed`; `count`: take counters at its headline size."""
+        self._oracle, self._seed, self.count = None, seed, count
+
+    def judge(self, text: str, *, hunt: bool = False) -> Judged:
+        """Judge one text.
+
+        Args:
+            text: the whole unit.
+            hunt: a mistake is looked for, so neither counters nor a GPU are wanted, and the first thing wrong suffices.
+        """
+        unit = text_unit(text, FILE)
+        try:
+            kernel = find_kernels(unit)[0]
+            contract = contract_for(kernel)
+        except (KernelmateError, IndexError) as error:
+            return Judged(text, None, _verdict(self.target, self._seed, "", None), words=f"{error}")
+        compiled = compile_kernel(
+            kernel, contract.options, instance=None, target=self.target, options=CompileOptions(), use_cache=False,
+            compiler=self._compiler,
+        )  # fmt: skip
+        verdict = _verdict(self.target, self._seed, kernel.name, compiled)
+        if not compiled.ok or compiled.resources is None:
+            return Judged(text, kernel, replace(verdict, correct=False), words=_said_by_compiler(compiled))
+        version = Version(compiled, contract, unit)
+        return _Launches(self, kernel, version, verdict, hunt=hunt).judged(text)
+
+    def oracle_for(self, version: Version) -> Oracle:
+        """What is right in this group; all its versions share inputs and reference."""
+        if self._oracle is None:
+            self._oracle = Oracle(self.task(version), None, None, lambda stage, done, total: None)
+        return self._oracle
+
+    def task(self, version: Version) -> JudgeTask:
+        """A version as the checks want it."""
+        return JudgeTask(
+            "emulator", self.target, version, None, None, (), self._seed, ".", step_limit=STEP_LIMIT,
+            instruction_limit=INSTRUCTION_LIMIT, executed=False,
+        )  # fmt: skip
+
+    def bench(self, version: Version) -> Bench:
+        """A version in the emulator.
+
+        Raises:
+            UnsupportedInstruction: it cannot be emulated.
+        """
+        return Bench(self._emulator, self.task(version), version)
+
+
+class _Launches:
+    """The launches of one version."""
+
+    def __init__(self, judge: Judge, kernel: Kernel, version: Version, verdict: Verdict, *, hunt: bool) -> None:
+        self.judge, self.kernel, self.version, self.verdict, self.hunt = judge, kernel, version, verdict, hunt
+        self.cases: list[Case] = []
+        self.findings: list[Finding] = []
+        self.metrics: list[SizeMetrics] = []
+        self.words = ""
+
+    def judged(self, text: str) -> Judged:
+        try:
+            self._launch_on_paper()
+            self._emulate()
+            if self.judge.gpu is not None and not self.hunt and not self.words:
+                self._on_gpu(self.judge.gpu)
+        except (ContractError, UnsupportedInstruction, EmulationTooLarge) as error:
+            self.words = self.words or str(error)
+            refused = replace(self.verdict, correct=False if isinstance(error, ContractError) else None)
+            return Judged(text, self.kernel, refused, words=self.words, version=self.version)
+        verdict = replace(
+            self.verdict, correct=not self.words, cases=tuple(self.cases), findings=tuple(self.findings),
+            timing=self.metrics[0].timing if self.metrics else None,
+            counters=self.metrics[0].counters if self.metrics else None,
+        )  # fmt: skip
+        return Judged(text, self.kernel, verdict, tuple(self.metrics), self.words, self.version)
+
+    def _launch_on_paper(self) -> None:
+        """Resources with the headline's dynamic shared memory, and occupancy.
+
+        Raises:
+            ContractError: it cannot be launched.
+        """
+        compiled, contract = self.version.compiled, self.version.contract
+        assert compiled.resources is not None
+        shape = launch_shape(contract, contract.sizes[0])
+        resources = replace(compiled.resources, dynamic_shared_bytes=shape.shared_bytes)
+        fits = occupancy(self.judge.target, resources, shape)
+        if fits.blocks_per_sm == 0 or shape.threads > resources.max_threads:
+            raise ContractError(f"No block of {shape.threads} threads fits on an SM: limited by {fits.limiter}.")
+        self.verdict = replace(self.verdict, resources=resources, occupancy=fits)
+
+    def _shots(self) -> Iterator[tuple[int, Shot, bool]]:
+        """Which sizes are launched: the odd ones first, with everything looked for; the headline for its counters."""
+        sizes = self.version.contract.sizes
+        for place in range(1, len(sizes)):
+            yield place, Shot(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place), False
+        if self.judge.count and not self.hunt:
+            yield 0, Shot(FIRST, NORMAL, 0, 0), True
+        elif self.hunt:
+            yield 0, Shot(OTHER, NORMAL, 1, 3), False
+
+    def _emulate(self) -> None:
+        bench, oracle = self.judge.bench(self.version), self.judge.oracle_for(self.version)
+        contract = self.version.contract
+        for place, shot, count in self._shots():
+            size = contract.sizes[place]
+            given = oracle.inputs(size, shot)
+            run = replace(bench.launch(size, shot, given, count=count), check=place > 0)
+            outcome = Outcome(shot, given, bench.module.run(run))
+            self._hold(place, outcome, oracle)
+            if self.words:
+                return
+            if count:
+                result, shape = outcome.result, bench.shape(size)
+                timing = None if self.judge.gpu is not None else predict(self.judge.target, self.version.compiled, shape, result)
+                self.metrics.append(SizeMetrics(dict(size), shape, result.counters, timing))
+
+    def _hold(self, place: int, outcome: Outcome, oracle: Oracle) -> None:
+        """One launch against what is right."""
+        size = self.version.contract.sizes[place]
+        errors = [f for f in outcome.result.findings if f.severity == "error"]
+        differences: tuple[Difference, ...] = ()
+        if not outcome.stopped:
+            answer = oracle.answer(size, outcome.shot, outcome.given, None)
+            if answer is not None:
+                arrays, allowed = outcome.result.arrays, answer.allowed.error
+                differences = tuple(compare(n, arrays[n], w, allowed[n]) for n, w in answer.want.items())
+        worst = max(differences, key=lambda d: d.error, default=None)
+        right = not errors and all(d.right for d in differences)
+        error = None if worst is None or worst.error == float("inf") else worst.error
+        first = worst.first if worst is not None and not worst.right else None
+        self.cases.append(Case(dict(size), "contract", right, None, False, error, first, None))
+        self.findings += errors
+        if right:
+            return
+        at = ", ".join(f"{name}={value}" for name, value in size.items())
+        if errors:
+            self.words = f"{errors[0].code}: {_place(errors[0])}{errors[0].message} (at {at})"
+        elif worst is not None and worst.first is not None:
+            one = worst.first
+            self.words = f"wrong values at {at}: {one.argument}{list(one.index)} is {one.got}, want {one.want}"
+
+    def _on_gpu(self, gpu: Gpu) -> None:
+        oracle, contract = self.judge.oracle_for(self.version), self.version.contract
+        bench = self.judge.bench(self.version)
+        module = gpu.load(self.version, self.judge.target)
+        for place in range(min(len(contract.sizes), 2)):
+            size, shot = contract.sizes[place], Shot(OTHER, NORMAL, 1 - place % 2, 7 + place)
+            given = oracle.inputs(size, shot)
+            self._hold(place, Outcome(shot, given, module.launch(bench.launch(size, shot, given))), oracle)
+            if self.words:
+                return
+
+
+def _place(finding: Finding) -> str:
+    return f"line {finding.line}: " if finding.line else ""
+
+
+def _said_by_compiler(compiled: Compiled) -> str:
+    for diagnostic in compiled.diagnostics:
+        if diagnostic.severity == "error":
+            return f"compile-error: line {diagnostic.line}: {diagnostic.message}"
+    return "compile-error"
+
+
+def _verdict(target: Target, seed: int, name: str, compiled: Compiled | None) -> Verdict:
+    """A verdict before anything has run."""
+    return Verdict(
+        kernel=name, instance=None, backend="emulator", target=target.name, arch=target.arch,
+        compiler="" if compiled is None else compiled.compiler, binary=None if compiled is None else compiled.binary,
+        seed=seed, compiled=compiled is not None and compiled.ok,
+        diagnostics=() if compiled is None else tuple(d for d in compiled.diagnostics if d.severity == "error"),
+        resources=None if compiled is None else compiled.resources, occupancy=None, correct=None, cases=(), findings=(),
+        timing=None, speedup=None, counters=None, objective=None, accepted=None, reasons=(),
+    )  # fmt: skip
+
+
+def seed_of(*parts: object) -> int:
+    """A number that parts always give."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=6).digest(), "big")

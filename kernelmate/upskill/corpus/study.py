@@ -1,0 +1,102 @@
+"""The whole way of one group: drawn, judged, timed, and written as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from kernelmate.upskill.corpus.examples import Row, change_row, repair_row
+from kernelmate.upskill.corpus.families import Family
+from kernelmate.upskill.corpus.groups import Group, make_group
+from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, seed_of
+from kernelmate.upskill.corpus.verdicts import held_together, worth_teaching
+
+ANALYSED = 0.75
+"""Share of the pairs that also become examples of analysing."""
+
+
+@dataclass
+class Studied:
+    """What became of one group.
+
+    Attributes:
+        rows: what is worth teaching. rejected: right pairs that were not better.
+        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing: of mistakes.
+        wrong: what was said of versions that were not right.
+    """
+
+    number: int
+    family: str
+    rows: list[Row] = field(default_factory=list)
+    rejected: list[Row] = field(default_factory=list)
+    texts: int = 0
+    right: int = 0
+    pairs: int = 0
+    better: int = 0
+    broken: int = 0
+    failing: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def draw_group(family: Family, number: int, seed: int) -> Group:
+    """One group: equal numbers and seeds give equal groups."""
+    own = seed_of(seed, family.name, number)
+    rng = Random(own)  # noqa: S311 -- problems, no secrets
+    return make_group(family.draw(rng), rng, number, own % 2**31)
+
+
+def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
+    """Draw a group and judge all of it."""
+    group = draw_group(family, number, seed)
+    found = Studied(number, family.name)
+    # Beside a GPU, the emulator's counters are taken where something rests on them, and for some of the others.
+    counted = judge.gpu is None or group.seed % 8 == 0 or any(pair.metric == "global_bytes" for pair in group.pairs)
+    judge.begin(group.seed, count=counted)
+    judged = [judge.judge(text) for text in group.texts]
+    rounds: dict[int, Rounds | str] = {}
+    if judge.gpu is not None:
+        rounds = judge.gpu.time(judged, group.problem.large, judge.target)
+    found.texts, found.right = len(judged), sum(one.right for one in judged)
+    found.wrong = [one.words for one in judged if one.words] + [said for said in rounds.values() if isinstance(said, str)]
+    _pairs(found, judge, family, group, judged, rounds)
+    _repairs(found, judge, family, group, judged, rounds)
+    return found
+
+
+def _pairs(found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]) -> None:
+    rng = Random(group.seed)  # noqa: S311
+    judged_on = "emulated" if judge.gpu is None else "measured"
+    for pair in group.pairs:
+        analysed = rng.random() < ANALYSED
+        before, after = judged[pair.before], judged[pair.after]
+        if not (before.right and after.right):
+            continue
+        one, other = rounds.get(pair.before), rounds.get(pair.after)
+        if isinstance(one, str) or isinstance(other, str):
+            continue
+        if pair.metric == "time" and judge.gpu is not None and (one is None or other is None):
+            continue
+        found.pairs += 1
+        both = None if one is None or other is None else (one, other)
+        verdict = held_together(before, after, pair, both, group.problem.large)
+        row = change_row(group, family, pair, before, after, verdict, "generate", judged_on)
+        if not worth_teaching(verdict, pair.metric):
+            found.rejected.append(row)
+            continue
+        found.better += 1
+        found.rows.append(row)
+        if analysed:
+            found.rows.append(change_row(group, family, pair, before, after, verdict, "analyse", judged_on))
+
+
+def _repairs(found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]) -> None:
+    judged_on = "emulated" if judge.gpu is None else "measured"
+    for repair in group.repairs:
+        after = judged[repair.after]
+        if not after.right or isinstance(rounds.get(repair.after), str):
+            continue
+        found.broken += 1
+        broken = judge.judge(repair.broken.text, hunt=True)
+        if broken.words and broken.verdict.correct is False:
+            found.failing += 1
+            found.rows.append(repair_row(group, family, repair, broken, after, judged_on))
