@@ -11,7 +11,9 @@ from kernelmate.upskill.corpus.building import Progress, Settings, build
 
 def main() -> int:
     """Read the command line and build; 130 where it was interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m kernelmate.upskill.corpus", description="Generate and judge a corpus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m kernelmate.upskill.corpus", description="Generate and judge a corpus."
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=60_000, help="rows wanted")
     parser.add_argument("--seed", type=int, default=0)
@@ -32,14 +34,18 @@ def main() -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped. The same command goes on from here.\n")
         return 130
-    sys.stderr.write(f"\n{manifest.rows} rows in {given.folder}: {dict(manifest.tasks)}, {manifest.about['seconds']} s\n")
+    sys.stderr.write(
+        f"\n{manifest.rows} rows in {given.folder}: {dict(manifest.tasks)}, {manifest.about['seconds']} s\n"
+    )
     return 0
 
 
 def _tell(progress: Progress) -> None:
     if progress.groups % 20 == 0:
         rate = progress.rows / max(progress.seconds, 1e-9)
-        sys.stderr.write(f"\r{progress.rows}/{progress.wanted} rows, {progress.groups} groups, {progress.lost} lost, {rate:.0f} rows/s ")
+        sys.stderr.write(
+            f"\r{progress.rows}/{progress.wanted} rows, {progress.groups} groups, {progress.lost} lost, {rate:.0f} rows/s "
+        )
         sys.stderr.flush()
 
 

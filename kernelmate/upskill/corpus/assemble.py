@@ -99,14 +99,21 @@ def mark_of(row: Mapping[str, Any]) -> str:
     return f"{row['task']}:{row['problem']['metric']}:{fingerprint(*sides)}"
 
 
-def assemble(folder: Path, parts: Iterable[Mapping[str, Any]], count: int | None, about: Mapping[str, Any], families: Mapping[str, Family]) -> Manifest:
+def assemble(
+    folder: Path,
+    parts: Iterable[Mapping[str, Any]],
+    count: int | None,
+    about: Mapping[str, Any],
+    families: Mapping[str, Family],
+) -> Manifest:
     """Write a corpus from judged groups in their order.
 
     Args:
         folder: where to.
         parts: groups as `study` found them.
         count: rows wanted; None for all.
-        about: what the manifest tells besides. families: for kinds and what is held out.
+        about: what the manifest tells besides.
+        families: for what is held out.
     """
     sieve, digest = Sieve(count), hashlib.sha256()
     tallies: dict[str, Counter[str]] = {name: Counter() for name in ("kinds", "families", "metrics", "splits", "flaws")}
@@ -119,7 +126,10 @@ def assemble(folder: Path, parts: Iterable[Mapping[str, Any]], count: int | None
             groups += 1
             lost += bool(part.get("lost"))
             of = yields.setdefault(part["family"], Counter())
-            of.update({key: part.get(key, 0) for key in ("texts", "right", "pairs", "better", "broken", "failing")} | {"groups": 1})
+            of.update(
+                {key: part.get(key, 0) for key in ("texts", "right", "pairs", "better", "broken", "failing")}
+                | {"groups": 1}
+            )
             for row in part["rows"]:
                 if sieve.takes(row):
                     rows.write(_line(row))

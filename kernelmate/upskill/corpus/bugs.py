@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from kernelmate.upskill.corpus.drafting import Problem
-
 
 @dataclass(frozen=True, slots=True)
 class Broken:
@@ -27,10 +25,11 @@ Change = tuple[int, int, str, str]
 """Start, end, what stands there instead, and the explanation."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_PARAMETER = re.compile(r"(\w+)(?=[,)])")
 _DECLARED = re.compile(r"\b(?:int|float|double|size_t|unsigned int|__half2?)\s+(\w+)\s*=")
 
 
-def break_text(text: str, problem: Problem, rng: Random) -> Broken | None:
+def break_text(text: str, rng: Random) -> Broken | None:
     """The text with one mistake, drawn among those that it can have; None where it can have none."""
     start = _body_start(text)
     if start is None:
@@ -40,7 +39,7 @@ def break_text(text: str, problem: Problem, rng: Random) -> Broken | None:
     # The commonest mistakes come first more often than the others.
     kinds.sort(key=lambda kind: rng.random() / _WEIGHT.get(kind, 1.0))
     for kind in kinds:
-        changes = _MISTAKES[kind](text, start, problem)
+        changes = _MISTAKES[kind](text, start)
         if not changes:
             continue
         at, end, put, words = rng.choice(changes)
@@ -64,7 +63,7 @@ def _each(pattern: str, text: str, start: int, make: Callable[[re.Match[str]], t
     return changes
 
 
-def _no_guard(text: str, start: int, problem: Problem) -> list[Change]:
+def _no_guard(text: str, start: int) -> list[Change]:
     early = _each(
         r"[ \t]*if \([^\n]*>=[^\n]*\) (?:\{ )?return;(?: \})?\n", text, start,
         lambda m: ("", f"Nothing keeps threads beyond the end away: put `{m[0].strip()}` back."),
@@ -76,33 +75,69 @@ def _no_guard(text: str, start: int, problem: Problem) -> list[Change]:
     return early + late
 
 
-def _off_by_one(text: str, start: int, problem: Problem) -> list[Change]:
-    guards = _each(r"(?<=[ (])(\w+) >= (\w+)(?=[ )])", text, start, lambda m: (f"{m[1]} > {m[2]}", f"The guard lets {m[1]} == {m[2]} through: it must be `{m[1]} >= {m[2]}`."))
-    loops = _each(r"(\w+) < ([A-Za-z_]\w*)(?=[;)& ])", text, start, lambda m: (f"{m[1]} <= {m[2]}", f"The bound is one too far: it must be `{m[1]} < {m[2]}`."))
+def _off_by_one(text: str, start: int) -> list[Change]:
+    guards = _each(
+        r"(?<=[ (])(\w+) >= (\w+)(?=[ )])",
+        text,
+        start,
+        lambda m: (f"{m[1]} > {m[2]}", f"The guard lets {m[1]} == {m[2]} through: it must be `{m[1]} >= {m[2]}`."),
+    )
+    loops = _each(
+        r"(\w+) < ([A-Za-z_]\w*)(?=[;)& ])",
+        text,
+        start,
+        lambda m: (f"{m[1]} <= {m[2]}", f"The bound is one too far: it must be `{m[1]} < {m[2]}`."),
+    )
     return guards + loops
 
 
-def _late_start(text: str, start: int, problem: Problem) -> list[Change]:
-    return _each(r"(int \w+) = 0;(?= \w+ <)", text, start, lambda m: (f"{m[1]} = 1;", "The loop must start at 0, else the first element is left out."))
+def _late_start(text: str, start: int) -> list[Change]:
+    return _each(
+        r"(int \w+) = 0;(?= \w+ <)",
+        text,
+        start,
+        lambda m: (f"{m[1]} = 1;", "The loop must start at 0, else the first element is left out."),
+    )
 
 
-def _no_barrier(text: str, start: int, problem: Problem) -> list[Change]:
-    return _each(r"[ \t]*__syncthreads\(\);\n", text, start, lambda m: ("", "Threads read what others have written with no barrier between: a __syncthreads() is missing."))
+def _no_barrier(text: str, start: int) -> list[Change]:
+    return _each(
+        r"[ \t]*__syncthreads\(\);\n",
+        text,
+        start,
+        lambda m: ("", "Threads read what others have written with no barrier between: a __syncthreads() is missing."),
+    )
 
 
-def _wrong_index(text: str, start: int, problem: Problem) -> list[Change]:
+def _wrong_index(text: str, start: int) -> list[Change]:
     def swap(match: re.Match[str]) -> tuple[str, str] | None:
         row, width, col = match.groups()
-        return (f"{col} * {width} + {row}", f"The index exchanges {row} and {col}: it must be `{row} * {width} + {col}`.") if row != col else None
+        return (
+            (f"{col} * {width} + {row}", f"The index exchanges {row} and {col}: it must be `{row} * {width} + {col}`.")
+            if row != col
+            else None
+        )
 
     products = _each(r"(?<![\w.*])(\w+) \* (\w+) \+ (\w+)(?![\w.(])", text, start, swap)
-    axes = _each(r"threadIdx\.x", text, start, lambda m: ("threadIdx.y", "The thread's number along x is meant: threadIdx.x.") if "threadIdx.y" in text else None)
-    grids = _each(r"blockIdx\.x \* blockDim\.x", text, start, lambda m: ("blockIdx.x", "The block's number has to be multiplied by blockDim.x."))
+    axes = _each(
+        r"threadIdx\.x",
+        text,
+        start,
+        lambda m: (
+            ("threadIdx.y", "The thread's number along x is meant: threadIdx.x.") if "threadIdx.y" in text else None
+        ),
+    )
+    grids = _each(
+        r"blockIdx\.x \* blockDim\.x",
+        text,
+        start,
+        lambda m: ("blockIdx.x", "The block's number has to be multiplied by blockDim.x."),
+    )
     return products + axes + grids
 
 
-def _misspelt(text: str, start: int, problem: Problem) -> list[Change]:
-    names = set(_DECLARED.findall(text[start:])) | {arg.name for arg in problem.args}
+def _misspelt(text: str, start: int) -> list[Change]:
+    names = set(_DECLARED.findall(text[start:])) | set(_PARAMETER.findall(text[:start]))
     long = [name for name in names if len(name) > 2]
 
     def slip(match: re.Match[str]) -> tuple[str, str] | None:
@@ -115,71 +150,141 @@ def _misspelt(text: str, start: int, problem: Problem) -> list[Change]:
     return _each(r"[A-Za-z_]\w*", text, start, slip)
 
 
-def _no_semicolon(text: str, start: int, problem: Problem) -> list[Change]:
+def _no_semicolon(text: str, start: int) -> list[Change]:
     return _each(r";(?=\n)", text, start, lambda m: ("", "A semicolon is missing at the end of the statement."))
 
 
-def _no_bracket(text: str, start: int, problem: Problem) -> list[Change]:
+def _no_bracket(text: str, start: int) -> list[Change]:
     return _each(r"\);(?=\n)", text, start, lambda m: (";", "A closing bracket is missing."))
 
 
-def _no_declaration(text: str, start: int, problem: Problem) -> list[Change]:
-    return _each(r"(?<=\n)( +)(?:const )?(?:float|double|int|size_t|unsigned int) (\w+) = ", text, start, lambda m: (f"{m[1]}{m[2]} = ", f"`{m[2]}` is not declared: its type is missing."))
+def _no_declaration(text: str, start: int) -> list[Change]:
+    return _each(
+        r"(?<=\n)( +)(?:const )?(?:float|double|int|size_t|unsigned int) (\w+) = ",
+        text,
+        start,
+        lambda m: (f"{m[1]}{m[2]} = ", f"`{m[2]}` is not declared: its type is missing."),
+    )
 
 
-def _small_shared(text: str, start: int, problem: Problem) -> list[Change]:
+def _small_shared(text: str, start: int) -> list[Change]:
     def halve(match: re.Match[str]) -> tuple[str, str] | None:
         size = int(match[2])
-        return (f"{match[1]}[{size // 2}]", f"The shared array is too small: it needs {size} elements.") if size >= 4 else None
+        return (
+            (f"{match[1]}[{size // 2}]", f"The shared array is too small: it needs {size} elements.")
+            if size >= 4
+            else None
+        )
 
     static = _each(r"(__shared__ [\w ]+ \w+)\[(\d+)\]", text, start, halve)
     dynamic = []
     for match in re.finditer(r'// shared = "([^"]+) \* (\d+)"', text[:start]):
-        dynamic.append((match.start(), match.end(), f'// shared = "{match[1]} * {int(match[2]) // 2}"', f"The launch asks for too little shared memory: {match[1]} * {match[2]} bytes are needed."))
+        dynamic.append(
+            (
+                match.start(),
+                match.end(),
+                f'// shared = "{match[1]} * {int(match[2]) // 2}"',
+                f"The launch asks for too little shared memory: {match[1]} * {match[2]} bytes are needed.",
+            )
+        )
     return static + dynamic
 
 
-def _wrong_operator(text: str, start: int, problem: Problem) -> list[Change]:
-    plus = _each(r"(\w+(?:\[[^\]\n]*\])?) \+= ", text, start, lambda m: (f"{m[1]} = ", f"{m[1]} must be added to, not overwritten: `+=`.") if not re.match(r"\w+\Z", m[1]) or m[1] in ACCUMULATORS else None)
+def _wrong_operator(text: str, start: int) -> list[Change]:
+    plus = _each(
+        r"(\w+(?:\[[^\]\n]*\])?) \+= ",
+        text,
+        start,
+        lambda m: (
+            (f"{m[1]} = ", f"{m[1]} must be added to, not overwritten: `+=`.")
+            if not re.match(r"\w+\Z", m[1]) or m[1] in ACCUMULATORS
+            else None
+        ),
+    )
     minus = _each(r" - (?=\w)", text, start, lambda m: (" + ", "The sign is wrong: it must be a difference."))
     extremes = _each(r"\bfmax(f?)\(", text, start, lambda m: (f"fmin{m[1]}(", f"The larger one is meant: fmax{m[1]}."))
     return plus + minus + extremes
 
 
-ACCUMULATORS = frozenset("acc sum total result value tmp s0 other second extra rest more".split())
+ACCUMULATORS = frozenset(
+    ["acc", "sum", "total", "result", "value", "tmp", "s0", "other", "second", "extra", "rest", "more"]
+)
 
 
-def _bad_initial(text: str, start: int, problem: Problem) -> list[Change]:
-    zero = _each(r"((?:float|double|int) \w+) = 0(?:\.0f?)?;(?! \w+ <)", text, start, lambda m: (f"{m[1]};", "The sum starts with whatever the register holds: it must start at 0."))
-    lowest = _each(r"= -(?:INFINITY|FLT_MAX|1e30f?);", text, start, lambda m: ("= 0.0f;", "The maximum must start below every value, else rows of negative values come out wrong."))
+def _bad_initial(text: str, start: int) -> list[Change]:
+    zero = _each(
+        r"((?:float|double|int) \w+) = 0(?:\.0f?)?;(?! \w+ <)",
+        text,
+        start,
+        lambda m: (f"{m[1]};", "The sum starts with whatever the register holds: it must start at 0."),
+    )
+    lowest = _each(
+        r"= -(?:INFINITY|FLT_MAX|1e30f?);",
+        text,
+        start,
+        lambda m: ("= 0.0f;", "The maximum must start below every value, else rows of negative values come out wrong."),
+    )
     return zero + lowest
 
 
-def _half_the_tree(text: str, start: int, problem: Problem) -> list[Change]:
-    cut = _each(r"(\w+) > 0; \1 (/= 2|>>= 1)", text, start, lambda m: (f"{m[1]} > 1; {m[1]} {m[2]}", f"The last step of the tree is left out: it must run while {m[1]} > 0."))
-    shuffles = _each(r"= 16; ", text, start, lambda m: ("= 8; ", "Half of the warp's lanes are left out: the shuffle must start at 16."))
+def _half_the_tree(text: str, start: int) -> list[Change]:
+    cut = _each(
+        r"(\w+) > 0; \1 (/= 2|>>= 1)",
+        text,
+        start,
+        lambda m: (
+            f"{m[1]} > 1; {m[1]} {m[2]}",
+            f"The last step of the tree is left out: it must run while {m[1]} > 0.",
+        ),
+    )
+    shuffles = _each(
+        r"= 16; ",
+        text,
+        start,
+        lambda m: ("= 8; ", "Half of the warp's lanes are left out: the shuffle must start at 16."),
+    )
     return cut + shuffles
 
 
-def _short_grid(text: str, start: int, problem: Problem) -> list[Change]:
+def _short_grid(text: str, start: int) -> list[Change]:
     changes = []
     for match in re.finditer(r"cdiv\(([^(),]+), ([^()]+?)\)", text[:start]):
-        changes.append((match.start(), match.end(), f"{match[1]} // {match[2]}", f"The grid leaves out the last, partly filled block: cdiv({match[1]}, {match[2]}) is needed."))
+        changes.append(
+            (
+                match.start(),
+                match.end(),
+                f"{match[1]} // {match[2]}",
+                f"The grid leaves out the last, partly filled block: cdiv({match[1]}, {match[2]}) is needed.",
+            )
+        )
     return changes
 
 
-def _plain_add(text: str, start: int, problem: Problem) -> list[Change]:
-    return _each(r"atomicAdd\(&([^;\n]+), ([^;\n]+)\);", text, start, lambda m: (f"{m[1]} += {m[2]};", "Several threads add to one address at a time: that takes an atomicAdd."))
+def _plain_add(text: str, start: int) -> list[Change]:
+    return _each(
+        r"atomicAdd\(&([^;\n]+), ([^;\n]+)\);",
+        text,
+        start,
+        lambda m: (f"{m[1]} += {m[2]};", "Several threads add to one address at a time: that takes an atomicAdd."),
+    )
 
 
-def _early_leave(text: str, start: int, problem: Problem) -> list[Change]:
+def _early_leave(text: str, start: int) -> list[Change]:
     """A return above a barrier, where the text has a barrier and no such return."""
     if "__syncthreads" not in text[start:] or "return;" in text[start:]:
         return []
-    return _each(r"(?<=\n)( +)__syncthreads\(\);\n", text, start, lambda m: (f"{m[1]}if (threadIdx.x >= 16) return;\n{m[0]}", "Threads that have returned never reach the barrier: nothing may return before it."))
+    return _each(
+        r"(?<=\n)( +)__syncthreads\(\);\n",
+        text,
+        start,
+        lambda m: (
+            f"{m[1]}if (threadIdx.x >= 16) return;\n{m[0]}",
+            "Threads that have returned never reach the barrier: nothing may return before it.",
+        ),
+    )
 
 
-_MISTAKES: dict[str, Callable[[str, int, Problem], list[Change]]] = {
+_MISTAKES: dict[str, Callable[[str, int], list[Change]]] = {
     "no-guard": _no_guard,
     "off-by-one": _off_by_one,
     "late-start": _late_start,
@@ -197,5 +302,15 @@ _MISTAKES: dict[str, Callable[[str, int, Problem], list[Change]]] = {
     "plain-add": _plain_add,
     "early-leave": _early_leave,
 }
-_WEIGHT = {"no-barrier": 3.0, "no-guard": 2.0, "off-by-one": 2.0, "wrong-index": 2.0, "small-shared": 2.0, "plain-add": 2.0, "half-the-tree": 1.5, "no-semicolon": 0.8, "no-bracket": 0.6}
+_WEIGHT = {
+    "no-barrier": 3.0,
+    "no-guard": 2.0,
+    "off-by-one": 2.0,
+    "wrong-index": 2.0,
+    "small-shared": 2.0,
+    "plain-add": 2.0,
+    "half-the-tree": 1.5,
+    "no-semicolon": 0.8,
+    "no-bracket": 0.6,
+}
 """How much likelier than others a mistake is drawn."""

@@ -91,7 +91,9 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
     following = _advance(known, following, sieve)
     progress = Progress(wanted=settings.count, groups=len(done))
     job = Job(settings.target, settings.seed, settings.devices if settings.backend == "cuda" else ())
-    workers = settings.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else settings.workers or 1
+    workers = (
+        settings.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else settings.workers or 1
+    )
     wanted = _Numbers(settings, families, frozenset(done), sieve, began)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(parts.open("a", encoding="utf-8"))
@@ -111,14 +113,23 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
             if wanted.over:
                 break
     seconds = time.monotonic() - began
-    about = {"backend": settings.backend, "target": settings.target, "seed": settings.seed, "seconds": round(seconds, 1), "workers": workers, "machine": _machine(settings)}
+    about = {
+        "backend": settings.backend,
+        "target": settings.target,
+        "seed": settings.seed,
+        "seconds": round(seconds, 1),
+        "workers": workers,
+        "machine": _machine(settings),
+    }
     return assemble(settings.folder, _in_order(parts), settings.count, about, registry())
 
 
 class _Numbers:
     """Which groups are to be studied: every number that is not done, until the corpus is full or the time is up."""
 
-    def __init__(self, settings: Settings, families: list[Family], done: frozenset[int], sieve: Sieve, began: float) -> None:
+    def __init__(
+        self, settings: Settings, families: list[Family], done: frozenset[int], sieve: Sieve, began: float
+    ) -> None:
         self._settings, self._families, self._done, self._sieve, self._began = settings, families, done, sieve, began
 
     @property
@@ -153,7 +164,12 @@ def _chosen(settings: Settings) -> list[Family]:
 
 def _claim(settings: Settings) -> None:
     """Note what the folder is for, or see that it is for this."""
-    wanted = {"seed": settings.seed, "backend": settings.backend, "target": settings.target, "families": list(settings.families)}
+    wanted = {
+        "seed": settings.seed,
+        "backend": settings.backend,
+        "target": settings.target,
+        "families": list(settings.families),
+    }
     path = settings.folder / SETTINGS
     if path.exists():
         there = json.loads(path.read_text(encoding="utf-8"))

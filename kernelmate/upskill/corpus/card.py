@@ -46,7 +46,12 @@ def card_text(manifest: Manifest) -> str:
         ("Families", manifest.families), ("Deficiencies and mistakes", manifest.flaws),
     ):  # fmt: skip
         lines += [f"## {title}", "", *_table(counts, manifest.rows), ""]
-    lines += ["## What judging left of each family", "", "| family | problems | versions right | pairs better | mistakes that fail |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [
+        "## What judging left of each family",
+        "",
+        "| family | problems | versions right | pairs better | mistakes that fail |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
     lines += [
         f"| {name} | {of.get('groups', 0)} | {_share(of, 'right', 'texts')} | {_share(of, 'better', 'pairs')} | {_share(of, 'failing', 'broken')} |"
         for name, of in manifest.yields.items()
@@ -56,7 +61,11 @@ def card_text(manifest: Manifest) -> str:
 
 def _table(counts: Mapping[str, int], rows: int) -> list[str]:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ["| | rows | share |", "| --- | ---: | ---: |", *(f"| {name} | {count} | {count / max(rows, 1):.1%} |" for name, count in ordered)]
+    return [
+        "| | rows | share |",
+        "| --- | ---: | ---: |",
+        *(f"| {name} | {count} | {count / max(rows, 1):.1%} |" for name, count in ordered),
+    ]
 
 
 def _share(of: Mapping[str, int], part: str, whole: str) -> str:

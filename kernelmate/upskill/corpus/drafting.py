@@ -104,12 +104,16 @@ class Style:
 
     def at(self, row: str, width: str, col: str) -> str:
         """The place of an element in a row-major array."""
-        row = row if row.isidentifier() or "." in row and " " not in row else f"({row})"
+        row = row if row.isidentifier() or ("." in row and " " not in row) else f"({row})"
         return f"{col} + {row} * {width}" if self.turned else f"{row} * {width} + {col}"
 
     def traits(self) -> tuple[str, ...]:
         """In words, for the corpus' `styles`."""
-        words = ["early-return" if self.early else "guarded", f"{self.loops}-loops", f"{self.index.replace(' ', '-')}-indices"]
+        words = [
+            "early-return" if self.early else "guarded",
+            f"{self.loops}-loops",
+            f"{self.index.replace(' ', '-')}-indices",
+        ]
         words += [f"constants-{self.named}"] if self.named != "none" else []
         words += ["helper"] if self.helper else []
         return tuple(words)
@@ -141,7 +145,9 @@ def draw_style(rng: Random, taken: Iterable[str]) -> Style:
     used = set(taken)
     names: dict[str, str] = {}
     for role, words in ROLES.items():
-        free = [word for word in words if word not in used] or [f"{words[0]}_{number}" for number in range(20) if f"{words[0]}_{number}" not in used]
+        free = [word for word in words if word not in used] or [
+            f"{words[0]}_{number}" for number in range(20) if f"{words[0]}_{number}" not in used
+        ]
         names[role] = rng.choice(free)
         used.add(names[role])
     return Style(

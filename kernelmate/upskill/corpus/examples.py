@@ -26,12 +26,17 @@ _LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostic
 """Keys of a verdict that a side of a row leaves out: what all rows share stands in its constraints."""
 
 
-def change_row(group: Group, family: Family, pair: Pair, before: Judged, after: Judged, verdict: Verdict, task: str, judged_on: str) -> Row:
+def change_row(
+    group: Group, family: Family, pair: Pair, before: Judged, after: Judged, verdict: Verdict, task: str, judged_on: str
+) -> Row:
     """A pair as an example of generating (`generate`) or of analysing (`analyse`)."""
     row = _row(group, family, before, after, verdict, judged_on)
     row["task"] = task
     row["problem"] |= {"prompt": pair.prompt, "metric": pair.metric}
-    row["reasoning"] = [*_counted(before, after, pair), *(s for flaw in pair.flaws for s in (FLAWS[flaw].bottleneck, FLAWS[flaw].remedy))]
+    row["reasoning"] = [
+        *_counted(before, after, pair),
+        *(s for flaw in pair.flaws for s in (FLAWS[flaw].bottleneck, FLAWS[flaw].remedy)),
+    ]
     row["flaws"] = list(pair.flaws)
     row["broken"] = None
     return row
@@ -104,7 +109,12 @@ def _lean(verdict: Verdict) -> Verdict:
 
 
 def _launch(contract: Any) -> Mapping[str, Any]:
-    return {"grid": list(contract.grid), "block": list(contract.block), "shared": contract.shared, "require": list(contract.require)}
+    return {
+        "grid": list(contract.grid),
+        "block": list(contract.block),
+        "shared": contract.shared,
+        "require": list(contract.require),
+    }
 
 
 def _counted(before: Judged, after: Judged, pair: Pair) -> list[str]:
@@ -126,7 +136,9 @@ def _counted(before: Judged, after: Judged, pair: Pair) -> list[str]:
         if pair.metric == "local_bytes":
             said.append(f"Each thread takes {max(old.local_bytes, old.spill_bytes or 0)} bytes of local memory.")
     if verdict.occupancy is not None and pair.metric == "occupancy":
-        said.append(f"Theoretical occupancy is {verdict.occupancy.theoretical:.0%}, limited by {verdict.occupancy.limiter}.")
+        said.append(
+            f"Theoretical occupancy is {verdict.occupancy.theoretical:.0%}, limited by {verdict.occupancy.limiter}."
+        )
     return said
 
 
@@ -137,7 +149,9 @@ def _sectors(counters: Counters) -> list[str]:
         ("stores", counters.global_store_requests, counters.global_store_sectors),
     ):
         if requests and sectors is not None:
-            said.append(f"Global {what}: {requests} requests of warps, {sectors} sectors, {sectors / requests:.1f} each.")
+            said.append(
+                f"Global {what}: {requests} requests of warps, {sectors} sectors, {sectors / requests:.1f} each."
+            )
     if counters.global_atomic_requests:
         said.append(f"Atomics in global memory: {counters.global_atomic_requests} requests of warps.")
     return said

@@ -9,7 +9,28 @@ from typing import Literal
 
 Real = Literal["float", "double", "int"]
 
-CONSTANTS = (0.5, 2.0, 1.5, 0.25, 0.1, 3.0, 0.7, 0.01, 1.25, 0.3, 4.0, 0.9, 0.125, 6.0, 0.05, 0.044715, 1.702, 0.8, 2.5, 1.1)
+CONSTANTS = (
+    0.5,
+    2.0,
+    1.5,
+    0.25,
+    0.1,
+    3.0,
+    0.7,
+    0.01,
+    1.25,
+    0.3,
+    4.0,
+    0.9,
+    0.125,
+    6.0,
+    0.05,
+    0.044715,
+    1.702,
+    0.8,
+    2.5,
+    1.1,
+)
 WHOLE = (2, 3, 5, 7, 4, 9, 1, 6)
 
 
@@ -219,12 +240,14 @@ class Emitter:
         return text if own >= strength else f"({text})"
 
 
-UNARY = tuple(COMPOSED) + ("tanh", "sin", "cos", "abs", "atan")
+UNARY = (*COMPOSED, "tanh", "sin", "cos", "abs", "atan")
 SMOOTH = ("sigmoid", "tanh", "softsign", "gauss", "rnorm", "atan", "clip", "hard_sigmoid", "sin", "cos")
 """Functions whose value is at most a little above 1 in size."""
 
 
-def grow(rng: Random, leaves: Sequence[Expr], *, extra: int = 1, unary: Iterable[str] = UNARY, whole: bool = False) -> Expr:
+def grow(
+    rng: Random, leaves: Sequence[Expr], *, extra: int = 1, unary: Iterable[str] = UNARY, whole: bool = False
+) -> Expr:
     """An expression in which every leaf is used: joined in pairs in random order, with functions and literals between.
 
     Args:

@@ -71,9 +71,11 @@ def make_group(problem: Problem, rng: Random, number: int, seed: int) -> Group:
             after = place(flaws - gone)
             if after != before:
                 ordered = tuple(sorted(gone, key=lambda flaw: (FLAWS[flaw].minor, problem.flaws.index(flaw))))
-                pairs.setdefault((before, after, metric), Pair(before, after, metric, ordered, draw_prompt(metric, rng)))
+                pairs.setdefault(
+                    (before, after, metric), Pair(before, after, metric, ordered, draw_prompt(metric, rng))
+                )
     known = tuple(texts)
-    repairs = tuple(_repairs(problem, known, rng))
+    repairs = tuple(_repairs(known, rng))
     return Group(number, seed, problem, known, tuple(pairs.values()), repairs)
 
 
@@ -111,8 +113,8 @@ def _wished(flaws: Flaws, rng: Random) -> Iterator[MetricName]:
         yield rng.choice(others)
 
 
-def _repairs(problem: Problem, texts: Sequence[str], rng: Random) -> Iterator[Repair]:
+def _repairs(texts: Sequence[str], rng: Random) -> Iterator[Repair]:
     for after in rng.sample(range(len(texts)), min(len(texts), rng.choice((1, 2, 2)))):
-        broken = break_text(texts[after], problem, rng)
+        broken = break_text(texts[after], rng)
         if broken is not None:
             yield Repair(broken, after, draw_prompt("correct", rng))

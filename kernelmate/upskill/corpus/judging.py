@@ -219,7 +219,11 @@ class _Launches:
                 return
             if count:
                 result, shape = outcome.result, bench.shape(size)
-                timing = None if self.judge.gpu is not None else predict(self.judge.target, self.version.compiled, shape, result)
+                timing = (
+                    None
+                    if self.judge.gpu is not None
+                    else predict(self.judge.target, self.version.compiled, shape, result)
+                )
                 self.metrics.append(SizeMetrics(dict(size), shape, result.counters, timing))
 
     def _hold(self, place: int, outcome: Outcome, oracle: Oracle) -> None:

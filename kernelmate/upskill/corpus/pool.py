@@ -21,7 +21,7 @@ START_S = 240.0
 GROUP_S = 90.0
 """Longest time for one group; a worker that takes longer hangs."""
 
-QUIET = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+QUIET = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 """Environment of workers: there are as many as cores, so none needs threads of its own."""
 
 
@@ -58,7 +58,9 @@ class _Worker:
         self.place, self.job = place, job
         self.pipe, theirs = context.Pipe()
         device = job.devices[place % len(job.devices)] if job.devices else None
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, job.target, job.seed, device), daemon=True)
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, job.target, job.seed, device), daemon=True
+        )
         with _environment(QUIET):
             self.process.start()
         theirs.close()
@@ -211,5 +213,11 @@ def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> 
     except Exception as error:  # noqa: BLE001 -- one group must not cost the others
         if judge.gpu is not None and judge.gpu.lost:
             return None, f"the GPU was lost: {error}"
-        return {"number": number, "family": family.name, "rows": [], "rejected": [], "wrong": [f"failed: {type(error).__name__}: {error}"[:500]]}, ""
+        return {
+            "number": number,
+            "family": family.name,
+            "rows": [],
+            "rejected": [],
+            "wrong": [f"failed: {type(error).__name__}: {error}"[:500]],
+        }, ""
     return found, "the GPU was lost" if judge.gpu is not None and judge.gpu.lost else ""

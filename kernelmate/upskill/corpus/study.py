@@ -57,13 +57,17 @@ def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
     if judge.gpu is not None:
         rounds = judge.gpu.time(judged, group.problem.large, judge.target)
     found.texts, found.right = len(judged), sum(one.right for one in judged)
-    found.wrong = [one.words for one in judged if one.words] + [said for said in rounds.values() if isinstance(said, str)]
+    found.wrong = [one.words for one in judged if one.words] + [
+        said for said in rounds.values() if isinstance(said, str)
+    ]
     _pairs(found, judge, family, group, judged, rounds)
     _repairs(found, judge, family, group, judged, rounds)
     return found
 
 
-def _pairs(found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]) -> None:
+def _pairs(
+    found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]
+) -> None:
     rng = Random(group.seed)  # noqa: S311
     judged_on = "emulated" if judge.gpu is None else "measured"
     for pair in group.pairs:
@@ -89,7 +93,9 @@ def _pairs(found: Studied, judge: Judge, family: Family, group: Group, judged: l
             found.rows.append(change_row(group, family, pair, before, after, verdict, "analyse", judged_on))
 
 
-def _repairs(found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]) -> None:
+def _repairs(
+    found: Studied, judge: Judge, family: Family, group: Group, judged: list[Judged], rounds: dict[int, Rounds | str]
+) -> None:
     judged_on = "emulated" if judge.gpu is None else "measured"
     for repair in group.repairs:
         after = judged[repair.after]

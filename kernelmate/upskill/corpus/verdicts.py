@@ -28,7 +28,17 @@ def timing_of(rounds: Rounds, size: Size) -> Timing:
     times = sorted(rounds.times_us)
     at = ", ".join(f"{name} = {value}" for name, value in size.items())
     note = f"period of {rounds.repeats} launches in a graph, at {at}"
-    return Timing("measured", statistics.median(times), (times[0], times[-1]), None, statistics.median(times), rounds.repeats * len(times), None, None, notes=(note,))
+    return Timing(
+        "measured",
+        statistics.median(times),
+        (times[0], times[-1]),
+        None,
+        statistics.median(times),
+        rounds.repeats * len(times),
+        None,
+        None,
+        notes=(note,),
+    )
 
 
 def ratio_of(before: Rounds, after: Rounds) -> Speedup:
@@ -37,11 +47,14 @@ def ratio_of(before: Rounds, after: Rounds) -> Speedup:
     return Speedup("measured", statistics.median(ratios), (ratios[0], ratios[-1]))
 
 
-def held_together(before: Judged, after: Judged, pair: Pair, rounds: tuple[Rounds, Rounds] | None, size: Size) -> Verdict:
+def held_together(
+    before: Judged, after: Judged, pair: Pair, rounds: tuple[Rounds, Rounds] | None, size: Size
+) -> Verdict:
     """The verdict of `after` against `before`, with the objective, a decision and reasons.
 
     Args:
-        before: right. after: right as well.
+        before: right.
+        after: right as well.
         pair: says what was asked for.
         rounds: both, as measured in turns; None to go by predictions, where there are any.
         size: at which they were measured.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from kernelmate.upskill.corpus.drafting import Kind, Problem, array, draw_style, scalar
-from kernelmate.upskill.corpus.expressions import CONSTANTS, Expr, call, const, var
+from kernelmate.upskill.corpus.expressions import CONSTANTS, SMOOTH, Expr, call, const, names_of, var
 from kernelmate.upskill.corpus.families.maps import Input, Map, Result, flat_sizes, map_problem, plane_sizes
 from kernelmate.upskill.corpus.families.words import kernel_name, pick
 
@@ -32,12 +32,13 @@ class Formula:
 Maker = Callable[[Random], Formula]
 
 
-def formula_map(family: str, kind: Kind, make: Maker, dtypes: tuple[str, ...] = ("float32",)) -> Callable[[Random], Problem]:
+def formula_map(
+    family: str, kind: Kind, make: Maker, dtypes: tuple[str, ...] = ("float32",)
+) -> Callable[[Random], Problem]:
     """A family of maps with formulas of one kind."""
-    from kernelmate.upskill.corpus.expressions import names_of
 
     def draw(rng: Random) -> Problem:
-        made = make(rng)
+        made = _varied(rng, make(rng))
         dtype = rng.choice(dtypes)
         dims = tuple(pick(rng, 1, "length")) if made.flat else tuple(pick(rng, 2, "sides"))
         shapes = {"all": dims, "row": dims[:1], "col": dims[-1:]}
@@ -55,12 +56,35 @@ def formula_map(family: str, kind: Kind, make: Maker, dtypes: tuple[str, ...] = 
             results.append(Result(out, expr))
             if updated:
                 read.append(Input(out, "all"))
-        taken = {i.arg.name for i in read} | {r.arg.name for r in results} | {f"{i.arg.name}_v" for i in read} | set(dims)
+        taken = (
+            {i.arg.name for i in read} | {r.arg.name for r in results} | {f"{i.arg.name}_v" for i in read} | set(dims)
+        )
         sizes, large = flat_sizes(rng, dims[0]) if made.flat else plane_sizes(rng, *dims)
         plan = Map(dims, tuple(read), tuple(results), "float")
         return map_problem(rng, family, kind, plan, draw_style(rng, taken), kernel_name(rng, family), sizes, large)
 
     return draw
+
+
+def _varied(rng: Random, made: Formula) -> Formula:
+    """The formula as others would have it: with a term more, a factor, a clamp or an activation on its last result."""
+    *earlier, (name, expr) = made.results
+    leaves = [var(given) for given, _ in made.inputs if given not in made.positive]
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        value, kind = const(rng.choice(CONSTANTS)), rng.random()
+        if kind < 0.3 and leaves:
+            term = rng.choice(leaves)
+            term = call(rng.choice((*SMOOTH, "square", "relu")), term) if rng.random() < 0.5 else term
+            expr = expr + value * term if rng.random() < 0.6 else expr - value * term
+        elif kind < 0.5:
+            expr = rng.choice((expr * value, value * expr, expr / value))
+        elif kind < 0.6:
+            expr = expr + value
+        elif kind < 0.8 and leaves:
+            expr = call(rng.choice(("max", "min")), expr, value * rng.choice(leaves))
+        else:
+            expr = call(rng.choice(("clip", "tanh", "relu", "softsign", "leaky", "silu")), expr)
+    return replace(made, results=[*earlier, (name, expr)])
 
 
 def _of(rng: Random, *values: float) -> Expr:
@@ -72,7 +96,11 @@ def momentum(rng: Random) -> Formula:
     step = var("lr") * var("m")
     grad = var("grad") + _of(rng, 0.01, 0.001, 0.1) * var("param") if rng.random() < 0.5 else var("grad")
     velocity = var("mu") * var("m") + grad
-    return Formula([("grad", "all")], [("lr", 0.01), ("mu", 0.9)], [("m", velocity), ("param", var("param") - (step if rng.random() < 0.5 else var("lr") * velocity))])
+    return Formula(
+        [("grad", "all")],
+        [("lr", 0.01), ("mu", 0.9)],
+        [("m", velocity), ("param", var("param") - (step if rng.random() < 0.5 else var("lr") * velocity))],
+    )
 
 
 def adam(rng: Random) -> Formula:
@@ -89,8 +117,17 @@ def adam(rng: Random) -> Formula:
 def adagrad(rng: Random) -> Formula:
     """Adagrad and RMSprop."""
     share = _of(rng, 0.9, 0.99)
-    total = var("acc_g") + call("square", var("g")) if rng.random() < 0.5 else share * var("acc_g") + (const(1) - share) * call("square", var("g"))
-    return Formula([("g", "all")], [("lr", 0.01)], [("acc_g", total), ("p", var("p") - var("lr") * var("g") / (call("sqrt", total) + const(1e-6)))], positive=("acc_g",))
+    total = (
+        var("acc_g") + call("square", var("g"))
+        if rng.random() < 0.5
+        else share * var("acc_g") + (const(1) - share) * call("square", var("g"))
+    )
+    return Formula(
+        [("g", "all")],
+        [("lr", 0.01)],
+        [("acc_g", total), ("p", var("p") - var("lr") * var("g") / (call("sqrt", total) + const(1e-6)))],
+        positive=("acc_g",),
+    )
 
 
 def gated(rng: Random) -> Formula:
@@ -117,7 +154,9 @@ def gate_grad(rng: Random) -> Formula:
 
 def bias_activation(rng: Random) -> Formula:
     """Bias and activation along the columns, at times with a residual."""
-    value = call(rng.choice(("gelu", "silu", "relu", "quick_gelu", "leaky", "elu", "hard_swish")), var("x") + var("bias"))
+    value = call(
+        rng.choice(("gelu", "silu", "relu", "quick_gelu", "leaky", "elu", "hard_swish")), var("x") + var("bias")
+    )
     inputs = [("x", "all"), ("bias", "col")]
     if rng.random() < 0.5:
         inputs.append(("residual", "all"))
@@ -127,7 +166,11 @@ def bias_activation(rng: Random) -> Formula:
 
 def row_affine(rng: Random) -> Formula:
     """Each row by its own factor and offset, as in modulated normalisation."""
-    value = var("x") * (const(1) + var("scale_r")) + var("shift_r") if rng.random() < 0.5 else (var("x") - var("shift_r")) * var("scale_r")
+    value = (
+        var("x") * (const(1) + var("scale_r")) + var("shift_r")
+        if rng.random() < 0.5
+        else (var("x") - var("shift_r")) * var("scale_r")
+    )
     inputs = [("x", "all"), ("scale_r", "row"), ("shift_r", "row")]
     if rng.random() < 0.4:
         inputs.append(("w", "col"))
@@ -156,17 +199,23 @@ def complex_product(rng: Random) -> Formula:
     return Formula([("ar", "all"), ("ai", "all"), ("br", "all"), ("bi", "all")], [], [("size_c", size)])
 
 
-def rotation(rng: Random) -> Formula:
+def rotation(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
     """A rotation of pairs, in place."""
     c, s = call("cos", var("theta")), call("sin", var("theta"))
-    return Formula([("theta", "all")], [], [("px", var("px") * c - var("py") * s), ("py", var("px") * s + var("py") * c)])
+    return Formula(
+        [("theta", "all")], [], [("px", var("px") * c - var("py") * s), ("py", var("px") * s + var("py") * c)]
+    )
 
 
 def distances(rng: Random) -> Formula:
     """Distances between points given by coordinates."""
     dx, dy, dz = (var(f"{a}1") - var(f"{a}2") for a in "xyz")
     square = call("square", dx) + call("square", dy) + call("square", dz)
-    value = call("sqrt", square) if rng.random() < 0.5 else const(1) / call("sqrt", square + const(rng.choice((0.01, 0.1, 1.0))))
+    value = (
+        call("sqrt", square)
+        if rng.random() < 0.5
+        else const(1) / call("sqrt", square + const(rng.choice((0.01, 0.1, 1.0))))
+    )
     return Formula([(f"{a}{k}", "all") for k in (1, 2) for a in "xyz"], [], [("dist", value)])
 
 
@@ -178,7 +227,9 @@ def finance(rng: Random) -> Formula:
         var("amount") / (const(1) + r * t),
         var("amount") * (const(1) + r * t + const(0.5) * call("square", r * t)),
     ))  # fmt: skip
-    return Formula([("amount", "all"), ("years", "all")], [("rate", 0.05)], [("worth", value)], positive=("amount", "years"))
+    return Formula(
+        [("amount", "all"), ("years", "all")], [("rate", 0.05)], [("worth", value)], positive=("amount", "years")
+    )
 
 
 def ddim(rng: Random) -> Formula:
@@ -186,7 +237,9 @@ def ddim(rng: Random) -> Formula:
     clean = (var("x") - call("sqrt", const(1) - var("alpha")) * var("eps")) / call("sqrt", var("alpha"))
     if rng.random() < 0.5:
         clean = call("clip", clean)
-    value = call("sqrt", var("alpha_prev")) * clean + call("sqrt", const(1) - var("alpha_prev") - var("sig") * var("sig")) * var("eps")
+    value = call("sqrt", var("alpha_prev")) * clean + call(
+        "sqrt", const(1) - var("alpha_prev") - var("sig") * var("sig")
+    ) * var("eps")
     inputs = [("x", "all"), ("eps", "all")]
     if rng.random() < 0.6:
         inputs.append(("noise", "all"))
@@ -194,10 +247,16 @@ def ddim(rng: Random) -> Formula:
     return Formula(inputs, [("alpha", 0.6), ("alpha_prev", 0.75), ("sig", 0.1)], [("out", value)])
 
 
-def ddpm(rng: Random) -> Formula:
+def ddpm(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
     """A step of the reverse process: the posterior's mean and noise."""
-    mean = (var("x") - var("beta") / call("sqrt", const(1) - var("bar")) * var("eps")) / call("sqrt", const(1) - var("beta"))
-    return Formula([("x", "all"), ("eps", "all"), ("z", "all")], [("beta", 0.02), ("bar", 0.6), ("sig", 0.14)], [("x_prev", mean + var("sig") * var("z"))])
+    mean = (var("x") - var("beta") / call("sqrt", const(1) - var("bar")) * var("eps")) / call(
+        "sqrt", const(1) - var("beta")
+    )
+    return Formula(
+        [("x", "all"), ("eps", "all"), ("z", "all")],
+        [("beta", 0.02), ("bar", 0.6), ("sig", 0.14)],
+        [("x_prev", mean + var("sig") * var("z"))],
+    )
 
 
 def guidance_step(rng: Random) -> Formula:
@@ -207,46 +266,84 @@ def guidance_step(rng: Random) -> Formula:
     if kind < 0.35:
         return Formula([("cond", "all"), ("uncond", "all")], [("g", 7.5)], [("eps", eps)])
     if kind < 0.7:
-        return Formula([("cond", "all"), ("uncond", "all")], [("g", 7.5), ("dt", 0.02)], [("x", var("x") - var("dt") * eps)])
+        return Formula(
+            [("cond", "all"), ("uncond", "all")], [("g", 7.5), ("dt", 0.02)], [("x", var("x") - var("dt") * eps)]
+        )
     clean = (var("x") - var("s1") * eps) / var("s0")
-    return Formula([("cond", "all"), ("uncond", "all"), ("x", "all")], [("g", 5.0), ("s0", 0.8), ("s1", 0.6)], [("x0", call("clip", clean)), ("eps_out", eps)])
+    return Formula(
+        [("cond", "all"), ("uncond", "all"), ("x", "all")],
+        [("g", 5.0), ("s0", 0.8), ("s1", 0.6)],
+        [("x0", call("clip", clean)), ("eps_out", eps)],
+    )
 
 
 def euler_step(rng: Random) -> Formula:
     """Euler and Heun steps of an ODE sampler."""
     d = (var("x") - var("denoised")) / var("sig")
     if rng.random() < 0.5:
-        return Formula([("x", "all"), ("denoised", "all")], [("sig", 1.5), ("sig_next", 1.2)], [("out", var("x") + d * (var("sig_next") - var("sig")))])
+        return Formula(
+            [("x", "all"), ("denoised", "all")],
+            [("sig", 1.5), ("sig_next", 1.2)],
+            [("out", var("x") + d * (var("sig_next") - var("sig")))],
+        )
     second = (d + var("d_prev")) / const(2)
-    return Formula([("x", "all"), ("denoised", "all"), ("d_prev", "all")], [("sig", 1.5), ("sig_next", 1.2)], [("out", var("x") + second * (var("sig_next") - var("sig")))])
+    return Formula(
+        [("x", "all"), ("denoised", "all"), ("d_prev", "all")],
+        [("sig", 1.5), ("sig_next", 1.2)],
+        [("out", var("x") + second * (var("sig_next") - var("sig")))],
+    )
 
 
 def add_noise(rng: Random) -> Formula:
     """Noise added with a level for each image of the batch."""
     a, s = var("alpha_b"), call("sqrt", call("max", const(1) - var("alpha_b"), const(0)))
     if rng.random() < 0.5:
-        return Formula([("x0", "all"), ("noise", "all"), ("alpha_b", "row")], [], [("xt", call("sqrt", call("abs", a)) * var("x0") + s * var("noise"))], flat=False)
-    return Formula([("x0", "all"), ("noise", "all"), ("sa", "row"), ("sb", "row")], [], [("v_target", var("sa") * var("noise") - var("sb") * var("x0"))], flat=False)
+        return Formula(
+            [("x0", "all"), ("noise", "all"), ("alpha_b", "row")],
+            [],
+            [("xt", call("sqrt", call("abs", a)) * var("x0") + s * var("noise"))],
+            flat=False,
+        )
+    return Formula(
+        [("x0", "all"), ("noise", "all"), ("sa", "row"), ("sb", "row")],
+        [],
+        [("v_target", var("sa") * var("noise") - var("sb") * var("x0"))],
+        flat=False,
+    )
 
 
-def multistep(rng: Random) -> Formula:
+def multistep(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
     """Multistep solvers: the last model outputs, weighted."""
     c = [var(f"c{k}") for k in range(3)]
     d = c[0] * var("e0") + c[1] * var("e1") + c[2] * var("e2")
-    return Formula([("e0", "all"), ("e1", "all"), ("e2", "all")], [("c0", 1.9), ("c1", -1.3), ("c2", 0.4), ("h", 0.05)], [("x", var("x") + var("h") * d)])
+    return Formula(
+        [("e0", "all"), ("e1", "all"), ("e2", "all")],
+        [("c0", 1.9), ("c1", -1.3), ("c2", 0.4), ("h", 0.05)],
+        [("x", var("x") + var("h") * d)],
+    )
 
 
-def ema(rng: Random) -> Formula:
+def ema(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
     """Moving averages of weights."""
-    return Formula([("weights", "all")], [("decay", 0.995)], [("avg", var("decay") * var("avg") + (const(1) - var("decay")) * var("weights"))])
+    return Formula(
+        [("weights", "all")],
+        [("decay", 0.995)],
+        [("avg", var("decay") * var("avg") + (const(1) - var("decay")) * var("weights"))],
+    )
 
 
 def loss(rng: Random) -> Formula:
     """Losses and their gradients, element by element."""
     d = var("pred") - var("target")
     huber = Expr("above", (call("abs", d), const(1), call("abs", d) - const(0.5), const(0.5) * call("square", d)))
-    value = rng.choice((call("square", d), huber, call("log1p", call("square", d)), call("sqrt", call("square", d) + const(0.01))))
+    value = rng.choice(
+        (call("square", d), huber, call("log1p", call("square", d)), call("sqrt", call("square", d) + const(0.01)))
+    )
     if rng.random() < 0.3:
         value = value * var("weight")
         return Formula([("pred", "all"), ("target", "all"), ("weight", "col")], [], [("loss", value)], flat=False)
-    return Formula([("pred", "all"), ("target", "all")], [], [("loss", value), ("grad", const(2) * d)] if rng.random() < 0.4 else [("loss", value)])
+    return Formula(
+        [("pred", "all"), ("target", "all")],
+        [],
+        [("loss", value), ("grad", const(2) * d)] if rng.random() < 0.4 else [("loss", value)],
+    )

@@ -31,6 +31,7 @@ from kernelmate.upskill.corpus.expressions import (
     grow,
     has,
     has_literals,
+    names_of,
     numpy_text,
     var,
 )
@@ -110,13 +111,13 @@ def _reference(made: Map) -> str:
             names[given.arg.name] = f"{given.arg.name}[:, None]"
     texts = [numpy_text(r.expr, names) for r in made.results]
     shape = ", ".join(made.dims)
-    shown = [t if _full(made, r) else f"np.broadcast_to({t}, ({shape},))" for t, r in zip(texts, made.results, strict=True)]
+    shown = [
+        t if _full(made, r) else f"np.broadcast_to({t}, ({shape},))" for t, r in zip(texts, made.results, strict=True)
+    ]
     return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
 
 
 def _full(made: Map, result: Result) -> bool:
-    from kernelmate.upskill.corpus.expressions import names_of
-
     used = names_of(result.expr)
     return any(i.where == "all" and i.arg.name in used for i in made.inputs) or result.arg.name in used
 
@@ -231,13 +232,12 @@ class _Plan:
     def _stepwise(self, code: Code, emitter: Emitter, result: Result, at: str) -> None:
         """The outermost operations one after another, each through the output in memory."""
         place = f"{result.arg.name}[{at}]"
-        expr, steps = result.expr, []
+        expr = result.expr
+        steps: list[tuple[str, Expr]] = []
         safe = len(self.made.results) == 1 or self.style.const_word != ""
         own = result.arg.name
         while expr.op in ("add", "sub", "mul", "div") and len(steps) < 3 and safe:
             rest = expr.args[1]
-            from kernelmate.upskill.corpus.expressions import names_of
-
             if own in names_of(rest):
                 break
             steps.append((expr.op, rest))
@@ -288,12 +288,15 @@ def random_map(
     """A family of maps with random expressions.
 
     Args:
-        family: its name. kind: what it is bound by, mostly.
+        family: its name.
+        kind: what it is bound by, mostly.
         inputs: where each input array is read.
-        outputs: arrays that are written; inplace: the first of them is updated in place.
+        outputs: arrays that are written.
+        inplace: the first of them is updated in place.
         flat: one dimension, else rows and columns.
         extra: bounds of the steps beyond joining the inputs.
-        dtypes: one of which all arrays have. source: the inputs' own dtype where it is another.
+        dtypes: one of which all arrays have.
+        source: the inputs' own dtype where it is another.
         scalars: bounds of the number of scalar arguments.
         unary: functions that may occur.
     """
@@ -305,10 +308,18 @@ def random_map(
         dims = tuple(pick(rng, 1, "length")) if flat else tuple(pick(rng, 2, "sides"))
         shapes = {"all": dims, "row": dims[:1], "col": dims[-1:]}
         drawn = "integers(-40, 40)" if real == "int" else rng.choice(("normal", "", "uniform(-2, 2)"))
-        read = [Input(array(w, "in", source or dtype, *shapes[at], drawn="" if source else drawn), at) for w, at in zip(words, inputs, strict=False)]
+        read = [
+            Input(array(w, "in", source or dtype, *shapes[at], drawn="" if source else drawn), at)
+            for w, at in zip(words, inputs, strict=False)
+        ]
         count = rng.randint(*scalars) if real != "int" else 0
         factors = [
-            Input(scalar(s, "float64" if real == "double" else "float32", str(rng.choice((0.5, 1.5, 0.1, 2.0, 0.75, 0.9)))), "none")
+            Input(
+                scalar(
+                    s, "float64" if real == "double" else "float32", str(rng.choice((0.5, 1.5, 0.1, 2.0, 0.75, 0.9)))
+                ),
+                "none",
+            )
             for s in pick(rng, count, "scalar")
         ]
         results = []
@@ -321,7 +332,9 @@ def random_map(
             results.append(Result(out, grow(rng, leaves, extra=rng.randint(*extra), unary=unary, whole=real == "int")))
         if inplace:
             read.append(Input(results[0].arg, "all"))
-        style = draw_style(rng, {a for i in (*read, *factors) for a in (i.arg.name, f"{i.arg.name}_v")} | set(words) | set(dims))
+        style = draw_style(
+            rng, {a for i in (*read, *factors) for a in (i.arg.name, f"{i.arg.name}_v")} | set(words) | set(dims)
+        )
         sizes, large = flat_sizes(rng, dims[0]) if flat else plane_sizes(rng, *dims)
         made = Map(dims, (*read, *factors), tuple(results), real)
         return map_problem(rng, family, kind, made, style, kernel_name(rng, family), sizes, large)

@@ -100,4 +100,6 @@ class Team:
         code(f"if ({self.tid} % 32 == 0) {buffer}[{self.tid} / 32] = {value};", "__syncthreads();")
         code(f"{value} = {buffer}[0];")
         if self.threads > 32:
-            code(f"for (int {warp} = 1; {warp} < {self.threads // 32}; ++{warp}) {grown(op, value, f'{buffer}[{warp}]', self.real)}")
+            code(
+                f"for (int {warp} = 1; {warp} < {self.threads // 32}; ++{warp}) {grown(op, value, f'{buffer}[{warp}]', self.real)}"
+            )

@@ -65,7 +65,7 @@ def layer_norm(rng: Random) -> RowProgram:
     return RowProgram(("x",), columns, _moments(X), _tail(rng, value), moments=True)
 
 
-def residual_norm(rng: Random) -> RowProgram:
+def residual_norm(rng: Random) -> RowProgram:  # noqa: ARG001 -- all programs are drawn alike
     """A sum of two inputs, normalised."""
     both = X + Y
     value = (both - var("mean")) / call("sqrt", var("var") + const(1e-5)) * W
@@ -111,7 +111,9 @@ def centred(rng: Random) -> RowProgram:
 def row_total(rng: Random) -> RowProgram:
     """One number per row: a sum or an extreme of an expression."""
     element = grow(rng, [X], extra=rng.randint(0, 3), unary=UNARY)
-    return RowProgram(("x",), (), (Pass("total", rng.choice(("sum", "sum", "max", "min")), element),), None, (var("total"),))
+    return RowProgram(
+        ("x",), (), (Pass("total", rng.choice(("sum", "sum", "max", "min")), element),), None, (var("total"),)
+    )
 
 
 def row_product(rng: Random) -> RowProgram:
@@ -123,7 +125,7 @@ def row_product(rng: Random) -> RowProgram:
     return RowProgram(("x", "y"), (), (Pass("dot", "sum", element),), None, (_tail(rng, var("dot")),))
 
 
-def cosine(rng: Random) -> RowProgram:
+def cosine(rng: Random) -> RowProgram:  # noqa: ARG001 -- all formulas are drawn alike
     """Cosine between rows."""
     passes = (Pass("dot", "sum", X * Y), Pass("xx", "sum", X * X), Pass("yy", "sum", Y * Y))
     return RowProgram(("x", "y"), (), passes, None, (var("dot") / (call("sqrt", var("xx") * var("yy")) + const(1e-4)),))
@@ -138,8 +140,30 @@ def gated_norm(rng: Random) -> RowProgram:
 
 def any_rows(rng: Random) -> RowProgram:
     """Two reductions of random expressions, and a random result."""
-    first = Pass("s1", rng.choice(("sum", "max", "min")), grow(rng, [X], extra=rng.randint(0, 2), unary=SMOOTH), var("s1") / COUNT if rng.random() < 0.5 else None)
+    first = Pass(
+        "s1",
+        rng.choice(("sum", "max", "min")),
+        grow(rng, [X], extra=rng.randint(0, 2), unary=SMOOTH),
+        var("s1") / COUNT if rng.random() < 0.5 else None,
+    )
     second = Pass("s2", "sum", grow(rng, [X, var("s1")], extra=1, unary=SMOOTH), var("s2") / COUNT)
     below = call("abs", var("s2")) + const(1)
     top = grow(rng, [X, var("s1")], extra=rng.randint(0, 2), unary=SMOOTH)
     return RowProgram(("x",), (), (first, second), top / below)
+
+
+def softmax_pool(rng: Random) -> RowProgram:
+    """Attention pooling: values weighted by the softmax of scores."""
+    score = _scaled(rng, X)
+    weight = call("exp", score - var("top"))
+    passes = (Pass("top", "max", score), Pass("denom", "sum", weight), Pass("pooled", "sum", weight * Y))
+    return RowProgram(("x", "y"), (), passes, None, (var("pooled") / var("denom"),), online=score)
+
+
+def guided_norm(rng: Random) -> RowProgram:
+    """Guidance between two predictions, normalised along the row, as in rescaled guidance."""
+    guided = Y + const(rng.choice((7.5, 5.0, 3.0))) * (X - Y)
+    post = call("sqrt", var("squares") / COUNT + const(1e-5))
+    return RowProgram(
+        ("x", "y"), (), (Pass("squares", "sum", guided * guided, post),), _tail(rng, guided / var("squares"))
+    )

@@ -20,7 +20,7 @@ from kernelmate.upskill.corpus.drafting import (
     scalar,
     store,
 )
-from kernelmate.upskill.corpus.expressions import Emitter, Expr, numpy_text, var
+from kernelmate.upskill.corpus.expressions import Emitter, Expr, Real, numpy_text, var
 from kernelmate.upskill.corpus.families.maps import row_sizes
 from kernelmate.upskill.corpus.families.reducing import Op, Team, grown, neutral
 from kernelmate.upskill.corpus.families.words import kernel_name, pick
@@ -63,7 +63,9 @@ class RowProgram:
     online: Expr | None = None
 
 
-def row_problem(rng: Random, family: str, kind: Kind, make: Callable[[Random], RowProgram], dtypes: tuple[str, ...] = ("float32",)) -> Problem:
+def row_problem(
+    rng: Random, family: str, kind: Kind, make: Callable[[Random], RowProgram], dtypes: tuple[str, ...] = ("float32",)
+) -> Problem:
     """A problem of a row program, with every flaw that its passes allow."""
     program = make(rng)
     dtype = rng.choice(dtypes)
@@ -100,7 +102,12 @@ def row_problem(rng: Random, family: str, kind: Kind, make: Callable[[Random], R
 def _stores_exponentials(program: RowProgram) -> bool:
     """The result is what the second pass sums, over the sum: it can wait in the output until the sum is known."""
     element = program.element
-    return program.online is not None and element is not None and element.op == "div" and element.args[0] == program.passes[1].expr
+    return (
+        program.online is not None
+        and element is not None
+        and element.op == "div"
+        and element.args[0] == program.passes[1].expr
+    )
 
 
 def _reference(program: RowProgram, names: _Names, cols: str) -> str:
@@ -109,7 +116,9 @@ def _reference(program: RowProgram, names: _Names, cols: str) -> str:
     plain = {"sum": "sum", "max": "max", "min": "min"}
     heads, first = [], names.of[program.inputs[0]]
     for one in program.passes:
-        value = f"np.broadcast_to({numpy_text(one.expr, spelled)}, {first}.shape).{plain[one.op]}(axis=1, keepdims=True)"
+        value = (
+            f"np.broadcast_to({numpy_text(one.expr, spelled)}, {first}.shape).{plain[one.op]}(axis=1, keepdims=True)"
+        )
         if one.post is not None:
             value = f"(lambda {one.name}: {numpy_text(one.post, spelled)})({value})"
         heads.append((one.name, value))
@@ -165,7 +174,7 @@ class _RowWriter:
         self.plan, self.flaws, self.style = plan, flaws, plan.style
         self.code = Code(plan.style)
         self.row, self.col, self.tid = plan.style.n("row"), plan.style.n("col"), plan.style.n("tid")
-        self.real = "double" if "wide_type" in flaws else "float"
+        self.real: Real = "double" if "wide_type" in flaws else "float"
         self.alone = "thread_per_row" in flaws
         self.serial = "serial_block" in flaws and not self.alone
         block = plan.block
@@ -178,6 +187,8 @@ class _RowWriter:
         plan, flaws, code = self.plan, self.flaws, self.code
         warp = plan.warp and not self.alone and not self.serial
         bare = "no_restrict" in flaws
+        grid: tuple[str, ...]
+        block: tuple[int, ...]
         if self.alone:
             grid, block = (f"cdiv({plan.rows}, block)",), (128,)
             code(f"{self.style.const_word}int {self.row} = {self.style.gid()};")
@@ -220,9 +231,7 @@ class _RowWriter:
             text = load(given, index)
             names[key] = f"(double){text}" if self.real == "double" else text
         doubles = "double_literals" in self.flaws or self.real == "double"
-        real = "double" if self.real == "double" else "float"
-        emitter = Emitter(real, doubles, divides=True, names=names, const_word=self.style.const_word)
-        return emitter
+        return Emitter(self.real, doubles, divides=True, names=names, const_word=self.style.const_word)
 
     def _passes(self) -> None:
         program, flaws = self.plan.program, self.flaws
@@ -291,7 +300,10 @@ class _RowWriter:
         emitter = self._emitter()
         if self.serial:
             code.open(f"if ({self.tid} == 0)")
-        code(f"{self.real} {mean.name} = {neutral('sum', self.real)};", f"{self.real} {squares} = {neutral('sum', self.real)};")
+        code(
+            f"{self.real} {mean.name} = {neutral('sum', self.real)};",
+            f"{self.real} {squares} = {neutral('sum', self.real)};",
+        )
         self._loop()
         value = self.style.n("tmp")
         code(f"{self.style.const_word}{self.real} {value} = {emitter.text(mean.expr)};")
@@ -319,13 +331,18 @@ class _RowWriter:
         emitter = self._emitter()
         if self.serial:
             code.open(f"if ({self.tid} == 0)")
-        code(f"{self.real} {top.name} = {neutral('max', self.real)};", f"{self.real} {total.name} = {neutral('sum', self.real)};")
+        code(
+            f"{self.real} {top.name} = {neutral('max', self.real)};",
+            f"{self.real} {total.name} = {neutral('sum', self.real)};",
+        )
         self._loop()
         text = emitter.text(top.expr)
         code(*emitter.statements, f"{self.style.const_word}{self.real} {value} = {text};")
         largest = "fmax" if self.real == "double" else "fmaxf"
         code(f"{self.style.const_word}{self.real} {new} = {largest}({top.name}, {value});")
-        code(f"{total.name} = {total.name} * {exp}({top.name} - {new}) + {exp}({value} - {new});", f"{top.name} = {new};")
+        code(
+            f"{total.name} = {total.name} * {exp}({top.name} - {new}) + {exp}({value} - {new});", f"{top.name} = {new};"
+        )
         code.close()
         if self.serial:
             code(f"shared_{top.name} = {top.name};", f"shared_{total.name} = {total.name};")
@@ -353,7 +370,11 @@ class _RowWriter:
             emitter = self._emitter()
             if self.stores:
                 total = program.passes[1].name
-                code(f"{out.name}[{at}] = {out.name}[{at}] / {total};" if not hoisted else f"{out.name}[{at}] *= {hoisted[1]};")
+                code(
+                    f"{out.name}[{at}] = {out.name}[{at}] / {total};"
+                    if not hoisted
+                    else f"{out.name}[{at}] *= {hoisted[1]};"
+                )
             else:
                 text = emitter.text(hoisted[0] if hoisted else element)
                 code(*emitter.statements, store(out, at, text))

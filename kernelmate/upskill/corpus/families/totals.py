@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from kernelmate.upskill.corpus.drafting import Arg, Code, Draft, Flaws, Kind, Problem, Style, array, draw_style, load, scalar
+from kernelmate.upskill.corpus.drafting import (
+    Arg,
+    Code,
+    Draft,
+    Flaws,
+    Kind,
+    Problem,
+    Style,
+    array,
+    draw_style,
+    load,
+    scalar,
+)
 from kernelmate.upskill.corpus.expressions import (
     UNARY,
     Emitter,
@@ -47,7 +59,11 @@ class _Total:
         team = Team(style, block, tid, flaws, self.real)
         bare = "no_restrict" in flaws
         each = "atomic_each" in flaws and not self.partials
-        grid = f"cdiv({self.n}, {block})" if self.partials or each or "full_grid" in flaws else f"min(cdiv({self.n}, block), 132)"
+        grid = (
+            f"cdiv({self.n}, {block})"
+            if self.partials or each or "full_grid" in flaws
+            else f"min(cdiv({self.n}, block), 132)"
+        )
         if not each:
             code(f"__shared__ {self.real} {tile}[{team.elements}];")
             if "second_buffer" in flaws:
@@ -65,8 +81,13 @@ class _Total:
                 code.guard((i, self.n), early=False)
             elif "chunked" in flaws:
                 per, first, last = style.n("stride"), style.n("row"), style.n("col")
-                code(f"{style.const_word}int {per} = ({self.n} + gridDim.x * blockDim.x - 1) / (gridDim.x * blockDim.x);")
-                code(f"{style.const_word}int {first} = ({style.gid()}) * {per};", f"{style.const_word}int {last} = min({first} + {per}, {self.n});")
+                code(
+                    f"{style.const_word}int {per} = ({self.n} + gridDim.x * blockDim.x - 1) / (gridDim.x * blockDim.x);"
+                )
+                code(
+                    f"{style.const_word}int {first} = ({style.gid()}) * {per};",
+                    f"{style.const_word}int {last} = min({first} + {per}, {self.n});",
+                )
                 code.loop(i, first, last)
             else:
                 code.loop(i, style.gid(), self.n, "blockDim.x * gridDim.x")
@@ -102,7 +123,16 @@ def total(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         real = "int" if whole else "float"
         dtype = "int32" if form == "ints" else "float32"
         two = form in ("dot", "error") or (form == "partials" and rng.random() < 0.4)
-        inputs = tuple(array(name, "in", dtype, n, drawn="integers(-30, 30)" if form == "ints" else rng.choice(("normal", "uniform(0, 1)"))) for name in names[: 1 + two])
+        inputs = tuple(
+            array(
+                name,
+                "in",
+                dtype,
+                n,
+                drawn="integers(-30, 30)" if form == "ints" else rng.choice(("normal", "uniform(0, 1)")),
+            )
+            for name in names[: 1 + two]
+        )
         a, b = var(names[0]), var(names[1])
         op: Op = "sum"
         if form == "count":
@@ -121,7 +151,13 @@ def total(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
             op = rng.choice(("sum", "max", "min")) if form == "partials" else "sum"
         block = rng.choice((128, 256, 512))
         partials = form == "partials"
-        out = array(names[2], "out" if partials else "inout", "int32" if whole else "float32", f"cdiv({n}, {block})" if partials else "1", drawn="" if partials else "zeros")
+        out = array(
+            names[2],
+            "out" if partials else "inout",
+            "int32" if whole else "float32",
+            f"cdiv({n}, {block})" if partials else "1",
+            drawn="" if partials else "zeros",
+        )
         style = draw_style(rng, {*names, n, "limit"})
         sizes, large = flat_sizes(rng, n)
         flaws = ["shared_tree", "modulo_tree", "oversized_shared", "extra_barriers", "no_restrict", "second_buffer"]
@@ -197,7 +233,10 @@ def warp_integers(family: str) -> Callable[[Random], Problem]:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]
         counts = rng.random() < 0.5
         limit = scalar("limit", "int32", str(rng.randint(-5, 5))) if counts else None
-        x, out = array(names[0], "in", "int32", n, drawn="integers(-20, 20)"), array(names[1], "inout", "int32", "1", drawn="zeros")
+        x, out = (
+            array(names[0], "in", "int32", n, drawn="integers(-20, 20)"),
+            array(names[1], "inout", "int32", "1", drawn="zeros"),
+        )
         style = draw_style(rng, {*names, n, "limit"})
         sizes, large = flat_sizes(rng, n)
         plan = _Warped(style, x, out, n, limit, rng.choice((128, 256, 512)))

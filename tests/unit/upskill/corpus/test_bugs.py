@@ -1,0 +1,83 @@
+"""Mistakes put into right kernels."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kernelmate.compiler import find_target
+from kernelmate.upskill.corpus.bugs import break_text
+from kernelmate.upskill.corpus.families import registry
+from kernelmate.upskill.corpus.judging import Judge
+from kernelmate.upskill.corpus.study import draw_group
+
+REDUCTION = """// /// kernelmate
+// sizes = [{ n = 4096 }, { n = 1000 }, { n = 1 }]
+// grid = "cdiv(n, block)"
+// block = 128
+// reference = "out + x.sum()"
+// [args]
+// x = "in float32[n] ~ uniform(0, 1)"
+// out = "inout float32[1] ~ zeros"
+// n = "int32"
+// ///
+__global__ void total(const float* x, float* out, int n) {
+  __shared__ float part[128];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  part[threadIdx.x] = i < n ? x[i] : 0.0f;
+  __syncthreads();
+  for (int half = blockDim.x / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) atomicAdd(&out[0], part[0]);
+}
+"""
+
+
+def test_many_kinds_of_mistakes_are_made_and_each_says_how_it_is_put_right() -> None:
+    kinds = {}
+    for seed in range(200):
+        broken = break_text(REDUCTION, Random(seed))
+        assert broken is not None
+        assert broken.text != REDUCTION
+        assert broken.explanation.endswith((".", "`."))
+        kinds[broken.kind] = broken
+    assert {
+        "no-barrier",
+        "small-shared",
+        "half-the-tree",
+        "plain-add",
+        "no-semicolon",
+        "misspelt",
+        "short-grid",
+    } <= set(kinds)
+
+
+def test_the_judge_sees_races_missing_barriers_and_words_of_the_compiler() -> None:
+    judge = Judge(find_target("H100 SXM"))
+    judge.begin(1)
+    assert judge.judge(REDUCTION).right
+    no_barrier = REDUCTION.replace("    __syncthreads();\n  }", "  }")
+    assert judge.judge(no_barrier, hunt=True).words.startswith("shared-race: line ")
+    small = REDUCTION.replace("part[128]", "part[64]")
+    assert judge.judge(small, hunt=True).words.startswith("out-of-bounds-")
+    spelt = judge.judge(REDUCTION.replace("= 0.0f;\n  __sync", "= 0.0f;\n  __sink"), hunt=True)
+    unknown = judge.judge(REDUCTION.replace("if (threadIdx.x == 0)", "if (tid == 0)"), hunt=True)
+    assert unknown.words.startswith("compile-error: line 20: ")
+    assert unknown.verdict.correct is False
+    assert spelt.right
+    wrong = judge.judge(REDUCTION.replace("half > 0", "half > 1"), hunt=True)
+    assert wrong.words.startswith("wrong values at n=1000: out[0] is ")
+
+
+def test_most_mistakes_are_seen() -> None:
+    judge = Judge(find_target("H100 SXM"))
+    seen = tried = 0
+    for number, name in enumerate(("softmax", "matmul", "sum-all", "transpose", "heat-2d", "adam-step")):
+        group = draw_group(registry()[name], number, 3)
+        judge.begin(group.seed, count=False)
+        for repair in group.repairs:
+            tried += 1
+            seen += bool(judge.judge(repair.broken.text, hunt=True).words)
+    assert tried >= 6
+    assert seen >= 0.6 * tried
