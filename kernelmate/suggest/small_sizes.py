@@ -44,14 +44,14 @@ class Split:
     least: tuple[tuple[str, int], ...]
 
     @property
-    def small(self) -> str:
-        """What is so where sizes stay as they were, in CUDA."""
-        return " && ".join(f"{name} < {number}" for name, number in self.least)
+    def asked(self) -> str:
+        """What is so at the other sizes, in CUDA."""
+        return " || ".join(f"{name} >= {number}" for name, number in self.least)
 
     @property
     def large(self) -> str:
         """What is so at the other sizes, in the contract's language."""
-        return " or ".join(f"{name} >= {number}" for name, number in self.least)
+        return self.asked.replace("||", "or")
 
     def __str__(self) -> str:
         return " and ".join(f"{name} = {number}" for name, number in self.least)
@@ -177,34 +177,34 @@ def _by_size(new: str, old: str, split: Split) -> str:
 
 
 def _both(old: Kernel, new: Kernel, split: Split) -> Kernel | None:
-    """The new kernel, which below the split calls the old one as a function; None where that cannot be written."""
+    """The old kernel, which from the split on calls the new one as a function; None where that cannot be written.
+
+    This way round the compiler lays the old code out first, so that a small launch fetches what it always did.
+    """
     # Sorting versions needs this module too, and does without the grammar that reading text loads.
     from kernelmate.suggest.syntax import read_tree
 
     before, after = read_tree(old), read_tree(new)
     if before is None or after is None:
         return None
-    header = before.text_before_function()
+    header = after.text_before_function()
     if "..." in header or not re.fullmatch(r'\s*(?:extern\s*"C"\s*)?(?:template\s*<.*>\s*)?', header, re.DOTALL):
         return None
     names = [parameter.name for parameter in new.signature.parameters]
-    if names != [parameter.name for parameter in old.signature.parameters] or not {
-        name for name, _ in split.least
-    } <= set(names):
+    told = {name for name, _ in split.least}
+    if names != [parameter.name for parameter in old.signature.parameters] or not told <= set(names):
         return None
-    function = _free_name(f"{new.name.rpartition('::')[2]}_small", new.unit.text)
+    function = _free_name(f"{new.name.rpartition('::')[2]}_large", new.unit.text)
     parameters = next(after.walk("parameter_list", under=after.function))
     template = re.sub(r'extern\s*"C"', "", header).strip()
-    body = _with_old_constants(before.text(before.body), old, new)
-    text = f"static __device__ __forceinline__ void {function}{after.text(parameters)} {body}\n\n"
+    text = f"static __device__ __forceinline__ void {function}{after.text(parameters)} {after.text(after.body)}\n\n"
     if template:
         text = f"{template}\n{text}"
-    place = _above(new)
-    arguments = ", ".join(names)
     kinds = f"<{', '.join(new.signature.template_parameters)}>" if template else ""
-    opening = after.span(after.body)[0] + 1
-    call = f"\n  if ({split.small}) return {function}{kinds}({arguments});  // too small for the rest to pay"
-    return apply_edits(new, [(place, place, text), (opening, opening, call)])
+    call = f"\n  if ({split.asked}) return {function}{kinds}({', '.join(names)});  // below, it does not pay"
+    body = "{" + call + _with_old_constants(before.text(before.body), old, new)[1:]
+    place = _above(new)
+    return apply_edits(new, [(place, place, text), after.replace(after.body, body)])
 
 
 def _with_old_constants(body: str, old: Kernel, new: Kernel) -> str:

@@ -83,7 +83,7 @@ def test_all_lengths_must_be_small_for_a_size_to_stay_as_it_was(verdict: Callabl
     before = timed((256, 4096, 10.0), (64, 16, 5.0), (1, 1, 2.5))
     split = find_split(told, before, timed((256, 4096, 5.0), (64, 16, 4.0), (1, 1, 2.75)))
     assert split is not None
-    assert (split.small, split.large) == ("cols < 4 && rows < 8", "cols >= 4 or rows >= 8")
+    assert (split.asked, split.large) == ("cols >= 4 || rows >= 8", "cols >= 4 or rows >= 8")
     lone = find_split(told, timed((1, 4096, 10.0), (1, 1, 2.5)), timed((1, 4096, 5.0), (1, 1, 2.75)))
     assert lone == Split((("cols", 64),)), "a length that does not tell the two kinds apart is not asked"
 
@@ -117,12 +117,12 @@ def test_the_old_kernel_and_launch_are_kept_below_the_split(timed: Callable[...,
     assert found.contract.block == ("256 if cols >= 8 else 64",)
     assert contract_for(found.kernel).block == found.contract.block
     assert "scale<<<rows, (cols >= 8 ? 256 : 64)>>>(x, y, cols);" in text
-    small = text[
-        text.index("static __device__ __forceinline__ void scale_small(const float* x, float* y, int cols) {") :
+    large = text[
+        text.index("static __device__ __forceinline__ void scale_large(const float* x, float* y, int cols) {") :
     ]
-    assert "kept[64]" in small.partition("// Doubles.")[0], "the old numbers, where the unit has others now"
-    assert "  if (cols < 8) return scale_small(x, y, cols);" in found.kernel.source
-    assert "kept[BLOCK]" in found.kernel.source
+    assert "kept[BLOCK]" in large.partition("// Doubles.")[0]
+    assert "  if (cols >= 8) return scale_large(x, y, cols);" in found.kernel.source
+    assert "kept[64]" in found.kernel.source, "the old numbers, where the unit has others now"
 
 
 def test_where_only_the_launch_differs_the_text_stays(timed: Callable[..., Verdict]) -> None:
@@ -134,13 +134,13 @@ def test_where_only_the_launch_differs_the_text_stays(timed: Callable[..., Verdi
     found = spared(kernel, contract_of(text), replace(before, binary="a"), wider(text), replace(after, binary="a"))
     assert found is not None
     assert found.contract.block == ("256 if cols >= 8 else 64",)
-    assert "_small" not in found.kernel.unit.text
+    assert "_large" not in found.kernel.unit.text
 
 
 def test_templates_are_called_with_their_arguments_and_taken_names_are_left_alone(
     timed: Callable[..., Verdict],
 ) -> None:
-    head = "int scale_small;\ntemplate <typename T, int N>\n__global__ void scale(const T*"
+    head = "int scale_large;\ntemplate <typename T, int N>\n__global__ void scale(const T*"
     text = SCALE.replace("__global__ void scale(const float*", head)
     text = text.replace("// block = 64\n", '// block = 64\n// instances = ["scale<float, 8>"]\n').replace(
         "scale<<<", "scale<float, 8><<<"
@@ -152,9 +152,9 @@ def test_templates_are_called_with_their_arguments_and_taken_names_are_left_alon
     found = spared(kernel, contract_of(text), before, candidate, after)
     assert found is not None
     assert (
-        "template <typename T, int N>\nstatic __device__ __forceinline__ void scale_small2(" in found.kernel.unit.text
+        "template <typename T, int N>\nstatic __device__ __forceinline__ void scale_large2(" in found.kernel.unit.text
     )
-    assert "return scale_small2<T, N>(x, y, cols);" in found.kernel.source
+    assert "return scale_large2<T, N>(x, y, cols);" in found.kernel.source
 
 
 def test_of_promising_versions_one_that_spares_small_sizes_comes_first_unless_it_costs_more(
