@@ -57,7 +57,7 @@ def run(config: Path, dry_run: bool, **options: Any) -> int:
         return _estimate(settings, output.as_json, output)
     from kernelmate.upskill.whole import Whole
 
-    outcome = Whole(settings, config.resolve(), told=_told(output.quiet or output.as_json)).run()
+    outcome = Whole(settings, told=_told(output.quiet or output.as_json)).run()
     if output.as_json:
         output.document(
             {"schema": 1, "results": outcome.results, "problems": outcome.problems, "seconds": outcome.seconds}

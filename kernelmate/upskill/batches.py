@@ -5,6 +5,7 @@ So a run that is cut and goes on sees what it would have seen.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -78,22 +79,24 @@ class Packer:
 
     def epoch_rows(self, epoch: int) -> list[list[int]]:
         """One pass: as many draws as there are examples, each task's in turn until all were seen, then anew."""
-        drawn = self._drawn(np.random.default_rng([self.seed, epoch]))
-        lengths = self.encoded.lengths
+        drawn = self._drawn(np.random.default_rng([self.seed, epoch])).tolist()
+        lengths = self.encoded.lengths.tolist()
         full: list[list[int]] = []
-        opened: list[tuple[int, list[int]]] = []
+        # Free tokens and number of each open row, the fullest first, so that the tightest that fits is found at once.
+        opened: list[tuple[int, int]] = []
+        rows: list[list[int]] = []
         for example in drawn:
-            need = int(lengths[example])
-            fitting = [at for at, (used, _) in enumerate(opened) if used + need <= self.length]
-            if fitting:
-                at = max(fitting, key=lambda one: opened[one][0])
-                used, row = opened[at]
-                opened[at] = (used + need, [*row, int(example)])
-                continue
-            opened.append((need, [int(example)]))
+            at = bisect.bisect_left(opened, (lengths[example], -1))
+            if at < len(opened):
+                free, row = opened.pop(at)
+            else:
+                free, row = self.length, len(rows)
+                rows.append([])
+            rows[row].append(example)
+            bisect.insort(opened, (free - lengths[example], row))
             if len(opened) > OPEN_ROWS:
-                full.append(opened.pop(max(range(len(opened)), key=lambda one: opened[one][0]))[1])
-        return full + [row for _, row in opened]
+                full.append(rows[opened.pop(0)[1]])
+        return full + [rows[row] for _, row in opened]
 
     def _drawn(self, random: np.random.Generator) -> Array:
         present = [at for at in range(len(TASKS)) if (self.encoded.tasks == at).any()]

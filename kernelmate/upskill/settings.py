@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -269,15 +270,16 @@ class Upskill(Section):
 
 
 def read_settings(path: Path) -> Upskill:
-    """Read a configuration.
+    """Read a configuration: TOML, or the JSON that `Upskill.model_dump_json` gives.
 
     Raises:
         UsageError: it cannot be read, or something in it is wrong; the message says where.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"This is no TOML: {error}.", file=str(path)) from None
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"This is no {path.suffix[1:].upper() or 'TOML'}: {error}.", file=str(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The configuration cannot be read: {error}.", file=str(path)) from None
     try:

@@ -139,12 +139,18 @@ class Llama(nn.Module):
             positions: of each token in its own text.
             layout: as the way of attending wants it.
         """
-        x = self.model.embed_tokens(tokens)
+        x = self.entered(tokens)
         cos, sin = self.turns(positions)
         for layer in self.model.layers:
             x = layer(x, cos, sin, layout)
         result: Tensor = self.model.norm(x)
         return result
+
+    def entered(self, tokens: Tensor) -> Tensor:
+        """The stream as it begins, in the number format that products are taken in."""
+        x: Tensor = self.model.embed_tokens(tokens)
+        kind = x.device.type
+        return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of each token's rotary angles [rows, tokens, 1, width of a head]."""

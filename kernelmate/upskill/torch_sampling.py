@@ -133,7 +133,7 @@ class _Batch:
         with self._precision():
             positions = torch.arange(tokens.shape[1], device=self.device)[None].expand_as(tokens)
             cos, sin = self.model.turns(positions)
-            x = self.model.model.embed_tokens(tokens)
+            x = self.model.entered(tokens)
             for number, layer in enumerate(self.model.model.layers):
                 query, key, value = _parts(layer, x, cos, sin)
                 for kept, new in ((self.keys[number], key), (self.values[number], value)):
@@ -191,7 +191,7 @@ class _Batch:
             cos, sin = self.model.turns(self.lengths[:, None])
             used = int(self.lengths.max()) + 1
             mask = (torch.arange(used, device=self.device)[None] <= self.lengths[:, None])[:, None, None]
-            x = self.model.model.embed_tokens(token[:, None])
+            x = self.model.entered(token[:, None])
             for number, layer in enumerate(self.model.model.layers):
                 query, key, value = _parts(layer, x, cos, sin)
                 keys, values = self.keys[number], self.values[number]

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import KernelmateError
@@ -39,13 +38,15 @@ class Whole:
     """One undertaking.
 
     Args:
-        settings: what is to be done. config: its file, for the processes that are started.
+        settings: what is to be done.
         gpus: numbers of the GPUs that may be used; None for all of the machine.
         told: lines about how far it is.
     """
 
-    def __init__(self, settings: Upskill, config: Path, gpus: tuple[int, ...] | None = None, told: Told = lambda line: None) -> None:  # fmt: skip
-        self._settings, self._config, self._told = settings, config, told
+    def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: Told = lambda line: None) -> None:  # fmt: skip
+        self._settings, self._told = settings, told
+        # The processes that are started read what is meant now, not what a file says later.
+        self._config = settings.folder / "settings.json"
         self._begun = time.monotonic()
         self._gpus = gpu_numbers() if gpus is None else gpus
         self._journal = Journal(settings.folder / "run.jsonl")
@@ -58,6 +59,7 @@ class Whole:
             KernelmateError: there is no corpus, without which nothing goes on.
         """
         self._settings.folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(self._settings.model_dump_json(indent=1), encoding="utf-8")
         budget = self._settings.budget
         with self._timed("generate"):
             self._generate(budget.generate)
