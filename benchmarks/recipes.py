@@ -6,7 +6,8 @@
 
 For each kernel and prompt: the best candidate that is accepted (or promising, where time is only predicted), what it is, how
 much the asked metric changed, and the seconds from the prompt to the first such candidate, the baseline's own judging
-included, in a warm session; `roof` is how much of the least time that any kernel with its bytes and operations could take, a
+included, in a warm session, and the CPU seconds of all its processes meanwhile, which is what it comes to on a machine that
+nobody else uses; `roof` is how much of the least time that any kernel with its bytes and operations could take, a
 launch and one wait for memory included, the kernel's own time is. The naive kernels (`tests/data/naive`) were written before the
 recipes and are no part of the recipes' own tests. Goals: "make it faster" gives such a candidate for at least 60 per cent of all
 kernels, with a geometric-mean speed-up of at least 2 among them, the first after 3 seconds (median).
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, family_cpu_s
 from benchmarks.pool import spread
 from kernelmate.compiler import find_target
 from kernelmate.errors import KernelmateError
@@ -63,6 +64,7 @@ class Row:
     wrong: int
     undecided: int = 0
     roof: float | None = None
+    first_cpu_s: float | None = None
 
     @property
     def factor(self) -> float | None:
@@ -123,11 +125,12 @@ def _kernels(folders: Sequence[str] | None, only: Sequence[str] | None) -> Itera
 def _row(session: Session, task: tuple[str, Kernel, str, argparse.Namespace]) -> Row:
     folder, kernel, prompt, options = task
     began = time.monotonic()
-    first: list[float] = []
+    began_cpu = family_cpu_s()
+    first: list[tuple[float, float]] = []
 
     def on_judged(one: Judged) -> None:
         if one.verdict.worth_taking and not first:
-            first.append(time.monotonic() - began)
+            first.append((time.monotonic() - began, family_cpu_s() - began_cpu))
 
     name = kernel.name.rpartition("::")[2]
     try:
@@ -152,7 +155,8 @@ def _row(session: Session, task: tuple[str, Kernel, str, argparse.Namespace]) ->
         author="" if best is None else best.candidate.author.removeprefix("recipe:"),
         before=metric_value(metric, result.baseline),
         after=None if best is None else metric_value(metric, best.verdict),
-        first_s=first[0] if first else None,
+        first_s=first[0][0] if first else None,
+        first_cpu_s=first[0][1] if first else None,
         total_s=time.monotonic() - began,
         judged=len(result.candidates),
         wrong=sum(one.verdict.correct is False or not one.verdict.compiled for one in result.candidates),
@@ -179,7 +183,7 @@ def roof_share(verdict: Verdict) -> float | None:
 
 
 def _head() -> str:
-    return f"{'kernel':<18} {'metric':<13} {'before':>9} {'after':>9} {'factor':>7} {'standing':<10} {'first s':>7} {'tried':>5} {'wrong':>5} {'roof':>5}  best"  # fmt: skip
+    return f"{'kernel':<18} {'metric':<13} {'before':>9} {'after':>9} {'factor':>7} {'standing':<10} {'first s':>7} {'CPU s':>6} {'tried':>5} {'wrong':>5} {'roof':>5}  best"  # fmt: skip
 
 
 def _line(row: Row) -> str:
@@ -191,8 +195,8 @@ def _line(row: Row) -> str:
     roof = "-" if row.roof is None else f"{row.roof:.0%}"
     before, after = ("-" if value is None else f"{value:.4g}" for value in (row.before, row.after))
     factor = "-" if row.factor is None else f"{row.factor:.2f}"
-    first = "-" if row.first_s is None else f"{row.first_s:.1f}"
-    return f"{row.kernel:<18} {row.metric:<13} {before:>9} {after:>9} {factor:>7} {standing:<10} {first:>7} {row.judged:>5} {row.wrong:>5} {roof:>5}  {row.author}"  # fmt: skip
+    first, cpu = ("-" if value is None else f"{value:.1f}" for value in (row.first_s, row.first_cpu_s))
+    return f"{row.kernel:<18} {row.metric:<13} {before:>9} {after:>9} {factor:>7} {standing:<10} {first:>7} {cpu:>6} {row.judged:>5} {row.wrong:>5} {roof:>5}  {row.author}"  # fmt: skip
 
 
 def _summary(rows: Sequence[Row]) -> None:
@@ -212,7 +216,10 @@ def _summary(rows: Sequence[Row]) -> None:
     if factors:
         print(f"geometric mean of the factors of those: {statistics.geometric_mean(factors):.2f}")
     if firsts:
-        print(f"median seconds from the prompt to the first of them: {statistics.median(firsts):.1f}")
+        cpu = statistics.median([row.first_cpu_s for row in taken if row.first_cpu_s is not None])
+        print(
+            f"median seconds from the prompt to the first of them: {statistics.median(firsts):.1f}, of CPU: {cpu:.1f}"
+        )
     print(f"{sum(row.judged for row in rows)} candidates judged, {sum(row.wrong for row in rows)} of them wrong")
 
 

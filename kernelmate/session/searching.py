@@ -185,7 +185,7 @@ class Search:
             self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
         elif self._late():
             self.notes.append(f"Ended after {self.budget_s:g} s, the time that was allowed.")
-        elif not self._judged and not self._glimpsed:
+        elif not self._judged and not self._glimpsed and not self.notes:
             self.notes.append("No suggestion applies to this kernel and this objective.")
 
 

@@ -181,6 +181,15 @@ def test_nothing_worth_taking_has_no_best(load: Load, scale: str, scripted: Make
     assert "No suggestion applies" in nothing.notes[0]
 
 
+def test_where_an_author_says_why_it_proposed_nothing_no_other_reason_is_given(
+    load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
+) -> None:
+    session, _ = scripted(answer)
+    silent = Proposer()
+    silent.notes = ("Nobody could be asked.",)  # type: ignore[attr-defined]
+    assert session.optimize(load(scale), PROMPT, suggesters=[silent]).notes == ("Nobody could be asked.",)
+
+
 def test_equal_candidates_are_judged_once_and_the_baseline_never(
     load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
 ) -> None:
