@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelmate.cli.options import Output, output_of, output_options
+from kernelmate.cli.model_test import test
+from kernelmate.cli.options import output_of, output_options
 from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from kernelmate.suggest.local.library import Library, Model, OnBytes
     from kernelmate.suggest.local.serving import ModelServer
 
-TEST_TOKENS = 64
 WORTH_TELLING = 100 << 20
 """Bytes from which on progress is told where there is no terminal."""
 
@@ -42,6 +42,9 @@ otherwise. Another server that speaks OpenAI's protocol is named by the setting 
 )
 def model() -> None:
     """Add, list, choose and try local models."""
+
+
+model.add_command(test)
 
 
 @model.command(short_help="Add a GGUF file, or one of a repository.")
@@ -182,62 +185,6 @@ def stop() -> int:
 
     note("the server has ended" if model_server(_settings()).stop() else "no server ran")
     return 0
-
-
-@model.command(short_help="Ask the model once and say how fast it answers.")
-@click.argument("name", required=False)
-@output_options(quiet=False)
-def test(name: str | None, **options: Any) -> int:
-    """Load a model, ask it something short, and say how long loading and answering took."""
-    from kernelmate.session.authors import model_server
-    from kernelmate.suggest.base import AuthorFailed
-    from kernelmate.suggest.local.chat import Question, ask
-
-    output = output_of(options)
-    server = model_server(_settings())
-    chosen = _chosen(server.library, name)
-    question = Question("You write CUDA.", "Write a kernel that doubles a vector.", most_tokens=TEST_TOKENS)
-    try:
-        began = time.monotonic()
-        endpoint = server.ensure(chosen)
-        loaded = time.monotonic()
-        first: list[float] = []
-        answer = ask(endpoint, question, on_text=lambda text: first.append(time.monotonic()))
-        ended = time.monotonic()
-    except AuthorFailed as error:
-        raise EnvironmentFailed(str(error), hint="`kernelmate doctor` says what is installed.") from None
-    rate = (answer.output_tokens or len(first)) / max(ended - (first[0] if first else loaded), 1e-9)
-    figures = {
-        "model": chosen.name,
-        "load_s": round(loaded - began, 3),
-        "first_token_s": round((first[0] if first else ended) - loaded, 3),
-        "tokens_per_s": round(rate, 1),
-        "answer": answer.text,
-    }
-    _show_test(figures, output)
-    return 0
-
-
-def _show_test(figures: dict[str, Any], output: Output) -> None:
-    if output.as_json:
-        from kernelmate.report.json import SCHEMA
-
-        output.document({"schema": SCHEMA, "test": figures})
-        return
-    from kernelmate.report.console import pairs
-
-    answer = " ".join(str(figures["answer"]).split())
-    output.stdout().print(
-        pairs(
-            [
-                ("model", figures["model"]),
-                ("loaded in", f"{figures['load_s']:.2f} s"),
-                ("first token", f"after {figures['first_token_s']:.2f} s"),
-                ("speed", f"{figures['tokens_per_s']:.1f} tokens per second"),
-                ("it said", answer[:300]),
-            ]
-        )
-    )
 
 
 def _memory_words(server: ModelServer) -> str:

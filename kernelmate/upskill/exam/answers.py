@@ -1,0 +1,182 @@
+"""Where a model's answers come from: a file of answers sampled elsewhere, or the local model as any user asks it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kernelmate.config import Settings
+from kernelmate.errors import SourceError
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.codec.base import Codec, Unreadable, Untellable
+from kernelmate.upskill.exam.asking import candidate_of, question_of
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer: a version, or why it is none.
+
+    Attributes:
+        number: which answer, from 0, the greedy one. seconds: of wall time; None where it was sampled elsewhere.
+    """
+
+    number: int
+    candidate: Candidate | None
+    problem: str = ""
+    seconds: float | None = None
+
+
+class Answers(Protocol):
+    """A model that sits the exam."""
+
+    def identity(self) -> Mapping[str, str]:
+        """What the result says of it: name, codec, SHA-256."""
+        ...
+
+    def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
+        """Its answers to one goal, the greedy one first.
+
+        Raises:
+            AuthorFailed: it cannot be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A goal as a model reads it."""
+
+    goal: str
+    task: str
+    codec: str
+    prompt: str
+
+
+def prompt_of(goal: str, codec: Codec, request: SuggestRequest) -> Prompt:
+    """The exact text of the question.
+
+    Raises:
+        Untellable: the codec cannot show the kernel.
+    """
+    question = question_of(request)
+    return Prompt(goal, question.task, codec.name, codec.ask(question).prompt)
+
+
+class Sampled:
+    """Answers from a file: one JSON object per line, with `goal`, `sample` (0 is the greedy one) and `text`.
+
+    Args:
+        path: the file. codec: by name, as the prompts were written with. name: the model's.
+
+    Raises:
+        SourceError: the file is not that. UsageError: there is no such codec.
+    """
+
+    def __init__(self, path: Path, codec: str, name: str | None = None) -> None:
+        from importlib import import_module
+
+        self._codec = import_module("kernelmate.suggest.codec").codec_named(codec)
+        self._name = name or path.stem
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+        self._sha256 = hashlib.sha256(raw).hexdigest()
+        self._texts: dict[str, dict[int, str]] = {}
+        for number, line in enumerate(raw.decode("utf-8").splitlines(), 1):
+            if line.strip():
+                self._take(path, number, line)
+
+    def _take(self, path: Path, number: int, line: str) -> None:
+        try:
+            row = json.loads(line)
+            self._texts.setdefault(str(row["goal"]), {})[int(row["sample"])] = str(row["text"])
+        except (ValueError, KeyError, TypeError):
+            raise SourceError(
+                f"{path}:{number}: this line is no answer.", hint='A line is {"goal": ..., "sample": 0, "text": ...}.'
+            ) from None
+
+    def identity(self) -> Mapping[str, str]:
+        """The file's name and hash."""
+        return {"name": self._name, "codec": self._codec.name, "answers_sha256": self._sha256}
+
+    def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
+        """The first `k` of the file's answers."""
+        texts = self._texts.get(goal, {})
+        try:
+            asked = self._codec.ask(question_of(request))
+        except Untellable as error:
+            raise AuthorFailed("request", f"The codec {self._codec.name} cannot show this kernel: {error}") from None
+        for number in sorted(texts)[:k]:
+            try:
+                candidate = candidate_of(request, asked.read(texts[number]), f"local:{self._name}")
+            except (Unreadable, AuthorFailed) as error:
+                yield Answered(number, None, str(error))
+            else:
+                yield Answered(number, candidate)
+
+
+class Local:
+    """The local model that is in use, or another one of the list, served as for any user.
+
+    Args:
+        settings: with the model's name.
+
+    Raises:
+        UsageError: there is no such model, or none at all.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._identity = _model_identity(settings)
+
+    def identity(self) -> Mapping[str, str]:
+        """The model's name and its file's hash."""
+        return self._identity
+
+    def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
+        """Its greedy answer, then drawn ones. The greedy one is asked for by itself, so that its time is its own."""
+        from kernelmate.session.authors import Wishes, local_model
+        from kernelmate.suggest.proposals import proposed
+
+        model = local_model(self._settings, request.kernel, Wishes(author="local"), wanted=True)
+        assert model is not None
+        number = 0
+        for count, skipped in ((1, 0), (k, 1)):
+            if count <= skipped:
+                continue
+            began = time.perf_counter()
+            try:
+                for place, proposal in enumerate(model.samples(request, count)):
+                    seconds = time.perf_counter() - began
+                    if place >= skipped:
+                        try:
+                            yield Answered(number, proposed(request, proposal, model.name), seconds=seconds)
+                        except AuthorFailed as error:
+                            yield Answered(number, None, str(error), seconds)
+                        number += 1
+                    began = time.perf_counter()
+            except AuthorFailed as error:
+                if error.kind != "malformed":
+                    raise
+                yield Answered(number, None, str(error), time.perf_counter() - began)
+                number += 1
+
+
+def _model_identity(settings: Settings) -> Mapping[str, str]:
+    from kernelmate.errors import UsageError
+    from kernelmate.suggest.local.library import Library
+
+    if settings.model_url is not None:
+        return {"name": settings.model or "default", "url": settings.model_url}
+    library = Library(settings.models_dir)
+    model = library.find(settings.model) if settings.model is not None else library.current()
+    if model is None:
+        raise UsageError("No model is in use.", hint="Add one with `kernelmate model add FILE.gguf`.")
+    return {"name": model.name, "sha256": model.sha256}

@@ -1,0 +1,169 @@
+"""What became of each goal, by whom: the exam's result, as it is kept in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelmate.errors import SourceError
+
+SCHEMA = 1
+
+Author = Literal["recipes", "model"]
+Standing = Literal["unreadable", "unchanged", "broken", "wrong", "right", "better", "met"]
+"""How far a version came, each further than the one before: an answer that is no version, the baseline once more, refused or
+not compiling, wrong, right but no better, better beyond noise, and the goal met."""
+
+ORDER: tuple[Standing, ...] = ("unreadable", "unchanged", "broken", "wrong", "right", "better", "met")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One version that was proposed for a goal.
+
+    Attributes:
+        author: who proposed it. number: which of the author's, from 0; a model's 0 is its greedy answer.
+        standing: how far it came. label: the author's own name, `recipe:warp-per-row`.
+        after: the goal's metric; None where it is not known. speedup: the baseline's time over its time.
+        why: what stood in the way, or what was gained.
+        seconds: that the model took to answer; None for recipes and for answers from a file.
+        again: what a second judgement with other inputs found of a version that met the goal: right or not; None where there
+            was none.
+    """
+
+    author: Author
+    number: int
+    standing: Standing
+    label: str
+    after: float | None = None
+    speedup: float | None = None
+    why: str = ""
+    seconds: float | None = None
+    again: bool | None = None
+
+    def reached(self, standing: Standing) -> bool:
+        """It came at least so far."""
+        return ORDER.index(self.standing) >= ORDER.index(standing)
+
+
+@dataclass(frozen=True, slots=True)
+class GoalResult:
+    """What became of one goal. `before` is the baseline's metric; `problem` says why the goal could not be tried."""
+
+    goal: str
+    kernel: str
+    metric: str
+    before: float | None
+    attempts: tuple[Attempt, ...]
+    problem: str = ""
+    seconds: float = 0.0
+
+    def reached(self, standing: Standing, authors: Iterable[Author], k: int | None = None) -> bool:
+        """One of the authors' versions came so far; of a model's, only the first `k` answers count."""
+        wanted = tuple(authors)
+        return any(
+            one.reached(standing)
+            for one in self.attempts
+            if one.author in wanted and (one.author != "model" or k is None or one.number < k)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Goals for which one of an entrant's versions was right, was better, met the goal, out of how many."""
+
+    entrant: str
+    right: int
+    better: int
+    met: int
+    goals: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExamResult:
+    """One sitting of the exam.
+
+    Attributes:
+        version: of the exam. sha256: of its files. whole: all goals were tried.
+        backend: where versions were judged. target: the GPU that figures are for. seed: of the judge's inputs.
+        model: what answered: name, codec, and the SHA-256 of its file or of its answers; None where only recipes did.
+        k: answers of the model to each goal. labels: what whoever ran it said of the model.
+        machine: machine, day and versions.
+    """
+
+    version: int
+    sha256: str
+    whole: bool
+    backend: str
+    target: str
+    seed: int
+    model: Mapping[str, str] | None
+    k: int
+    recipes: bool
+    goals: tuple[GoalResult, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+
+    def figures(self) -> tuple[Figure, ...]:
+        """One for each entrant: the model greedy, the model at k, recipes, both together."""
+        entrants: list[tuple[str, tuple[Author, ...], int | None]] = []
+        if self.model is not None:
+            entrants.append(("model, greedy", ("model",), 1))
+            if self.k > 1:
+                entrants.append((f"model, k = {self.k}", ("model",), self.k))
+        if self.recipes:
+            entrants.append(("recipes", ("recipes",), None))
+        if self.model is not None and self.recipes:
+            entrants.append(("both", ("model", "recipes"), self.k))
+        return tuple(self._figure(*entrant) for entrant in entrants)
+
+    def _figure(self, name: str, authors: tuple[Author, ...], k: int | None) -> Figure:
+        standings: tuple[Standing, ...] = ("right", "better", "met")
+        right, better, met = (sum(goal.reached(one, authors, k) for goal in self.goals) for one in standings)
+        return Figure(name, right, better, met, len(self.goals))
+
+    def held(self) -> tuple[int, int]:
+        """Of versions that met a goal and were judged again with other inputs: how many stayed right, and how many there were."""
+        again = [one.again for goal in self.goals for one in goal.attempts if one.again is not None]
+        return sum(again), len(again)
+
+    def greedy_seconds(self) -> tuple[float, ...]:
+        """Wall seconds of each greedy answer, where a model was asked here."""
+        return tuple(
+            one.seconds
+            for goal in self.goals
+            for one in goal.attempts
+            if one.author == "model" and one.number == 0 and one.seconds is not None
+        )
+
+
+def to_json(result: ExamResult) -> dict[str, Any]:
+    """The result as plain values, its figures beside it."""
+    document = {"schema": SCHEMA, **asdict(result)}
+    document["figures"] = [asdict(one) for one in result.figures()]
+    right, judged = result.held()
+    document["judged_again"] = {"right": right, "of": judged}
+    return document
+
+
+def read_result(path: Path) -> ExamResult:
+    """A result as `to_json` wrote it.
+
+    Raises:
+        SourceError: the file is not one.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        known = {name: document[name] for name in ExamResult.__dataclass_fields__}
+        return ExamResult(**{**known, "goals": tuple(read_goal(one) for one in document["goals"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{path} is not the result of an exam: {error}") from None
+
+
+def read_goal(document: Mapping[str, Any]) -> GoalResult:
+    """One goal's result from plain values."""
+    attempts: Sequence[Mapping[str, Any]] = document["attempts"]
+    return GoalResult(**{**document, "attempts": tuple(Attempt(**one) for one in attempts)})

@@ -1,0 +1,50 @@
+"""A kernel of the exam in a corpus is found, whatever its names and layout."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import SourceError
+from kernelmate.upskill.exam.near import exam_texts, hold_against, nearest_of
+
+
+def corpus_of(folder: Path, *texts: str) -> Path:
+    rows = [{"before": {"source": text}, "after": {"source": text}, "family": "f"} for text in texts]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_a_renamed_kernel_of_the_exam_is_found_in_a_corpus(tmp_path: Path) -> None:
+    text = exam_texts()["kmeans_assign"]
+    renamed = re.sub(r"\bclusters\b", "groups", re.sub(r"//.*", "", text)).replace("    ", "\t").replace("512", "64")
+    report = nearest_of(corpus_of(tmp_path, "__global__ void f(float* a) { a[0] = 1.0f; }", renamed))
+    assert report.texts == 2
+    assert [(place, one.name) for place, one in report.near] == [("corpus.jsonl:2 before", "kmeans_assign")]
+    assert "1 overlap by 80%" in next(report.lines())
+
+
+def test_other_kernels_are_not_near_and_the_nearest_are_told(tmp_path: Path) -> None:
+    report = nearest_of(
+        corpus_of(tmp_path, "__global__ void f(float* a, int n) { int i = threadIdx.x; if (i < n) a[i] = 1.0f; }")
+    )
+    assert report.near == ()
+    assert len(report.nearest) == 1
+    assert 0 < report.nearest[0][1].overlap < 0.5
+
+
+def test_every_kernel_of_the_exam_is_near_itself() -> None:
+    texts = exam_texts()
+    assert {one.name for _, one in hold_against(texts.items()).near} == set(texts)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"before": {}}'])
+def test_a_line_that_is_no_example_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(f"\n{line}\n")
+    with pytest.raises(SourceError, match=r"corpus\.jsonl:2: this line is no example"):
+        nearest_of(tmp_path)
+    with pytest.raises(SourceError, match="There is no corpus"):
+        nearest_of(tmp_path / "elsewhere")
