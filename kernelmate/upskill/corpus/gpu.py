@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from kernelmate.backends.base import UnsupportedInstruction
 from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 from kernelmate.backends.cuda.loading import load_failure, load_function
-from kernelmate.checks.kinds import is_float
-from kernelmate.records import LaunchShape, Size, Target, Version
+from kernelmate.backends.cuda.stage import ON_DEVICE, POISON, TO_DEVICE, TO_HOST
+from kernelmate.checks.kinds import is_float, is_inexact
+from kernelmate.records import Argument, LaunchShape, Size, Target, Version
 from kernelmate.source import argument_shapes, evaluate, launch_shape, numpy_dtype, parse_distribution, scalar_values
 from kernelmate.upskill.corpus.judging import Judged, Rounds
 
 ROUNDS = 7
 """Turns in which all versions are timed; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
 
-ROUND_US = 150.0
+ROUND_US = 100.0
 """Microseconds that the launches of one version take in one turn, about."""
 
 MOST_REPEATS = 40
-LONGEST_US = 60_000.0
+LONGEST_US = 25_000.0
 """A version that takes longer for one launch is not timed."""
 
 AGREE = 0.02
 """How far outputs at the large size may be apart, of the largest value: rounding is far below, work left out far above."""
+
+STRETCH = 65537
+"""Elements of an input that are drawn; they repeat with a period that no row has."""
+
+SAMPLE = 1 << 16
+"""Elements at each of three places of an output that versions are compared in."""
 
 MEMORY_LIMIT = 3 << 30
 """Bytes of the GPU's memory that one worker may take."""
@@ -74,7 +84,7 @@ class Gpu:
         with self.backend.device, self.backend.stream:
             try:
                 with self.backend.turns.shared():
-                    stage = Stage(next(iter(versions.values())), large)
+                    stage = Stage(next(iter(versions.values())), large, self.backend.stream)
                     for place, version in versions.items():
                         runner = _Runner(self, version, large, target, stage)
                         wrong = runner.prepare(stage)
@@ -91,84 +101,132 @@ class Gpu:
 
 
 class Stage:
-    """Arrays of a large size in the GPU's memory, drawn there, with the first version's outputs to hold others to."""
+    """Arrays of a large size in the GPU's memory, with samples of the first version's outputs to hold others to.
 
-    def __init__(self, version: Version, size: Size) -> None:
+    A stretch of each input is drawn here by the contract's distribution and repeated on the GPU by plain copies.
+
+    Args:
+        version: says which arrays there are. size: their size.
+        stream: a cupy stream that is current.
+    """
+
+    def __init__(self, version: Version, size: Size, stream: Any) -> None:
         import cupy
 
         contract = version.contract
-        self.size = size
-        self.shapes = argument_shapes(contract, size)
-        generator = cupy.random.default_rng(7)
-        self.arrays: dict[str, Any] = {}
-        for argument in contract.args:
-            if argument.shape is None:
-                continue
-            self.arrays[argument.name] = _drawn(generator, argument, self.shapes[argument.name], size)
-        self.written = [a.name for a in contract.args if a.direction in ("out", "inout")]
-        self.saved = {a.name: self.arrays[a.name].copy() for a in contract.args if a.direction == "inout"}
-        self.dtypes = {a.name: a.dtype for a in contract.args}
-        self.want: dict[str, Any] | None = None
+        self.size, self._stream = size, stream
+        shapes = argument_shapes(contract, size)
+        arrays = [a for a in contract.args if a.shape is not None]
+        self.memory: dict[str, Any] = {}
+        for argument in arrays:
+            dtype = numpy_dtype(argument.dtype)
+            count = math.prod(shapes[argument.name])
+            self.memory[argument.name] = cupy.cuda.alloc(max(count * dtype.itemsize, 1))
+            if argument.direction != "out":
+                self._fill(argument, count, dtype)
+        self._outputs = {
+            a.name: (math.prod(shapes[a.name]), numpy_dtype(a.dtype)) for a in arrays if a.direction in ("out", "inout")
+        }
+        self._saved: dict[str, Any] = {}
+        for argument in arrays:
+            if argument.direction == "inout":
+                self._saved[argument.name] = cupy.cuda.alloc(max(self._bytes(argument.name), 1))
+                self._copy(self._saved[argument.name].ptr, self.memory[argument.name].ptr, self._bytes(argument.name))
+        self._want: dict[str, Any] | None = None
+        stream.synchronize()
+
+    def _bytes(self, name: str) -> int:
+        count, dtype = self._outputs[name]
+        return count * int(dtype.itemsize)
+
+    def _copy(self, to: int, start: int, count: int) -> None:
+        from cupy.cuda import runtime
+
+        runtime.memcpyAsync(to, start, count, ON_DEVICE, self._stream.ptr)
+
+    def _fill(self, argument: Argument, count: int, dtype: np.dtype[Any]) -> None:
+        """Draw a stretch, copy it over, and double what is there until all is full."""
+        from cupy.cuda import runtime
+
+        stretch = drawn_stretch(argument, min(count, STRETCH), self.size)
+        place, there, total = self.memory[argument.name].ptr, stretch.nbytes, count * dtype.itemsize
+        runtime.memcpy(place, stretch.ctypes.data, there, TO_DEVICE)
+        while there < total:
+            step = min(there, total - there)
+            self._copy(place + there, place, step)
+            there += step
 
     def restore(self) -> None:
-        """Arrays that are updated in place get their contents back."""
-        for name, array in self.saved.items():
-            self.arrays[name][...] = array
+        """Arrays that are updated in place get their contents back; others are filled with a pattern."""
+        from cupy.cuda import runtime
+
+        for name in self._outputs:
+            if name in self._saved:
+                self._copy(self.memory[name].ptr, self._saved[name].ptr, self._bytes(name))
+            else:
+                runtime.memsetAsync(self.memory[name].ptr, POISON, self._bytes(name), self._stream.ptr)
 
     def compared(self) -> str:
-        """What differs from the first version's outputs, in words."""
-        import cupy
-
-        got = {name: _readable(self.arrays[name], self.dtypes[name]).copy() for name in self.written}
-        if self.want is None:
-            self.want = got
+        """What differs from the first version's outputs, in words; looked at are the start, the middle and the end."""
+        got = {name: self._sample(name) for name in self._outputs}
+        if self._want is None:
+            self._want = got
             return ""
-        for name, array in got.items():
-            want = self.want[name]
-            if array.dtype.kind in "iub":
-                if bool((array != want).any()):
-                    return f"wrong values of {name} at {dict(self.size)}: other ones than the first version's"
-                continue
-            finite = cupy.isfinite(want)
-            most = float(cupy.abs(cupy.where(finite, want, 0)).max()) + 1e-6
-            off = float(cupy.abs(cupy.where(finite, array - want, 0)).max())
-            if not off <= AGREE * most or bool((cupy.isfinite(array) != finite).any()):
-                return f"wrong values of {name} at {dict(self.size)}: off by {off:.3g} of {most:.3g}"
+        for name, sample in got.items():
+            wrong = apart(sample, self._want[name])
+            if wrong:
+                at = ", ".join(f"{dimension} = {value}" for dimension, value in self.size.items())
+                return f"wrong values of {name} at {at}: {wrong}"
         return ""
 
+    def _sample(self, name: str) -> np.ndarray[Any, Any]:
+        from cupy.cuda import runtime
 
-def _drawn(generator: Any, argument: Any, shape: tuple[int, ...], size: Size) -> Any:
-    """An array's contents, drawn on the GPU by the contract's distribution, else normal."""
-    import cupy
+        count, dtype = self._outputs[name]
+        starts = sorted({0, max(count // 2 - SAMPLE // 2, 0), max(count - SAMPLE, 0)})
+        pieces = []
+        for start in starts:
+            piece = np.empty(min(SAMPLE, count - start), dtype)
+            runtime.memcpy(piece.ctypes.data, self.memory[name].ptr + start * dtype.itemsize, piece.nbytes, TO_HOST)
+            pieces.append(piece)
+        return np.concatenate(pieces)
 
+
+def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any, Any]:
+    """Some elements of an array, by the contract's distribution at a size; normal, or small integers, where it has none."""
+    rng = np.random.default_rng(7)
     dtype = numpy_dtype(argument.dtype)
-    if argument.direction == "out":
-        return cupy.zeros(shape, cupy.uint16 if argument.dtype == "bfloat16" else dtype)
     drawn = parse_distribution(argument.distribution) if argument.distribution else None
     name = "normal" if drawn is None else drawn.name
     numbers = [] if drawn is None else [float(evaluate(text, size)) for text in drawn.arguments]
+    values: np.ndarray[Any, Any]
     if name in ("zeros", "ones"):
-        values = cupy.full(shape, float(name == "ones"), cupy.float32)
+        values = np.full(count, float(name == "ones"))
     elif name == "integers" or (drawn is None and not is_float(dtype)):
         low, high = numbers or (0.0, 8.0)
-        values = generator.integers(int(low), int(high), shape)
+        values = rng.integers(int(low), int(high), count)
     elif name == "uniform":
         low, high = numbers
-        values = generator.random(shape, dtype=cupy.float32) * (high - low) + low
+        values = rng.uniform(low, high, count)
     else:
         mean, deviation = numbers or (0.0, 1.0)
-        values = generator.standard_normal(shape, dtype=cupy.float32) * deviation + mean
-    if argument.dtype == "bfloat16":
-        return (values.astype(cupy.float32).view(cupy.uint32) >> 16).astype(cupy.uint16)
-    return values.astype(dtype)
+        values = rng.normal(mean, deviation, count)
+    return np.ascontiguousarray(values.astype(dtype))
 
 
-def _readable(array: Any, dtype: str) -> Any:
-    import cupy
-
-    if dtype == "bfloat16":
-        return (array.astype(cupy.uint32) << 16).view(cupy.float32)
-    return array.astype(cupy.float32) if dtype == "float16" else array
+def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
+    """How two versions' outputs differ by more than rounding explains, in words; empty where they do not."""
+    if not is_inexact(got.dtype):
+        return "other ones than the first version's" if bool((got != want).any()) else ""
+    one, other = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(other)
+    if bool((np.isfinite(one) != finite).any()):
+        return "NaN or infinite where the first version's are not, or the other way round"
+    if not finite.any():
+        return ""
+    most = float(np.abs(other[finite]).max()) + 1e-6
+    off = float(np.abs(one[finite] - other[finite]).max())
+    return "" if off <= AGREE * most else f"off by {off:.3g} of {most:.3g}"
 
 
 class _Runner:
@@ -180,7 +238,7 @@ class _Runner:
         self.stream = gpu.backend.stream
         scalars = scalar_values(version.contract, size)
         self.arguments = tuple(
-            stage.arrays[a.name] if a.shape is not None else numpy_dtype(a.dtype).type(scalars[a.name])
+            np.uint64(stage.memory[a.name].ptr) if a.shape is not None else numpy_dtype(a.dtype).type(scalars[a.name])
             for a in version.contract.args
         )
         self.graph: Any = None
@@ -192,6 +250,8 @@ class _Runner:
 
     def prepare(self, stage: Stage) -> str:
         """One launch from fresh contents, held against the first version's; then a graph of launches for timing."""
+        import cupy
+
         stage.restore()
         self.launch()
         self.stream.synchronize()
@@ -201,8 +261,8 @@ class _Runner:
         once = self._elapsed(self.launch)
         if once > LONGEST_US:
             return f"not timed: one launch takes {once / 1e3:.0f} ms"
-        self.repeats = max(2, min(MOST_REPEATS, int(ROUND_US / max(once, 1.0))))
-        self.stream.begin_capture()
+        self.repeats = max(1, min(MOST_REPEATS, int(ROUND_US / max(once, 1.0))))
+        self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
         for _ in range(self.repeats):
             self.launch()
         self.graph = self.stream.end_capture()

@@ -201,10 +201,11 @@ class _Launches:
         sizes = self.version.contract.sizes
         for place in range(1, len(sizes)):
             yield place, Shot(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place), False
+        if "reinterpret_cast" in self.version.unit.text:
+            # Wide accesses have to bear arrays that start anywhere.
+            yield 1, Shot(FIRST, NORMAL, 0, 9, misalign=1), False
         if self.judge.count and not self.hunt:
             yield 0, Shot(FIRST, NORMAL, 0, 0), True
-        elif self.hunt:
-            yield 0, Shot(OTHER, NORMAL, 1, 3), False
 
     def _emulate(self) -> None:
         bench, oracle = self.judge.bench(self.version), self.judge.oracle_for(self.version)

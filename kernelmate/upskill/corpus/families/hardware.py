@@ -29,6 +29,12 @@ APPROXIMATE = {"expf": "__expf", "sinf": "__sinf", "cosf": "__cosf", "logf": "__
 """Functions of float and what the hardware has instead (CUDA C++ Programming Guide, intrinsic functions)."""
 
 
+def _aligned(args: tuple[Arg, ...], count: int) -> str:
+    """The condition that all arrays start at a multiple of so many bytes, which no caller has to keep to."""
+    places = " | ".join(f"reinterpret_cast<size_t>({arg.name})" for arg in args)
+    return f"({places}) % {count} == 0" if len(args) > 1 else f"{places} % {count} == 0"
+
+
 @dataclass(frozen=True)
 class _Vector:
     """Writes the versions of a map of floats, four at a time or one."""
@@ -58,7 +64,7 @@ class _Vector:
                 constant=not bare or style.turned,
             )
         code(f"{style.const_word}int {i} = 4 * ({style.gid()});")
-        code.open(f"if ({i} + 3 < {self.n})")
+        code.open(f"if ({i} + 3 < {self.n} && {_aligned((*self.inputs, self.out), 16)})")
         for arg in self.inputs:
             code(f"{style.const_word}float4 {arg.name}_4 = *reinterpret_cast<const float4*>({arg.name} + {i});")
         code(f"float4 {self.out.name}_4;")
@@ -75,7 +81,7 @@ class _Vector:
         code(f"*reinterpret_cast<float4*>({self.out.name} + {i}) = {self.out.name}_4;")
         code.close()
         code.open("else")
-        code.loop(at, i, self.n)
+        code.loop(at, i, f"min({i} + 4, {self.n})")
         self._one(code, flaws, at)
         return Draft(code.finish(), (f"cdiv({self.n}, 4 * block)",), (block,), restrict=not bare, constant=True)
 
@@ -157,7 +163,7 @@ class _Pairs:
             else ("__half2", "__half22float2", "__float22half2_rn")
         )
         code(f"{style.const_word}int {i} = 2 * ({style.gid()});")
-        code.open(f"if ({i} + 1 < {self.n})")
+        code.open(f"if ({i} + 1 < {self.n} && {_aligned((*self.inputs, self.out), 4)})")
         for arg in self.inputs:
             code(
                 f"{style.const_word}float2 {arg.name}_2 = {widen}(*reinterpret_cast<const {pair}*>({arg.name} + {i}));"
@@ -175,8 +181,10 @@ class _Pairs:
             code(*emitter.statements, f"{self.out.name}_2.{lane} = {text};")
         code(f"*reinterpret_cast<{pair}*>({self.out.name} + {i}) = {narrow}({self.out.name}_2);")
         code.close()
-        code.open(f"else if ({i} < {self.n})")
-        self._one(code, flaws, i)
+        code.open("else")
+        at = style.n("loop")
+        code.loop(at, i, f"min({i} + 2, {self.n})")
+        self._one(code, flaws, at)
         return Draft(code.finish(), (f"cdiv({self.n}, 2 * block)",), (block,), restrict=not bare, constant=True)
 
     def _one(self, code: Code, flaws: Flaws, i: str) -> None:
@@ -254,16 +262,19 @@ class _Bytes:
             code(f"if ({row} >= {self.rows}) return;")
             grid, block = (f"cdiv({self.rows}, block_y)",), (32, self.warps)
             start, step = lane, "32"
+        code(f"int {acc} = 0;")
+        one = f"{acc} += {self.a.name}[{row} * {self.cols} + {k}] * {self.x.name}[{k}];"
         if words:
+            code.open(f"if ({_aligned((self.a, self.x), 4)})")
             code(f"const int* {self.a.name}_4 = reinterpret_cast<const int*>({self.a.name} + {row} * {self.cols});")
             code(f"const int* {self.x.name}_4 = reinterpret_cast<const int*>({self.x.name});")
-        code(f"int {acc} = 0;")
-        code.loop(k, start, f"{self.cols} / 4" if words else self.cols, None if step == "1" else step)
-        if words:
+            code.loop(k, start, f"{self.cols} / 4", None if step == "1" else step)
             code(f"{acc} = __dp4a({self.a.name}_4[{k}], {self.x.name}_4[{k}], {acc});")
-        else:
-            code(f"{acc} += {self.a.name}[{row} * {self.cols} + {k}] * {self.x.name}[{k}];")
-        code.close()
+            code.close(2)
+            code.open("else")
+        code.loop(k, start, self.cols, None if step == "1" else step)
+        code(one)
+        code.close(2 if words else 1)
         value = f"{acc} >> {self.shift}" if self.shift else acc
         if alone:
             code(f"{self.y.name}[{row}] = {value};")

@@ -15,8 +15,8 @@ from kernelmate.upskill.corpus.drafting import (
     Problem,
     Style,
     array,
-    constant,
     draw_style,
+    inner_constant,
     load,
     scalar,
     store,
@@ -65,11 +65,11 @@ class _Turn:
         text = emitter.text(self.value)
         code(*emitter.statements, store(self.y, f"{base}{col} * {self.rows} + {row}", text))
         grid = (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)", *((self.planes,) if self.planes else ()))
-        return self._drafted(code, flaws, grid, (self.tile, self.thin), ())
+        return self._drafted(code, flaws, grid, (self.tile, self.thin))
 
     def _tiled(self, flaws: Flaws) -> Draft:
         style, code, side = self.style, Code(self.style), self.tile
-        top, tile = constant(style, style.n("block"), side)
+        tile = inner_constant(code, style.n("block"), side)
         buffer, row, col, k = style.n("tile"), style.n("row"), style.n("col"), style.n("loop")
         pad = "" if "bank_conflicts" in flaws else " + 1"
         wide = side * 2 if "oversized_shared" in flaws else None
@@ -103,13 +103,11 @@ class _Turn:
         code(*emitter.statements, store(self.y, f"{base}({row} + {k}) * {self.rows} + {col}", text))
         code.close(2)
         grid = (f"cdiv({self.cols}, {side})", f"cdiv({self.rows}, {side})", *((self.planes,) if self.planes else ()))
-        return self._drafted(code, flaws, grid, (side, self.thin), top)
+        return self._drafted(code, flaws, grid, (side, self.thin))
 
-    def _drafted(
-        self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...], top: tuple[str, ...]
-    ) -> Draft:
+    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
         bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, top, restrict=not bare, constant=not bare or self.style.turned)
+        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
 
 
 def transposes(
@@ -206,15 +204,15 @@ class _Gather:
             "channels": f"({row} * {self.cols} + {col}) * 3 + 1",
             "even": f"{row} * 2 * {self.cols} + 2 * {col}",
         }[self.form]
-        names = {"v": f"{self.x.name}[{source}]"} | {
+        names = {"here": f"{self.x.name}[{source}]"} | {
             a.name: f"{a.name}[{row} * {self.cols} + {col}]" for a in self.more
         }
         if self.form == "channels":
             first = f"({row} * {self.cols} + {col}) * 3"
             names = {
-                "r": f"{self.x.name}[{first} + 0]",
-                "v": f"{self.x.name}[{first} + 1]",
-                "b": f"{self.x.name}[{first} + 2]",
+                "red": f"{self.x.name}[{first} + 0]",
+                "here": f"{self.x.name}[{first} + 1]",
+                "blue": f"{self.x.name}[{first} + 2]",
             }
         emitter = Emitter(
             "float",
@@ -246,9 +244,9 @@ def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
             if form != "channels" and rng.random() < 0.5
             else ()
         )
-        leaves = [var("v"), *(var(a.name) for a in more), *((var("r"), var("b")) if form == "channels" else ())]
+        leaves = [var("here"), *(var(a.name) for a in more), *((var("red"), var("blue")) if form == "channels" else ())]
         value = grow(rng, leaves, extra=rng.randint(0, 2), unary=SMOOTH)
-        style = draw_style(rng, {*names, rows, cols, "vocab", "v", "r", "b"})
+        style = draw_style(rng, {*names, rows, cols, "vocab"})
         plan = _Gather(style, form, x, index, more, y, rows, cols, value, rng.choice(((32, 8), (64, 4), (16, 16))))
         sizes, large = plane_sizes(rng, rows, cols)
         if form == "gather":
@@ -262,7 +260,7 @@ def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
             "channels": f"{x.name}[:, :, 1]",
             "even": f"{x.name}[:, ::2]",
         }[form]
-        spelled = {"v": source, "r": f"{x.name}[:, :, 0]", "b": f"{x.name}[:, :, 2]"}
+        spelled = {"here": source, "red": f"{x.name}[:, :, 0]", "blue": f"{x.name}[:, :, 2]"}
         flaws = ["swapped_axes", "thread_per_row", "no_restrict"]
         flaws += ["double_literals", "divides"] if value.op != "var" else []
         args = (x, *((index,) if index else ()), *more, y, scalar(rows), scalar(cols))

@@ -15,8 +15,8 @@ from kernelmate.upskill.corpus.drafting import (
     Problem,
     Style,
     array,
-    constant,
     draw_style,
+    inner_constant,
     load,
     scalar,
     store,
@@ -150,12 +150,12 @@ class _Product:
         )
         code.close()
         self._end(code, flaws, row, col, acc)
-        return self._drafted(code, flaws, grid, block, ())
+        return self._drafted(code, flaws, grid, block)
 
     def _tiled(self, flaws: Flaws) -> Draft:
         style, code, side = self.style, Code(self.style), self.tile
         m, n, inner = self.sides
-        top, tile = constant(style, style.n("block"), side)
+        tile = inner_constant(code, style.n("block"), side)
         row, col, k, t, acc = style.n("row"), style.n("col"), style.n("loop"), style.n("loop2"), style.n("acc")
         left, right = style.n("tile"), style.n("tile2")
         kind = self._emitter(flaws).real if self.real != "float" or "wide_type" not in flaws else "float"
@@ -191,7 +191,7 @@ class _Product:
         self._end(code, flaws, row, col, acc)
         code.close()
         grid = (f"cdiv({n}, {side})", f"cdiv({m}, {side})", *((self.batch,) if self.batch else ()))
-        return self._drafted(code, flaws, grid, (side, side), top)
+        return self._drafted(code, flaws, grid, (side, side))
 
     def _stage(self, code: Code, flaws: Flaws, left: str, right: str, t: str, tile: str) -> None:
         """Load a tile of each operand, neighbouring threads along what is contiguous."""
@@ -221,11 +221,9 @@ class _Product:
                 f"{right}[threadIdx.y][threadIdx.x] = {k} < {inner} && {col} < {n} ? {load(self.b, self._at_b(k, col), self.real)} : {zero};"
             )
 
-    def _drafted(
-        self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...], top: tuple[str, ...]
-    ) -> Draft:
+    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
         bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, top, restrict=not bare, constant=not bare or self.style.turned)
+        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
 
 
 _TERMS: dict[str, Expr] = {
@@ -279,7 +277,7 @@ def product(
             dict(zip(sides, s, strict=True)) | ({batch: c} if batched else {})
             for s, c in ((size, 3), (odd, 2), ((1, 1, 1), 1))
         )
-        large = dict.fromkeys(sides, 512 if batched else 1024) | ({batch: 8} if batched else {})
+        large = dict.fromkeys(sides, 256 if batched else 512) | ({batch: 8} if batched else {})
         flaws = [
             "untiled",
             "swapped_axes",
