@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelmate.errors import SourceError
+from kernelmate.upskill.corpus.families import registry
+from kernelmate.upskill.corpus.study import draw_group
 from kernelmate.upskill.exam.near import exam_texts, hold_against, nearest_of
 
 
@@ -48,3 +50,18 @@ def test_a_line_that_is_no_example_is_named(line: str, tmp_path: Path) -> None:
         nearest_of(tmp_path)
     with pytest.raises(SourceError, match="There is no corpus"):
         nearest_of(tmp_path / "elsewhere")
+
+
+def test_no_kernel_of_the_exam_or_near_duplicate_of_one_is_in_what_the_corpus_draws() -> None:
+    families = list(registry().values())
+    groups = [
+        draw_group(family, number, seed) for family in families for number, seed in enumerate((2026, 7, 99, 4, 5))
+    ]
+    texts = [(f"{group.name} {place}", text) for group in groups for place, text in enumerate(group.texts)]
+    broken = [
+        (f"{group.name} broken {place}", one.broken.text) for group in groups for place, one in enumerate(group.repairs)
+    ]
+    assert len(families) >= 60
+    assert len(texts) > 1000
+    report = hold_against([*texts, *broken])
+    assert report.near == ()
