@@ -258,6 +258,7 @@ def _slower_sizes(
     asked: bool,
 ) -> tuple[list[str], list[str]]:
     """What is too slow, and what is a trade-off; said too where both versions mostly launch, which a contract's edges do."""
+    headline = f" at {_at(pairs[0][0].size)}" if pairs else ""
     ratios = [
         (
             f" at {_at(b.size)}",
@@ -277,7 +278,8 @@ def _slower_sizes(
         why = ", where both versions mostly launch" if launching else ""
         if limit is not None and slower(ratio, limit):
             worse.append(f"slower{place}: {ratio.kind} {show(ratio)}{why}")
-        elif ratio.median < 0.98 and not asked:
+        elif ratio.median < 0.98 and (not asked or (ratio.kind == "predicted" and place != headline)):
+            # Of a measured ratio that is not slower beyond its interval nothing is known; a predicted one may be right.
             traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}{why}")
     return worse, traded
 

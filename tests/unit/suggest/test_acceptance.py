@@ -134,6 +134,26 @@ def test_a_measured_speedup_may_not_slow_down_another_size(verdict, timing) -> N
     assert "n=9" in decision.reasons[0]
 
 
+def test_a_size_that_is_predicted_to_get_slower_is_told_though_it_is_within_the_predictions_error(
+    verdict, timing
+) -> None:
+    shape = LaunchShape((1, 1, 1), (32, 1, 1))
+    before = [SizeMetrics({"n": size}, shape, None, timing(10, 2.0, "predicted")) for size in (9, 1)]
+    after = [
+        replace(before[0], timing=timing(5, 2.0, "predicted")),
+        replace(before[1], timing=timing(11, 2.0, "predicted")),
+    ]
+    decision = decide(FASTER, verdict(time_us=10), verdict(time_us=5), before, after)
+    assert decision.accepted is None
+    told = [reason for reason in decision.reasons if reason.startswith("trade-off: predicted 0.909x")]
+    assert len(told) == 1
+    assert "as fast at n=1" in told[0]
+    level = [before[0], replace(before[1], timing=timing(10.1, 2.0, "predicted"))]
+    assert not any(
+        "trade-off" in one for one in decide(FASTER, verdict(time_us=10), verdict(time_us=5), before, level).reasons
+    )
+
+
 def test_times_of_two_kinds_are_never_compared(verdict) -> None:
     decision = decide(FASTER, verdict(time_us=20, kind="measured"), verdict(time_us=1))
     assert decision.accepted is False
