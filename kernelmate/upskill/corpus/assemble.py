@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.upskill.corpus.card import card_text
+from kernelmate.upskill.corpus.examples import Written
 from kernelmate.upskill.corpus.families import Family
-from kernelmate.upskill.corpus.overlap import fingerprint
+from kernelmate.upskill.corpus.journal import COUNTED, Studied
 from kernelmate.version import VERSION
 
 TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
@@ -79,29 +80,21 @@ class Sieve:
         """There are enough rows of every task."""
         return bool(self._most) and all(self.tasks[task] >= most for task, most in self._most.items())
 
-    def takes(self, row: Mapping[str, Any]) -> bool:
+    def takes(self, row: Written) -> bool:
         """Whether a row is new and wanted; it is then counted."""
-        task = row["task"]
-        if task in self._most and self.tasks[task] >= self._most[task]:
+        if row.task in self._most and self.tasks[row.task] >= self._most[row.task]:
             return False
-        mark = row.get("mark") or mark_of(row)
-        if mark in self._seen:
+        if row.mark in self._seen:
             self.duplicates += 1
             return False
-        self._seen.add(mark)
-        self.tasks[task] += 1
+        self._seen.add(row.mark)
+        self.tasks[row.task] += 1
         return True
-
-
-def mark_of(row: Mapping[str, Any]) -> str:
-    """What two rows share that teach the same: task, metric, and both texts but for names and layout, with their launches."""
-    sides = [row[side]["source"] + "\n" + str(row[side]["launch"]) for side in ("before", "after")]
-    return f"{row['task']}:{row['problem']['metric']}:{fingerprint(*sides)}"
 
 
 def assemble(
     folder: Path,
-    parts: Iterable[Mapping[str, Any]],
+    parts: Iterable[Studied],
     count: int | None,
     about: Mapping[str, Any],
     families: Mapping[str, Family],
@@ -124,19 +117,16 @@ def assemble(
             if sieve.full:
                 break
             groups += 1
-            lost += bool(part.get("lost"))
-            of = yields.setdefault(part["family"], Counter())
-            of.update(
-                {key: part.get(key, 0) for key in ("texts", "right", "pairs", "better", "broken", "failing")}
-                | {"groups": 1}
-            )
-            for row in part["rows"]:
+            lost += bool(part.lost)
+            of = yields.setdefault(part.family, Counter())
+            of.update({name: getattr(part, name) for name in COUNTED} | {"groups": 1})
+            for row in part.rows:
                 if sieve.takes(row):
-                    rows.write(_line(row))
-                    digest.update(_line({k: v for k, v in row.items() if k not in ("judged_us", "mark")}).encode())
+                    rows.write(row.line + "\n")
+                    digest.update(row.content.encode())
                     _tally(tallies, row)
-            for row in part.get("rejected", ()):
-                rejected.write(_line(row))
+            for row in part.rejected:
+                rejected.write(row.line + "\n")
     manifest = Manifest(
         sieve.kept, groups, sieve.duplicates, dict(sieve.tasks), **{name: dict(sorted(t.items())) for name, t in tallies.items()},
         held_out=tuple(sorted(f.name for f in families.values() if f.held_out)),
@@ -152,13 +142,9 @@ def _fresh(path: Path) -> Any:
     return path.open("w", encoding="utf-8")
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in row.items() if key != "mark"}, allow_nan=False) + "\n"
-
-
-def _tally(tallies: Mapping[str, Counter[str]], row: Mapping[str, Any]) -> None:
-    tallies["kinds"][row.get("kind") or "history"] += 1
-    tallies["families"][row["family"]] += 1
-    tallies["metrics"][row["problem"]["metric"] or "none"] += 1
-    tallies["splits"][row["split"]] += 1
-    tallies["flaws"].update(row.get("flaws") or ())
+def _tally(tallies: Mapping[str, Counter[str]], row: Written) -> None:
+    tallies["kinds"][row.kind] += 1
+    tallies["families"][row.family] += 1
+    tallies["metrics"][row.metric] += 1
+    tallies["splits"][row.split] += 1
+    tallies["flaws"].update(row.flaws)

@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 from kernelmate.errors import UsageError
 from kernelmate.upskill.corpus.assemble import Manifest, Sieve, assemble
 from kernelmate.upskill.corpus.families import Family, registry
+from kernelmate.upskill.corpus.journal import Journal, Studied
 from kernelmate.upskill.corpus.judging import seed_of
-from kernelmate.upskill.corpus.pool import Answer, Job, Pool
+from kernelmate.upskill.corpus.pool import Job, Pool
 
 SHARES: Mapping[str, float] = {"memory": 0.35, "compute": 0.25, "mixed": 0.25, "target": 0.15}
 """Shares of the kinds of problems among the groups."""
-
-PARTS = "parts.jsonl"
-"""Findings as they come, one group a line: what an interrupted run goes on from."""
 
 SETTINGS = "settings.json"
 
@@ -84,44 +82,48 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
     settings.folder.mkdir(parents=True, exist_ok=True)
     _claim(settings)
     began = time.monotonic()
-    parts = settings.folder / PARTS
-    done, sieve = _read_parts(parts), Sieve(settings.count)
-    known = dict(done)
-    following = 0
-    following = _advance(known, following, sieve)
-    progress = Progress(wanted=settings.count, groups=len(done))
     job = Job(settings.target, settings.seed, settings.devices if settings.backend == "cuda" else ())
-    workers = (
-        settings.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else settings.workers or 1
-    )
-    wanted = _Numbers(settings, families, frozenset(done), sieve, began)
+    workers = settings.workers or _cores()
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(parts.open("a", encoding="utf-8"))
+        journal = stack.enter_context(contextlib.closing(Journal(settings.folder)))
+        counted = _Counted(Sieve(settings.count), journal)
+        counted.advance()
+        wanted = _Numbers(settings, families, frozenset(journal.places), counted.sieve, began)
+        progress = Progress(wanted=settings.count, groups=len(journal.places))
         pool = stack.enter_context(Pool(job, workers))
         for answer in pool.answers(iter(wanted)):
-            part = _part(answer)
-            file.write(json.dumps(part, allow_nan=False) + "\n")
-            file.flush()
-            known[answer.number] = part
-            following = _advance(known, following, sieve)
+            journal.add(answer.found or Studied(answer.number, answer.family, lost=answer.lost or "nothing came back"))
+            counted.advance()
             progress.groups += 1
             progress.lost += bool(answer.lost)
-            progress.rows, progress.tasks = sieve.kept, sieve.tasks
+            progress.rows, progress.tasks = counted.sieve.kept, counted.sieve.tasks
             progress.seconds = time.monotonic() - began
             if on_progress is not None:
                 on_progress(progress)
             if wanted.over:
                 break
-    seconds = time.monotonic() - began
-    about = {
-        "backend": settings.backend,
-        "target": settings.target,
-        "seed": settings.seed,
-        "seconds": round(seconds, 1),
-        "workers": workers,
-        "machine": _machine(settings),
-    }
-    return assemble(settings.folder, _in_order(parts), settings.count, about, registry())
+        about = {"backend": settings.backend, "target": settings.target, "seed": settings.seed}
+        about |= {"seconds": round(time.monotonic() - began, 1), "workers": workers, "machine": _machine(settings)}
+        return assemble(settings.folder, journal.in_order(), settings.count, about, registry())
+
+
+class _Counted:
+    """What the groups that are there without a gap come to."""
+
+    def __init__(self, sieve: Sieve, journal: Journal) -> None:
+        self.sieve, self._journal, self._following = sieve, journal, 0
+
+    def advance(self) -> None:
+        """Count what follows the last group that was counted."""
+        while self._following in self._journal.places:
+            for found in self._journal.in_order(iter((self._following,))):
+                for row in found.rows:
+                    self.sieve.takes(row)
+            self._following += 1
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Numbers:
@@ -179,47 +181,6 @@ def _claim(settings: Settings) -> None:
             )  # fmt: skip
     else:
         path.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
-
-
-def _part(answer: Answer) -> dict[str, Any]:
-    if answer.found is None:
-        return {"number": answer.number, "family": answer.family, "rows": [], "rejected": [], "lost": answer.lost}
-    return dict(answer.found)
-
-
-def _read_parts(path: Path) -> dict[int, dict[str, Any]]:
-    """Groups that are there already; a last line that was cut off is cut away."""
-    if not path.exists():
-        return {}
-    done, whole = {}, 0
-    with path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            try:
-                part = json.loads(line)
-            except ValueError:
-                break
-            done[int(part["number"])] = part
-            whole += len(line)
-    if whole < path.stat().st_size:
-        os.truncate(path, whole)
-    return done
-
-
-def _in_order(path: Path) -> Iterator[dict[str, Any]]:
-    done = _read_parts(path)
-    for number in sorted(done):
-        yield done[number]
-
-
-def _advance(known: dict[int, dict[str, Any]], following: int, sieve: Sieve) -> int:
-    """Count the groups that are there without a gap; what was counted is let go of."""
-    while following in known:
-        for row in known.pop(following)["rows"]:
-            sieve.takes(row)
-        following += 1
-    return following
 
 
 def _machine(settings: Settings) -> str:

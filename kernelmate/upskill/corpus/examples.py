@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.history.export import FORMAT
 from kernelmate.records import Counters, Verdict
 from kernelmate.report.json import plain
 from kernelmate.upskill.corpus.flaws import FLAWS
+from kernelmate.upskill.corpus.overlap import fingerprint
 from kernelmate.version import VERSION
 
 if TYPE_CHECKING:
@@ -22,8 +25,8 @@ Row = dict[str, Any]
 
 AUTHOR = "corpus"
 
-_LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons"})  # fmt: skip
-"""Keys of a verdict that a side of a row leaves out: what all rows share stands in its constraints."""
+_LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons", "binary", "cases"})  # fmt: skip
+"""Keys of a verdict that a side of a row leaves out, besides what is empty: what all rows share stands in its constraints."""
 
 
 def change_row(
@@ -95,7 +98,7 @@ def _row(group: Group, family: Family, before: Judged, after: Judged, verdict: V
 
 def _side(judged: Judged, verdict: Verdict | None = None) -> Row:
     own = judged.verdict if verdict is None else verdict
-    shown = {key: value for key, value in plain(_lean(own)).items() if key not in _LEFT_OUT}
+    shown = {key: value for key, value in plain(_lean(own)).items() if key not in _LEFT_OUT and value not in (None, [])}
     launch = None if judged.version is None else _launch(judged.version.contract)
     return {"version": None, "source": judged.text, "launch": launch, "verdict": shown}
 
@@ -155,3 +158,41 @@ def _sectors(counters: Counters) -> list[str]:
     if counters.global_atomic_requests:
         said.append(f"Atomics in global memory: {counters.global_atomic_requests} requests of warps.")
     return said
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row as it is kept, with what is needed to choose and to count it without reading it again.
+
+    Attributes:
+        line: the JSON object, without a line end.
+        mark: equal for rows that teach the same: task, metric, both texts but for names and layout, and their launches.
+        content: a hash of the row without the time at which it was judged.
+    """
+
+    line: str
+    task: str
+    metric: str
+    mark: str
+    content: str
+    kind: str
+    family: str
+    split: str
+    flaws: tuple[str, ...]
+
+
+def written(row: Row) -> Written:
+    """A row as it is kept."""
+    line = json.dumps(row, allow_nan=False, separators=(",", ":"))
+    lasting = json.dumps({key: value for key, value in row.items() if key != "judged_us"}, allow_nan=False)
+    content = hashlib.sha256(lasting.encode()).hexdigest()
+    return Written(
+        line, row["task"], row["problem"]["metric"] or "", mark_of(row), content, row["kind"], row["family"], row["split"],
+        tuple(row["flaws"]),
+    )  # fmt: skip
+
+
+def mark_of(row: Mapping[str, Any]) -> str:
+    """What two rows share that teach the same: task, metric, and both texts but for names and layout, with their launches."""
+    sides = [row[side]["source"] + "\n" + str(row[side]["launch"]) for side in ("before", "after")]
+    return f"{row['task']}:{row['problem']['metric']}:{fingerprint(*sides)}"

@@ -8,12 +8,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from kernelmate.upskill.corpus.families import Family
+from kernelmate.upskill.corpus.journal import Studied
 
 START_S = 240.0
 """Longest time until a worker's first answer, in which it loads its libraries and opens its GPU."""
@@ -42,11 +43,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one group: what `study.Studied` holds, or why there is nothing."""
+    """What became of one group, or why there is nothing."""
 
     number: int
     family: str
-    found: Mapping[str, Any] | None
+    found: Studied | None
     lost: str = ""
 
 
@@ -206,18 +207,12 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
             return
 
 
-def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[Mapping[str, Any] | None, str]:
+def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[Studied | None, str]:
     """One group's findings, and why this process is not to be trusted with another one; empty where it is."""
     try:
-        found = asdict(study(judge, family, number, seed))
+        found: Studied = study(judge, family, number, seed)
     except Exception as error:  # noqa: BLE001 -- one group must not cost the others
         if judge.gpu is not None and judge.gpu.lost:
             return None, f"the GPU was lost: {error}"
-        return {
-            "number": number,
-            "family": family.name,
-            "rows": [],
-            "rejected": [],
-            "wrong": [f"failed: {type(error).__name__}: {error}"[:500]],
-        }, ""
+        return Studied(number, family.name, wrong=[f"failed: {type(error).__name__}: {error}"[:500]]), ""
     return found, "the GPU was lost" if judge.gpu is not None and judge.gpu.lost else ""

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import Random
 
-from kernelmate.upskill.corpus.examples import Row, change_row, repair_row
+from kernelmate.upskill.corpus.examples import change_row, repair_row, written
 from kernelmate.upskill.corpus.families import Family
 from kernelmate.upskill.corpus.groups import Group, make_group
+from kernelmate.upskill.corpus.journal import Studied
 from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, seed_of
 from kernelmate.upskill.corpus.verdicts import held_together, worth_teaching
 
 ANALYSED = 0.75
 """Share of the pairs that also become examples of analysing."""
-
-
-@dataclass
-class Studied:
-    """What became of one group.
-
-    Attributes:
-        rows: what is worth teaching. rejected: right pairs that were not better.
-        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing: of mistakes.
-        wrong: what was said of versions that were not right.
-    """
-
-    number: int
-    family: str
-    rows: list[Row] = field(default_factory=list)
-    rejected: list[Row] = field(default_factory=list)
-    texts: int = 0
-    right: int = 0
-    pairs: int = 0
-    better: int = 0
-    broken: int = 0
-    failing: int = 0
-    wrong: list[str] = field(default_factory=list)
 
 
 def draw_group(family: Family, number: int, seed: int) -> Group:
@@ -83,14 +60,14 @@ def _pairs(
         found.pairs += 1
         both = None if one is None or other is None else (one, other)
         verdict = held_together(before, after, pair, both, group.problem.large)
-        row = change_row(group, family, pair, before, after, verdict, "generate", judged_on)
+        row = written(change_row(group, family, pair, before, after, verdict, "generate", judged_on))
         if not worth_teaching(verdict, pair.metric):
             found.rejected.append(row)
             continue
         found.better += 1
         found.rows.append(row)
         if analysed:
-            found.rows.append(change_row(group, family, pair, before, after, verdict, "analyse", judged_on))
+            found.rows.append(written(change_row(group, family, pair, before, after, verdict, "analyse", judged_on)))
 
 
 def _repairs(
@@ -105,4 +82,4 @@ def _repairs(
         broken = judge.judge(repair.broken.text, hunt=True)
         if broken.words and broken.verdict.correct is False:
             found.failing += 1
-            found.rows.append(repair_row(group, family, repair, broken, after, judged_on))
+            found.rows.append(written(repair_row(group, family, repair, broken, after, judged_on)))

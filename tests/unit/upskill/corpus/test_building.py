@@ -10,9 +10,10 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate.upskill.corpus import Manifest, Settings, build
-from kernelmate.upskill.corpus.assemble import CARD, CORPUS, MANIFEST, Sieve, mark_of
-from kernelmate.upskill.corpus.building import PARTS
+from kernelmate.upskill.corpus.assemble import CARD, CORPUS, MANIFEST, Sieve
+from kernelmate.upskill.corpus.examples import Written, mark_of
 from kernelmate.upskill.corpus.families.catalogue import HELD_OUT
+from kernelmate.upskill.corpus.journal import PARTS
 
 FEW = ("column-map", "sum-all", "transpose", "multistep-solver")
 
@@ -89,7 +90,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(built: tuple[Path, Manifest], t
     folder, manifest = built
     lines = (folder / PARTS).read_text().splitlines(keepends=True)
     (tmp_path / "settings.json").write_text((folder / "settings.json").read_text())
-    (tmp_path / PARTS).write_text("".join(lines[:3]) + lines[3][:200])
+    (tmp_path / PARTS).write_text("".join(lines[: len(lines) // 2]) + lines[len(lines) // 2][:200])
     again = build(settings(tmp_path))
     assert again.hash == manifest.hash
     assert again.tasks == manifest.tasks
@@ -104,8 +105,8 @@ def test_a_folder_keeps_to_its_settings(built: tuple[Path, Manifest]) -> None:
 
 
 def test_the_sieve_takes_each_row_once_and_no_more_of_a_task_than_is_wanted() -> None:
-    def row(task: str, mark: int) -> dict[str, object]:
-        return {"task": task, "mark": str(mark)}
+    def row(task: str, mark: int) -> Written:
+        return Written("{}", task, "time", str(mark), "", "memory", "f", "train", ())
 
     sieve = Sieve(10)
     assert sieve.takes(row("generate", 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,8 @@ def test_groups_are_judged_and_timed_on_a_gpu(name: str) -> None:
     judge = Judge(find_target("H100 SXM"), Gpu(0))
     found = [study(judge, registry()[name], number, 1) for number in range(4)]
     assert sum(one.right for one in found) == sum(one.texts for one in found)
-    timed = [row for one in found for row in (*one.rows, *one.rejected) if row["problem"]["metric"] == "time"]
+    rows = [json.loads(row.line) for one in found for row in (*one.rows, *one.rejected)]
+    timed = [row for row in rows if row["problem"]["metric"] == "time"]
     assert timed
     assert all(row["verdict"]["speedup"]["kind"] == "measured" and row["judged_on"] == "measured" for row in timed)
     assert draw_group(registry()[name], 0, 1).problem.large
