@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernelmate.upskill.corpus.assemble import Manifest
     from kernelmate.upskill.corpus.building import Progress, Settings, build
+    from kernelmate.upskill.corpus.collecting import collect
 
-__all__ = ["Manifest", "Progress", "Settings", "build"]
+__all__ = ["Manifest", "Progress", "Settings", "build", "collect"]
 
-_HOMES = {"Manifest": "assemble", "Progress": "building", "Settings": "building", "build": "building"}
+_HOMES = {
+    "Manifest": "assemble",
+    "Progress": "building",
+    "Settings": "building",
+    "build": "building",
+    "collect": "collecting",
+}
 
 
 def __getattr__(name: str) -> Any:

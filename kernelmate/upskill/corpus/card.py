@@ -20,6 +20,13 @@ The kernels are generated: problems, deficiencies, launches and ways of writing 
 Nothing was taken from other people's code. Problems of held-out families have the split `held-out`, and are for measuring only.
 """
 
+_COLLECTED = """# Data card
+
+Versions of one user's own kernels, each beside the one that it was made from, with the verdicts of that time: what was accepted or
+promising is in `corpus.jsonl`, what was rejected in `rejected.jsonl`. Texts and prompts are the user's; whose they are, and who may
+see a model that was trained on them, is for that user to know.
+"""
+
 _MEASURED = """Right versions also ran on the GPU, between guard bands, at two of those sizes and at one that fills it, where all versions of
 a problem were timed in turns (seven turns, graphs of launches). An improvement in time is a measured one; metrics that are counted
 or compiled (sectors, shared memory, registers, occupancy) are the emulator's and the compiler's."""
@@ -30,7 +37,8 @@ _EMULATED = """There was no GPU: an improvement in time is what the model predic
 def card_text(manifest: Manifest) -> str:
     """The card in Markdown."""
     measured = manifest.about.get("backend") == "cuda"
-    lines = [_INTRODUCTION.format(timing=_MEASURED if measured else _EMULATED)]
+    generated = _INTRODUCTION.format(timing=_MEASURED if measured else _EMULATED)
+    lines = [_COLLECTED if manifest.about.get("backend") == "history" else generated]
     lines += ["| | |", "| --- | --- |"]
     lines += [f"| {key} | {value} |" for key, value in manifest.about.items()]
     lines += [

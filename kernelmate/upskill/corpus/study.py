@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from random import Random
 
 from kernelmate.upskill.corpus.examples import change_row, repair_row, written
@@ -9,10 +10,19 @@ from kernelmate.upskill.corpus.families import Family
 from kernelmate.upskill.corpus.groups import Group, make_group
 from kernelmate.upskill.corpus.journal import Studied
 from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, seed_of
+from kernelmate.upskill.corpus.overlap import NEAR, Overlaps
 from kernelmate.upskill.corpus.verdicts import held_together, worth_teaching
 
 ANALYSED = 0.75
 """Share of the pairs that also become examples of analysing."""
+
+
+@functools.cache
+def _exam() -> Overlaps:
+    """The exam's kernels, of which nothing may be taught."""
+    from kernelmate.upskill.exam.near import exam_texts
+
+    return Overlaps(exam_texts())
 
 
 def draw_group(family: Family, number: int, seed: int) -> Group:
@@ -29,6 +39,9 @@ def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
     # Beside a GPU, the emulator's counters are taken where something rests on them, and for some of the others.
     counted = judge.gpu is None or group.seed % 8 == 0 or any(pair.metric == "global_bytes" for pair in group.pairs)
     judge.begin(group.seed, count=counted)
+    if any(_exam().nearest(text).overlap >= NEAR for text in group.texts):
+        found.wrong = ["left out: nearly a kernel of the exam"]
+        return found
     judged = [judge.judge(text) for text in group.texts]
     rounds: dict[int, Rounds | str] = {}
     if judge.gpu is not None:
