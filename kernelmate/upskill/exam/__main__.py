@@ -19,6 +19,7 @@ Examples:
   python -m kernelmate.upskill.exam prompts --codec lines-1 -o prompts.jsonl
   python -m kernelmate.upskill.exam run -o recipes.json
   python -m kernelmate.upskill.exam run --answers answers.jsonl --codec lines-1 --k 8 --jobs 16 -o exam.json
+  python -m kernelmate.upskill.exam join exam.json benchmarks/results/exam_recipes.json
   python -m kernelmate.upskill.exam near corpus/"""
 )
 def main() -> None:
@@ -98,6 +99,20 @@ def show(results: tuple[Path, ...]) -> None:
 
     for path in results:
         _print(read_result(path))
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path, exists=True))
+@click.argument("recipes", type=click.Path(path_type=Path, exists=True))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The joined result as JSON.")
+def join(model: Path, recipes: Path, output: Path | None) -> None:
+    """Put a model's result and the recipes', which were run apart, together: figures of both."""
+    from kernelmate.upskill.exam.records import joined, read_result, to_json
+
+    result = joined(read_result(model), read_result(recipes))
+    _print(result)
+    if output is not None:
+        output.write_text(json.dumps(to_json(result), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @main.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,6 +138,39 @@ class ExamResult:
             for one in goal.attempts
             if one.author == "model" and one.number == 0 and one.seconds is not None
         )
+
+
+def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
+    """One result of a model's sitting and the recipes', which were run apart.
+
+    Args:
+        model: in which a model sat the exam; versions of recipes in it are left out.
+        recipes: in which recipes did; answers in it are left out.
+
+    Raises:
+        SourceError: they are of different exams, backends, targets or seeds, or one lacks its part.
+    """
+    for name in ("sha256", "backend", "target", "seed"):
+        if getattr(model, name) != getattr(recipes, name):
+            raise SourceError(
+                f"The results differ in {name}: {getattr(model, name)} and {getattr(recipes, name)}.",
+                hint="Only results of one exam, taken alike, can be joined.",
+            )
+    if model.model is None or not recipes.recipes:
+        raise SourceError("One result must be a model's and the other one of recipes.")
+    others = {goal.goal: goal for goal in recipes.goals}
+    goals = tuple(
+        replace(
+            goal,
+            attempts=(
+                *(one for one in others[goal.goal].attempts if one.author == "recipes"),
+                *(one for one in goal.attempts if one.author == "model"),
+            ),
+        )
+        for goal in model.goals
+        if goal.goal in others
+    )
+    return replace(model, recipes=True, goals=goals, whole=model.whole and recipes.whole)
 
 
 def to_json(result: ExamResult) -> dict[str, Any]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelmate.errors import SourceError
-from kernelmate.upskill.exam.records import ORDER, Attempt, ExamResult, GoalResult, Standing, read_result, to_json
+from kernelmate.upskill.exam.records import (
+    ORDER,
+    Attempt,
+    ExamResult,
+    GoalResult,
+    Standing,
+    joined,
+    read_result,
+    to_json,
+)
 from kernelmate.upskill.exam.table import goal_lines, summary_lines
 
 
@@ -94,3 +104,22 @@ def test_the_table_has_a_line_for_each_goal_with_how_far_each_entrant_came() -> 
 def test_each_standing_reaches_itself_and_those_before_it() -> None:
     for place, standing in enumerate(ORDER):
         assert [model(0, standing).reached(other) for other in ORDER] == [other <= place for other in range(len(ORDER))]
+
+
+def test_results_of_a_model_and_of_recipes_that_were_run_apart_are_joined() -> None:
+    def part(author: str) -> tuple[GoalResult, ...]:
+        return tuple(
+            replace(goal, attempts=tuple(one for one in goal.attempts if one.author == author)) for goal in RESULT.goals
+        )
+
+    model = replace(RESULT, recipes=False, goals=part("model"))
+    recipes = replace(RESULT, model=None, k=0, goals=part("recipes")[::-1])
+    both = joined(model, recipes)
+    assert both.figures() == RESULT.figures()
+    assert both.model == RESULT.model
+    with pytest.raises(SourceError, match="differ in backend"):
+        joined(replace(model, backend="cuda"), recipes)
+    with pytest.raises(SourceError, match="differ in sha256"):
+        joined(model, replace(recipes, sha256="1" * 64))
+    with pytest.raises(SourceError, match="must be a model's"):
+        joined(recipes, model)
