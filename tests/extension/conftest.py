@@ -23,7 +23,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window(chromium: Any) -> Iterator[Callable[[Host], Code]]:
     """Opens windows of a host."""
     contexts = []

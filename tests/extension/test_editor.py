@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.chat_server import ELSEWHERE, ChatServer
 from tests.extension.vscode import ROOT, Code, Host
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -19,6 +21,7 @@ EXAMPLE = "row_scan.cu"
 WASTEFUL = "row_sum.cu"
 KERNEL_LINE = 16
 MARKER = "ran-from-the-workspace"
+KEY = "key-of-the-tests-4711"
 
 NOTEBOOK_CELL = """\
 %%kernelmate
@@ -75,9 +78,16 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     host.close()
 
 
-@pytest.fixture
-def code(host: Host, window: Callable[[Host], Code]) -> Code:
+@pytest.fixture(scope="module")
+def shared(host: Host, window: Callable[[Host], Code]) -> Code:
     return window(host)
+
+
+@pytest.fixture
+def code(shared: Code) -> Code:
+    """One window for all tests, each of which begins with nothing open."""
+    shared.alone()
+    return shared
 
 
 def test_a_kernel_shows_its_figures_and_a_mistake_its_place(host: Host, code: Code) -> None:
@@ -142,6 +152,7 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
         tick = frame.locator("figure .ytick text").first
         colors[theme] = tick.evaluate("element => getComputedStyle(element).fill")
         code.shot(f"editor-results-{theme}")
+    code.theme("light")
     assert colors["light"] != colors["dark"]
     assert complaints == []
 
@@ -159,6 +170,136 @@ def test_a_python_file_and_a_notebooks_cell_have_their_kernels(host: Host, code:
     cell.locator(".codelens-decoration a", has_text="Benchmark").click()
     expect(cell.locator(".codelens-decoration a", has_text=re.compile("predicted just now"))).to_be_visible()
     code.shot("editor-notebook")
+
+
+def test_a_rejected_candidate_changes_nothing_and_single_changes_can_be_taken(host: Host, code: Code) -> None:
+    before = (host.folder / WASTEFUL).read_text()
+    code.open(WASTEFUL)
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
+    comparison = code.page.locator(".monaco-diff-editor")
+    expect(code.button("Reject")).to_be_visible()
+    code.button("Reject").click()
+    expect(comparison).to_have_count(0)
+    assert (host.folder / WASTEFUL).read_text() == before
+
+    # The candidate is there still: the results panel shows it again, this time to be taken in part.
+    code.lens(re.compile("regs")).click()
+    code.frame("table").get_by_role("button", name="Diff").first.click()
+    expect(comparison.first).to_be_visible()
+    after = comparison.locator(".editor.modified")
+    expect(after.get_by_text("change 1 of 2")).to_be_visible()
+    after.locator(".view-line", has_text="part[32]").first.click()
+    code.page.keyboard.press("Alt+Backspace")
+    expect(after.get_by_text("change 1 of 1")).to_be_visible()
+    after.locator(".view-line", has_text="float value = sum").first.click()
+    code.page.keyboard.press("Alt+Enter")
+    expect(comparison).to_have_count(0)
+    expect(code.page.locator(".notifications-toasts", has_text="was not judged")).to_be_visible()
+    code.shot("editor-part")
+    code.saved(WASTEFUL, lambda text: "part[256]" in text and "float value = sum" in text)
+    code.page.keyboard.press("Control+z")
+    code.saved(WASTEFUL, lambda text: text == before)
+
+
+def test_keys_stay_in_the_secret_store_and_texts_on_this_machine_until_their_user_agrees(
+    chromium: Any, tmp_path: Path, window: Callable[[Host], Code]
+) -> None:
+    folder, home = tmp_path / "asked", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    (folder / WASTEFUL).write_text(example())
+    with ChatServer("nothing that can be read", host=ELSEWHERE) as model:
+        host = Host(folder, home, **{"kernelmate.modelUrl": model.url, "kernelmate.samples": 1})
+        code = window(host)
+        code.open(WASTEFUL)
+        expect(code.lens("Optimize...")).to_be_visible()
+        code.run("KernelMate: Set Key...")
+        code.page.locator(".quick-input-list .monaco-list-row", has_text="Model server").click()
+        box = code.page.locator(".quick-input-widget input[type=password]")
+        box.fill(KEY)
+        box.press("Enter")
+        expect(code.page.locator(".quick-input-widget")).to_be_hidden()
+        code.has_logged("Starting", 2)  # with the key in its environment
+        for agreed in (False, True):
+            expect(code.lens("Optimize...")).to_be_visible()
+            code.lens("Optimize...").click()
+            code.page.locator(".quick-input-list .monaco-list-row", has_text="Raise occupancy").click()
+            asked = code.frame("h1:has-text('Send this text')")
+            expect(asked.locator("table")).to_contain_text(ELSEWHERE)
+            expect(asked.locator("pre")).to_contain_text("row_sum")
+            shown = asked.locator("pre").inner_text()
+            assert KEY not in shown
+            if not agreed:
+                code.shot("editor-consent")
+            asked.get_by_role("button", name="Send this text" if agreed else "Do not send").click()
+            if not agreed:
+                expect(code.page.locator(".notifications-toasts", has_text="found")).to_be_visible()
+                assert model.bodies == [], "a refusal sends nothing"
+                code.run("Notifications: Clear All Notifications")
+        expect(code.page.locator(".notifications-toasts", has_text="found")).to_be_visible()
+        assert model.keys[0] == f"Bearer {KEY}"
+        assert "row_sum" in model.asked
+        kept = [path for path in home.rglob("*") if path.is_file() and path.suffix in {".json", ".log", ".yaml", ".db"}]
+        assert not [path for path in kept if KEY in path.read_text(errors="replace")]
+        host.close()
+
+
+def test_a_server_that_dies_is_started_again_and_said_once(host: Host, code: Code) -> None:
+    code.open(EXAMPLE)
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    (server,) = host.servers()
+    below = server.children(recursive=True)
+    server.kill()
+    expect(
+        code.page.locator(".notifications-toasts", has_text="ended unexpectedly and was started again")
+    ).to_be_visible()
+    code.shot("editor-restarted")
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    (again,) = host.servers()
+    assert again.pid != server.pid
+    assert not [one for one in below if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+
+
+def test_the_walkthrough_leads_from_nothing_to_a_kernel_with_its_figures(host: Host, code: Code) -> None:
+    code.run("Welcome: Open Walkthrough...")
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Start with KernelMate").click()
+    page = code.page.locator(".gettingStartedContainer")
+    for step in ("Install KernelMate", "Open a kernel", "Benchmark it", "Ask for what you want", "Claude as reviewer"):
+        expect(page.get_by_text(step).first).to_be_visible()
+    page.get_by_text("Open a kernel").first.click()
+    code.shot("editor-walkthrough")
+    page.get_by_role("button", name="New example kernel").click()
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    expect(code.lens("Benchmark")).to_be_visible()
+
+
+def test_a_saved_notebooks_results_are_shown_without_a_kernel(
+    host: Host, code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What KernelMate kept in it; and beside a panel's that needs its kernel, what was kept of the panel."""
+    from kernelmate.config import load_settings
+    from kernelmate.session import Session
+    from kernelmate.source import find_kernels, text_unit
+    from kernelmate_widgets.output import verdict_bundle
+
+    kernel = find_kernels(text_unit(NOTEBOOK_CELL.partition("\n")[2]))[0]
+    with Session(load_settings(backend="emulator", history=False, cache_dir=tmp_path)) as session:
+        bundle = verdict_bundle(session.bench(kernel), kernel)
+    panel = {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": "gone"},
+             "text/plain": "Panel()"}  # fmt: skip
+    document = json.loads(notebook("%load_ext kernelmate", NOTEBOOK_CELL))
+    document["cells"][1]["outputs"] = [
+        {"output_type": "display_data", "metadata": {}, "data": data} for data in (bundle, panel)
+    ]
+    (host.folder / "saved.ipynb").write_text(json.dumps(document))
+    code.open("saved.ipynb")
+    page = code.frame("img[alt='Correctness per size'], img[alt='Roofline']")
+    expect(page.get_by_text("clean").first).to_be_visible()
+    expect(page.get_by_text("predicted").first).to_be_visible()
+    code.shot("editor-saved")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSION = ROOT / "extension"
@@ -154,6 +157,15 @@ class Host:
         """What the extension wrote into its output."""
         return "".join(path.read_text() for path in self.home.glob("data/logs/**/*KernelMate.log"))
 
+    def servers(self) -> list[psutil.Process]:
+        """The language servers of its windows."""
+        found = []
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "kernelmate_lsp" in one.cmdline():
+                    found.append(one)
+        return found
+
     def close(self) -> None:
         self.process.terminate()
         try:
@@ -186,6 +198,27 @@ class Code:
         box.fill(f">{command}")
         self.page.locator(".quick-input-list .monaco-list-row", has_text=command).first.wait_for()
         self.page.keyboard.press("Enter")
+
+    def alone(self) -> None:
+        """Close what earlier tests have left open."""
+        self.run("View: Close All Editors")
+        drop = self.page.locator(".monaco-dialog-box .monaco-button", has_text="Don't Save")
+        tabs = self.page.locator(".editor-group-container .tab")
+        for _ in range(240):
+            if drop.count():
+                drop.first.click()
+            if tabs.count() == 0:
+                break
+            self.page.wait_for_timeout(250)
+        self.run("Notifications: Clear All Notifications")
+
+    def has_logged(self, words: str, times: int) -> None:
+        """Wait until the extension has written something so often."""
+        for _ in range(240):
+            if self.host.logged().count(words) >= times:
+                return
+            self.page.wait_for_timeout(250)
+        raise AssertionError(f"{words!r} is not {times} times in:\n{self.host.logged()}")
 
     def go_to(self, line: int, column: int = 1) -> None:
         self.page.keyboard.press("Control+g")

@@ -354,6 +354,11 @@ def test_a_prompt_leads_to_an_edit_that_must_be_confirmed_and_says_what_the_verd
             assert best["source"] in changed
             assert [one["kind"] for one in it.progress][:1] == ["begin"]
             assert [one["kind"] for one in it.progress][-1:] == ["end"]
+            # What is known, and its charts, are the search's; the benchmark of its baseline is no newer.
+            known = await it.command("kernelmate.results", uri=uri, kernel="softmax")
+            assert known["search"]["at"] >= known["benchmark"]["at"]
+            drawn = await it.command("kernelmate.figures", uri=uri, kernel="softmax")
+            assert best["author"].removeprefix("recipe:") in json.dumps(drawn["figures"]["Correctness per size"])
             # The candidates can be taken from the menu too, each with its edit made when it is chosen.
             offered = [one for one in await it.actions(uri, 20) if one.title.startswith("Take candidate 1")]
             (first,) = offered

@@ -131,10 +131,11 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     found = await follow(server, place, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
         return None
-    place.known.found[place.spot.id] = Found(place.spot.kernel, found, time.time())
+    # One time for both: of a search and a benchmark the newer is shown, and this search is newer than none of its parts.
+    now = time.time()
+    place.known.found[place.spot.id] = Found(place.spot.kernel, found, now)
     if found.baseline.correct is not None or found.baseline.findings:
-        at = Benched(place.spot.kernel, (found.baseline,), time.time(), place.reading.version)
-        place.known.benched[place.spot.id] = at
+        place.known.benched[place.spot.id] = Benched(place.spot.kernel, (found.baseline,), now, place.reading.version)
     await show_again(server, place)
     if given.get("propose", True):
         await _propose_best(server, place, found)
