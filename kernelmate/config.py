@@ -126,6 +126,7 @@ class Settings(BaseSettings):
         history: keep every judged version in the history.
         history_file: the history's file; None for `history.db` in the user's data folder.
         model: the local model's name; None for the one in use (`kernelmate model use`).
+        starter: the model that comes with KernelMate is asked where no other one is in use.
         model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; what goes to
             one on another machine is shown first.
         model_key_variable: the environment variable that holds that server's key.
@@ -176,6 +177,7 @@ class Settings(BaseSettings):
     history: bool = True
     history_file: Path | None = None
     model: str | None = None
+    starter: bool = True
     model_url: str | None = Field(default=None, pattern=r"^https?://")
     model_key_variable: str = "KERNELMATE_MODEL_KEY"
     models_dir: Path | None = None

@@ -1,4 +1,4 @@
-"""What holds for every test: the user's own history is not touched."""
+"""What holds for every test: the user's own history is not touched, and no model answers that a test did not ask for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def _own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("data")
         patch.setenv("KERNELMATE_HISTORY_FILE", str(folder / "history.db"))
+        patch.setenv("KERNELMATE_STARTER", "false")
         # For those tests that take every setting out of the environment.
         patch.setenv("XDG_DATA_HOME", str(folder))
         yield

@@ -237,7 +237,7 @@ def charts() -> Check:
 
 def model(settings: Settings) -> Check:
     """What a local model would run on, and which one is in use."""
-    from kernelmate.suggest.local.library import Library
+    from kernelmate.session.authors import model_library
 
     if settings.model_url is not None:
         return Check("model", "ok", f"{settings.model or 'the default model'} at {settings.model_url}")
@@ -245,7 +245,7 @@ def model(settings: Settings) -> Check:
     optional = "Optional: candidates come from the built-in recipes without one."
     if not engines:
         return Check("model", "missing", "no llama.cpp", f"{optional} To use one: pip install 'kernelmate[local]'.")
-    library = Library(settings.models_dir)
+    library = model_library(settings)
     used = library.current()
     if used is None:
         advice = f"{optional} To use one: kernelmate model add FILE.gguf."

@@ -103,7 +103,10 @@ def list_models(**options: Any) -> int:
 
         output.stdout().print(models_view(models, current))
     else:
-        output.stdout().print("No model yet; add one with `kernelmate model add FILE.gguf`.", soft_wrap=True)
+        from kernelmate.suggest.local.starter import MISSING, shipped
+
+        missing = f" {MISSING}" if shipped() is None else ""
+        output.stdout().print(f"No model yet; add one with `kernelmate model add FILE.gguf`.{missing}", soft_wrap=True)
     return 0
 
 
@@ -136,8 +139,10 @@ def where(**options: Any) -> int:
     output = output_of(options)
     server = model_server(_settings())
     running = server.running()
+    starter = server.library.starter
     rows = {
         "models": str(server.library.folder),
+        "starter": _starter_words() if starter is None else starter.path,
         "server": "none runs" if running is None else f"{running.url}, process {running.pid}, model {running.alias}",
         "server_file": str(server.file),
         "memory": _memory_words(server),
@@ -187,6 +192,13 @@ def stop() -> int:
     return 0
 
 
+def _starter_words() -> str:
+    """Why there is no starter model."""
+    from kernelmate.suggest.local.starter import MISSING, shipped
+
+    return MISSING if shipped() is None else "not wanted (the setting starter is false)"
+
+
 def _memory_words(server: ModelServer) -> str:
     """How the model in use would be served with the memory that is free now."""
     from kernelmate.report.words import byte_words, plural
@@ -211,9 +223,9 @@ def _settings() -> Any:
 
 
 def _library() -> Library:
-    from kernelmate.suggest.local.library import Library
+    from kernelmate.session.authors import model_library
 
-    return Library(_settings().models_dir)
+    return model_library(_settings())
 
 
 def _chosen(library: Library, name: str | None) -> Model:

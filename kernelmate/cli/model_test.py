@@ -106,11 +106,15 @@ def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
     """
     from kernelmate.session.authors import model_server
     from kernelmate.suggest.base import AuthorFailed
+    from kernelmate.suggest.codec import CHAT
     from kernelmate.suggest.local.chat import Question, ask
+    from kernelmate.suggest.local.coded import sample_question
 
     server = model_server(settings)
     chosen = _chosen(settings, name)
     question = Question("You write CUDA.", "Write a kernel that doubles a vector.", most_tokens=TEST_TOKENS)
+    if chosen.codec is not None and chosen.codec != CHAT:
+        question = sample_question(chosen.codec, TEST_TOKENS)
     try:
         began = time.monotonic()
         endpoint = server.ensure(chosen)
@@ -131,9 +135,9 @@ def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
 
 
 def _chosen(settings: Settings, name: str | None) -> Model:
-    from kernelmate.suggest.local.library import Library
+    from kernelmate.session.authors import model_library
 
-    library = Library(settings.models_dir)
+    library = model_library(settings)
     chosen = library.find(name) if name is not None else library.current()
     if chosen is None:
         raise UsageError("No model is in use.", hint="Add one with `kernelmate model add FILE.gguf`.")

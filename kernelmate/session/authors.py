@@ -12,10 +12,13 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Kernel
 from kernelmate.suggest.base import AuthorFailed, Suggester
 from kernelmate.suggest.claude import Claude
+from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.consent import Ask, Consents, Outgoing, workspace_of
 from kernelmate.suggest.local.author import LocalModel
+from kernelmate.suggest.local.engines import engine_name
 from kernelmate.suggest.local.library import Library
 from kernelmate.suggest.local.serving import Endpoint, ModelServer, ServerSettings
+from kernelmate.suggest.local.starter import shipped
 from kernelmate.suggest.plugins import load_plugin, plugin_names
 from kernelmate.suggest.prices import Purse
 from kernelmate.suggest.router import Router
@@ -92,8 +95,11 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         endpoint = Endpoint(settings.model_url.rstrip("/"), name, _key(settings))
         agree = _agreement(settings.model_url, name, kernel, wishes)
         return LocalModel(lambda: endpoint, name, on_text=wishes.on_text, stop=wishes.stop, agree=agree)
-    library = Library(settings.models_dir)
+    library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
+    if model is not None and model == library.starter and not wanted and engine_name() is None:
+        # Nobody chose it, and nothing here can serve it: recipes are all there is.
+        return None
     if model is None:
         if wanted:
             raise UsageError(
@@ -102,7 +108,18 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
             )
         return None
     server = model_server(settings)
-    return LocalModel(lambda: server.ensure(model, wishes.stop), model.name, on_text=wishes.on_text, stop=wishes.stop)
+    return LocalModel(
+        lambda: server.ensure(model, wishes.stop),
+        model.name,
+        on_text=wishes.on_text,
+        stop=wishes.stop,
+        codec=model.codec or CHAT,
+    )
+
+
+def model_library(settings: Settings) -> Library:
+    """The user's models, and the one that comes with KernelMate unless it is not wanted."""
+    return Library(settings.models_dir, shipped() if settings.starter else None)
 
 
 def model_server(settings: Settings) -> ModelServer:
@@ -113,7 +130,7 @@ def model_server(settings: Settings) -> ModelServer:
         threads=settings.model_threads,
         idle_s=settings.model_idle_s,
     )
-    return ModelServer(wanted, library=Library(settings.models_dir))
+    return ModelServer(wanted, library=model_library(settings))
 
 
 def _agreement(url: str, model: str, kernel: Kernel, wishes: Wishes) -> Callable[[str], bool] | None:
@@ -153,4 +170,14 @@ def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
     )
 
 
-__all__ = ["BUILT_IN", "AuthorFailed", "Outgoing", "Purse", "Wishes", "authors", "local_model", "model_server"]
+__all__ = [
+    "BUILT_IN",
+    "AuthorFailed",
+    "Outgoing",
+    "Purse",
+    "Wishes",
+    "authors",
+    "local_model",
+    "model_library",
+    "model_server",
+]

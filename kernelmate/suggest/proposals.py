@@ -14,8 +14,10 @@ from kernelmate.suggest.untrusted import Forbidden, as_written, screen, spliced
 MOST_WHY = 2000
 
 
-def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cost | None = None) -> Candidate:
-    """The candidate that a proposal is.
+def proposed(
+    request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost | None = None
+) -> Candidate:
+    """The candidate that a proposal is; what is one already gets its cost.
 
     A text that may not be compiled becomes one too where it holds the kernel at all: it is turned away with a finding,
     which the user sees, the history keeps, and a repair is told.
@@ -29,6 +31,8 @@ def proposed(request: SuggestRequest, proposal: Proposal, author: str, cost: Cos
     Raises:
         AuthorFailed: its text does not hold the kernel, or its launch cannot be written.
     """
+    if isinstance(proposal, Candidate):
+        return replace(proposal, cost=cost)
     why = " ".join(("; ".join(step.what for step in proposal.changes) or proposal.analysis).split())[:MOST_WHY]
     said = (proposal.analysis, *(f"{step.what} {step.why}" for step in proposal.changes))
     steps = tuple(" ".join(text.split())[:MOST_WHY] for text in said if text.strip())

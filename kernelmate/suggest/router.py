@@ -39,15 +39,15 @@ class LocalAuthor(Protocol):
         """Of its last answer."""
         ...
 
-    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal]:
+    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
         """Different proposals, likeliest first. Raises `AuthorFailed`; an answer that cannot be read is left out."""
         ...
 
-    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal]:
+    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal | Candidate]:
         """Proposals that mend a version, told what was wrong with it. Raises `AuthorFailed`."""
         ...
 
-    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal]:
+    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
         """Proposals that carry out a review. Raises `AuthorFailed`."""
         ...
 
@@ -179,7 +179,7 @@ class Router:
         if candidate is not None:
             yield candidate
 
-    def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal]) -> Iterator[Candidate]:
+    def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal | Candidate]) -> Iterator[Candidate]:
         """The local model's proposals as candidates, until the request says stop."""
         assert self.local is not None
         for proposal in proposals:
@@ -191,7 +191,9 @@ class Router:
             if candidate is not None:
                 yield candidate
 
-    def _candidate(self, request: SuggestRequest, proposal: Proposal, author: str, cost: Cost) -> Candidate | None:
+    def _candidate(
+        self, request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost
+    ) -> Candidate | None:
         """A proposal as a candidate; one that cannot be put into the file costs a note and nothing else."""
         try:
             return proposed(request, proposal, author, cost)

@@ -1,1 +1,29 @@
 """Codecs: what turns a kernel and a request into a model's input, and its answer into a changed version."""
+
+from __future__ import annotations
+
+from kernelmate.errors import UsageError
+from kernelmate.suggest.codec.base import Codec
+
+STARTER = "lines-1"
+"""The codec of the model that ships."""
+CHAT = "chat-1"
+"""How ordinary instruct models are asked, and every model whose file names no codec."""
+NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain")
+"""All codecs: line edits and whole kernels, both also without placeholders."""
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in NAMES:
+        raise UsageError(
+            f"There is no codec {name!r}.",
+            hint=f"Codecs are {', '.join(NAMES)}. A newer model may need a newer version of KernelMate.",
+        )
+    from kernelmate.suggest.codec.starter import LineCodec
+
+    return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))

@@ -130,15 +130,17 @@ class Asked(Protocol):
 
 
 class Codec(Protocol):
-    """How one kind of model is asked, and how it answers.
+    """How one kind of model is asked, and how it answers."""
 
-    Attributes:
-        name: as a GGUF's metadata has it under `kernelmate.codec`.
-        end: the special token that ends an answer: the trainer appends it, and makes it the tokenizer's end of text.
-    """
+    @property
+    def name(self) -> str:
+        """As a GGUF's metadata has it under `kernelmate.codec`."""
+        ...
 
-    name: str
-    end: str
+    @property
+    def end(self) -> str:
+        """The special token that ends an answer: the trainer appends it, and makes it the tokenizer's end of text."""
+        ...
 
     def ask(self, question: Question) -> Asked:
         """The question as the model reads it.

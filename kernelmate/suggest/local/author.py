@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernelmate.records import Cost, Judged
+from kernelmate.records import Candidate, Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.local.chat import OnText, Question, ask
+from kernelmate.suggest.codec import CHAT
+from kernelmate.suggest.codec.base import Question as CodecQuestion
+from kernelmate.suggest.codec.requests import question_of, repair_of
+from kernelmate.suggest.local.chat import Answer, OnText, Question, ask
+from kernelmate.suggest.local.coded import Coded
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
 from kernelmate.suggest.redact import redacted
@@ -36,6 +40,7 @@ class LocalModel:
         temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy. seed: of the first; the others follow.
         on_text: told of text as it arrives. stop: True once the user wants no more.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
+        codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
         last_cost: tokens of the last answer.
     """
 
@@ -47,6 +52,7 @@ class LocalModel:
     stop: Callable[[], bool] = lambda: False
     timeout_s: float = 300.0
     agree: Callable[[str], bool] | None = None
+    codec: str = CHAT
     last_cost: Cost = field(default_factory=Cost)
     _asked: int = 0
 
@@ -55,29 +61,35 @@ class LocalModel:
         """The author's name in candidates and in the history."""
         return f"local:{self.label}"
 
-    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal]:
+    def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
         """Different attempts: one greedy, the others drawn.
 
         Raises:
             AuthorFailed: the model cannot be asked, or none of its answers could be read.
         """
+        if self.codec != CHAT:
+            return self._coded(request, question_of(request), count)
         tried = versions_part(request.versions(), request)
         return self._attempts(request, [tried], questions(request), count)
 
-    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal]:
+    def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal | Candidate]:
         """One attempt at mending a version.
 
         Raises:
             AuthorFailed: as `samples`.
         """
+        if self.codec != CHAT:
+            return self._coded(request, repair_of(request, failed), 1)
         return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
 
-    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal]:
-        """Two attempts at carrying out a review.
+    def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
+        """Two attempts at carrying out a review; models with a codec of their own are not made for that, and try anew.
 
         Raises:
             AuthorFailed: as `samples`.
         """
+        if self.codec != CHAT:
+            return self._coded(request, question_of(request), 2)
         return self._attempts(request, [review_part(review), versions_part(request.versions(), request)], APPLY_TASK, 2)
 
     def _attempts(self, request: SuggestRequest, parts: list[str], task: str, count: int) -> Iterator[Proposal]:
@@ -110,6 +122,23 @@ class LocalModel:
         if not read and unread:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
+    def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
+        """Attempts of a model that reads and writes by a codec; those that say the same as one before are left out."""
+        endpoint = self.endpoint()
+        coded = Coded(self.codec, asked, request, self.name)
+        for number in range(count):
+            if self.stop() or request.stop():
+                return
+            question = coded.question(self._temperature(number), self.seed + self._asked)
+            if number == 0 and self.agree is not None and not self.agree(question.prompt or ""):
+                raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
+            self._asked += 1
+            candidate = coded.read(self._answer(endpoint, question, request))
+            if candidate is not None:
+                yield candidate
+        if not coded.read_any:
+            raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {coded.unread}".rstrip())
+
     def _temperature(self, number: int) -> float:
         """Greedy, then as set, then warmer with each attempt up to a bound beyond which text falls apart."""
         if number == 0:
@@ -122,21 +151,30 @@ class LocalModel:
         Raises:
             Malformed: it cannot be. AuthorFailed: there is none.
         """
+        try:
+            answer = self._answer(endpoint, question, request)
+        except AuthorFailed as error:
+            if error.kind == "malformed":
+                raise Malformed(str(error)) from None
+            raise
+        if not answer.finished:
+            raise Malformed("The answer was cut off: it was longer than what was allowed for.")
+        return read_reply(answer.text, Proposal)
+
+    def _answer(self, endpoint: Endpoint, question: Question, request: SuggestRequest) -> Answer:
+        """One answer, and what it cost.
+
+        Raises:
+            AuthorFailed: there is none.
+        """
         self.last_cost = Cost()
 
         def stopped() -> bool:
             return self.stop() or request.stop()
 
-        try:
-            answer = ask(endpoint, question, on_text=self.on_text, stop=stopped, timeout_s=self.timeout_s)
-        except AuthorFailed as error:
-            if error.kind == "malformed":
-                raise Malformed(str(error)) from None
-            raise
+        answer = ask(endpoint, question, on_text=self.on_text, stop=stopped, timeout_s=self.timeout_s)
         self.last_cost = Cost(answer.input_tokens, answer.output_tokens, 0.0)
-        if not answer.finished:
-            raise Malformed("The answer was cut off: it was longer than what was allowed for.")
-        return read_reply(answer.text, Proposal)
+        return answer
 
 
 def fitted(kernel: str, parts: list[str], task: str, context: int | None) -> tuple[str, int]:

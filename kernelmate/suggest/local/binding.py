@@ -104,6 +104,14 @@ class Binding:
             raise Unanswerable(
                 f"the chat template of the model's file fails: {type(error).__name__}: {error}"
             ) from error
+        return self.tokens(text)
+
+    def tokens(self, text: str) -> list[int]:
+        """An exact text as tokens, special ones where they are spelled.
+
+        Raises:
+            Unanswerable: the context is too small.
+        """
         tokens: list[int] = self._llama.tokenize(text.encode("utf-8", "replace"), add_bos=False, special=True)
         if len(tokens) >= self.context:
             raise Unanswerable(f"the prompt has {len(tokens)} tokens and exceeds the context of {self.context}")

@@ -42,7 +42,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and how; `schema` holds the answer to a form where the server can do that."""
+    """What is asked, and how.
+
+    Attributes:
+        system, user: of a conversation, which the model's own template makes a text of.
+        prompt: the exact text instead, for models that go on writing; special tokens stand in it as they are spelled.
+        schema: holds the answer to a form where the server can do that.
+    """
 
     system: str
     user: str
@@ -50,6 +56,7 @@ class Question:
     temperature: float = 0.0
     seed: int = 0
     most_tokens: int = 4096
+    prompt: str | None = None
 
 
 def ask(
@@ -77,7 +84,8 @@ def ask(
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
     connection = _connection(endpoint.url)
-    path = urlsplit(endpoint.url).path.rstrip("/") + "/chat/completions"
+    way = "/chat/completions" if question.prompt is None else "/completions"
+    path = urlsplit(endpoint.url).path.rstrip("/") + way
     watch = _Watch(connection, stop, timeout_s, endpoint)
     try:
         with watch, _turn(endpoint):
@@ -120,13 +128,16 @@ def _turn(endpoint: Endpoint) -> Iterator[None]:
 def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": endpoint.model,
-        "messages": [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}],
         "max_tokens": question.most_tokens,
         "temperature": question.temperature,
         "seed": question.seed,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if question.prompt is not None:
+        body["prompt"] = question.prompt
+    else:
+        body["messages"] = [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}]
     if endpoint.state is not None:
         # Our own server says how far it has read the prompt, so that slow reading is told apart from hanging.
         body["return_progress"] = True
@@ -227,7 +238,7 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
             finish = choice.get("finish_reason") or finish
-            text = (choice.get("delta") or {}).get("content")
+            text = (choice.get("delta") or {}).get("content") or choice.get("text")
             if text:
                 pieces.append(text)
                 if on_text is not None:

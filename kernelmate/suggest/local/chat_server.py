@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         begun = False
         try:
             self._check_key()
-            if self.path != "/v1/chat/completions":
+            if self.path not in ("/v1/chat/completions", "/v1/completions"):
                 raise _Refused(404, "there is nothing here")
             body = self._body()
             with _watched(self.connection) as gone, self._turn(gone):
@@ -107,12 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
         return document
 
     def _question(self, body: dict[str, Any]) -> tuple[list[int], Wanted]:
-        messages, form = body.get("messages"), body.get("response_format") or {}
-        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise _Refused(400, "the question holds no messages")
+        form = body.get("response_format") or {}
         schema = (form.get("json_schema") or {}).get("schema") if form.get("type") == "json_schema" else None
         try:
-            return self.model.prompt(messages), Wanted(
+            return self._tokens(body), Wanted(
                 most_tokens=int(body.get("max_tokens") or MOST_TOKENS),
                 temperature=float(body.get("temperature") or 0.0),
                 seed=int(body.get("seed") or 0) & 0xFFFFFFFF,
@@ -120,6 +118,18 @@ class _Handler(BaseHTTPRequestHandler):
             )
         except (Unanswerable, TypeError, ValueError) as error:
             raise _Refused(400, str(error)) from None
+
+    def _tokens(self, body: dict[str, Any]) -> list[int]:
+        """The prompt: a conversation, or an exact text."""
+        if self.path == "/v1/completions":
+            text = body.get("prompt")
+            if not isinstance(text, str):
+                raise _Refused(400, "the question holds no prompt")
+            return self.model.tokens(text)
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+            raise _Refused(400, "the question holds no messages")
+        return self.model.prompt(messages)
 
     @contextmanager
     def _turn(self, gone: threading.Event) -> Iterator[None]:
@@ -138,9 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
         for piece in self.model.answer(prompt, wanted, counts, gone.is_set):
             text = decoder.decode(piece)
             if text:
-                self._event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+                self._event({"choices": [self._choice(text, None)]})
         rest = decoder.decode(b"", final=True)
-        self._event({"choices": [{"index": 0, "delta": {"content": rest}, "finish_reason": counts.finish}]})
+        self._event({"choices": [self._choice(rest, counts.finish)]})
         usage = {
             "prompt_tokens": counts.prompt,
             "completion_tokens": counts.written,
@@ -148,6 +158,10 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._event({"choices": [], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def _choice(self, text: str, finish: str | None) -> dict[str, Any]:
+        said = {"text": text} if self.path == "/v1/completions" else {"delta": {"content": text}}
+        return {"index": 0, **said, "finish_reason": finish}
 
     def _event(self, document: dict[str, Any]) -> None:
         self.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")

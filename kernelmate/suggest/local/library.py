@@ -30,6 +30,7 @@ class Model:
         parameters: how many. quantization: of its weights. licence: as the file or its repository says.
         source: the repository that it was downloaded from, or None.
         layers: how many. cache_bytes: of keys and values, for one token of context.
+        codec: how it is asked, by its name in `kernelmate.suggest.codec`; None for a model that chats.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Model:
     source: str | None = None
     layers: int | None = None
     cache_bytes: int | None = None
+    codec: str | None = None
 
 
 def default_folder() -> Path:
@@ -59,10 +61,12 @@ class Library:
 
     Args:
         folder: where the list and what is downloaded are; None for the user's own.
+        starter: the model that comes with KernelMate, in use where the user has chosen none; None for without.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, starter: Model | None = None) -> None:
         self.folder = folder or default_folder()
+        self.starter = starter
 
     @property
     def list_file(self) -> Path:
@@ -70,7 +74,12 @@ class Library:
         return self.folder / "models.json"
 
     def models(self) -> list[Model]:
-        """All of them, by name."""
+        """All of them, by name; the starter last, unless one of the user's has its name."""
+        listed = self._listed()
+        known = {model.name for model in listed}
+        return listed + ([self.starter] if self.starter is not None and self.starter.name not in known else [])
+
+    def _listed(self) -> list[Model]:
         entries = self._read().get("models", [])
         found = []
         for entry in entries if isinstance(entries, list) else []:
@@ -79,9 +88,9 @@ class Library:
         return sorted(found, key=lambda model: model.name)
 
     def current(self) -> Model | None:
-        """The one in use."""
+        """The one in use: the user's choice, else the starter."""
         name = self._read().get("use")
-        return next((model for model in self.models() if model.name == name), None)
+        return next((model for model in self.models() if model.name == name), self.starter)
 
     def find(self, name: str) -> Model:
         """The model of a name.
@@ -115,7 +124,7 @@ class Library:
             **facts,
         )
         model = replace(model, licence=licence or model.licence)
-        others = [other for other in self.models() if other.name != model.name]
+        others = [other for other in self._listed() if other.name != model.name]
         use = self._read().get("use")
         self._write([*others, model], use if any(other.name == use for other in others) else model.name)
         return model
@@ -127,7 +136,7 @@ class Library:
             UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
         """
         model = self.find(name)
-        self._write(self.models(), model.name)
+        self._write(self._listed(), model.name)
         return model
 
     def remove(self, name: str) -> bool:
@@ -140,7 +149,13 @@ class Library:
             UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
         """
         model = self.find(name)
-        rest = [other for other in self.models() if other.name != name]
+        if model == self.starter:
+            raise UsageError(
+                f"The model {name} comes with KernelMate.",
+                file=model.path,
+                hint="Use another one with `kernelmate model use`, or none with the setting starter = false.",
+            )
+        rest = [other for other in self._listed() if other.name != name]
         use = self._read().get("use")
         self._write(rest, None if use == name else use)
         ours = self.folder.resolve() in Path(model.path).resolve().parents
@@ -196,7 +211,7 @@ class Library:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What a GGUF file says of itself: architecture, context, parameters, quantization, licence.
+    """What a GGUF file says of itself: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
         UsageError: it cannot be read, or is no GGUF file.
@@ -231,6 +246,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         "licence": str(licence) if licence else None,
         "layers": _count(fields, f"{architecture}.block_count"),
         "cache_bytes": _cache_bytes(fields, architecture),
+        "codec": str(fields.get("kernelmate.codec") or "") or None,
     }
 
 

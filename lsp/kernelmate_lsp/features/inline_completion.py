@@ -9,6 +9,7 @@ from lsprotocol import types
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.session.authors import AuthorFailed, Wishes, local_model
+from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.local.completing import complete
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.lane import Job, Unwanted
@@ -47,8 +48,9 @@ def _asked(job: Job, kernel: Kernel, configuration: Configuration, before: str, 
     try:
         settings = configuration.settings(Path(kernel.unit.path).parent)
         model = local_model(settings, kernel, Wishes(stop=job.unwanted.is_set), wanted=False)
-        if model is None or model.agree is not None:
-            return ""  # no model, or one on another machine: what is typed is not sent there
+        if model is None or model.agree is not None or model.codec != CHAT:
+            # No model, one on another machine, to which what is typed is not sent, or one made for whole kernels alone.
+            return ""
         return complete(model.endpoint(), before, after, stop=job.unwanted.is_set)
     except (AuthorFailed, KernelmateError):
         return ""

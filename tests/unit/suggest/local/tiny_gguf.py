@@ -12,6 +12,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from kernelmate.suggest.codec import codec_named
+
 WORDS = ("__global__", " void", " float", " int", "threadIdx", ".x", "return", " if", " for", "analysis", "kernel")
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
@@ -57,11 +59,24 @@ DEEP = Shape(256, 4, 4, 512)
 
 
 def write_tiny_gguf(
-    path: Path, context: int = 4096, seed: int = 0, *, shape: Shape = Shape(), template: str = TEMPLATE
+    path: Path,
+    context: int = 4096,
+    seed: int = 0,
+    *,
+    shape: Shape = Shape(),
+    template: str = TEMPLATE,
+    codec: str | None = None,
 ) -> Path:
-    """Write the file, half a megabyte in the shape that is not asked for; equal arguments give equal files."""
+    """Write the file, half a megabyte in the shape that is not asked for; equal arguments give equal files.
+
+    With a codec its special tokens are in the vocabulary, and the metadata say its name.
+    """
     tokens, merges = vocabulary()
-    plain = len(tokens)
+    marks = (
+        [] if codec is None else [mark for mark in codec_named(codec).vocabulary() if mark != codec_named(codec).end]
+    )
+    specials = SPECIALS if codec is None else (*SPECIALS[:2], codec_named(codec).end)
+    plain, size = len(tokens), len(tokens) + len(specials) + len(marks)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny")
     writer.add_license("Apache-2.0")
@@ -74,19 +89,23 @@ def write_tiny_gguf(
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(10000.0)
     writer.add_rope_dimension_count(shape.hidden // shape.heads)
-    writer.add_vocab_size(plain + len(SPECIALS))
+    writer.add_vocab_size(size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list([*tokens, *SPECIALS])
-    writer.add_token_types([gguf.TokenType.NORMAL] * plain + [gguf.TokenType.CONTROL] * len(SPECIALS))
+    writer.add_token_list([*tokens, *specials, *marks])
+    types = gguf.TokenType
+    writer.add_token_types([types.NORMAL] * plain + [types.CONTROL] * len(specials) + [types.USER_DEFINED] * len(marks))
+    if codec is not None:
+        writer.add_string("kernelmate.codec", codec)
+        writer.add_string("kernelmate.card", "# Tiny\n\nRandom weights.\n")
     writer.add_token_merges(merges)
     writer.add_bos_token_id(plain)
     writer.add_eos_token_id(plain + 2)
     writer.add_pad_token_id(plain)
     writer.add_add_bos_token(False)
     writer.add_chat_template(template)
-    _add_weights(writer, plain + len(SPECIALS), shape, np.random.default_rng(seed))
+    _add_weights(writer, size, shape, np.random.default_rng(seed))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,0 +1,115 @@
+"""Answers as edits of numbered lines: which lines go, and what comes in their place."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from kernelmate.suggest.codec.base import Unreadable
+
+MOST_LINES = 320
+"""Lines that have a number."""
+REPLACE, INSERT, DELETE, LINE = "@rep", "@ins", "@del", "@|"
+MOST_NEW = 400
+"""Lines that an answer may bring."""
+
+_NUMBER = re.compile(r"@(\d{1,4}):")
+_PART = re.compile(r"(@rep|@ins|@del)((?:@\d{1,4}:){1,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Lines `start` up to, without, `stop` (counted from 0) are replaced by `lines`."""
+
+    start: int
+    stop: int
+    lines: tuple[str, ...]
+
+
+def line_token(number: int) -> str:
+    """The special token of a line, counted from 1; 0 is the place above all."""
+    return f"@{number}:"
+
+
+def edit_tokens() -> tuple[str, ...]:
+    """Special tokens of edits, without line numbers."""
+    return (REPLACE, INSERT, DELETE, LINE)
+
+
+def difference(before: Sequence[str], after: Sequence[str]) -> list[Edit]:
+    """The edits that make `after` of `before`, in order."""
+    first = 0
+    while first < min(len(before), len(after)) and before[first] == after[first]:
+        first += 1
+    last = 0
+    while last < min(len(before), len(after)) - first and before[-1 - last] == after[-1 - last]:
+        last += 1
+    inner_before, inner_after = before[first : len(before) - last], after[first : len(after) - last]
+    matcher = SequenceMatcher(None, inner_before, inner_after, autojunk=False)
+    return [
+        Edit(first + i1, first + i2, tuple(inner_after[j1:j2]))
+        for kind, i1, i2, j1, j2 in matcher.get_opcodes()
+        if kind != "equal"
+    ]
+
+
+def written(edits: Sequence[Edit]) -> str:
+    """Edits as an answer has them."""
+    parts = []
+    for edit in edits:
+        lines = "".join(LINE + line for line in edit.lines)
+        if edit.start == edit.stop:
+            parts.append(f"{INSERT}{line_token(edit.start)}{lines}")
+            continue
+        places = line_token(edit.start + 1)
+        if edit.stop > edit.start + 1:
+            places += line_token(edit.stop)
+        parts.append(f"{REPLACE if edit.lines else DELETE}{places}{lines}")
+    return "".join(parts)
+
+
+def read(text: str, count: int) -> list[Edit]:
+    """The edits of an answer, in the order of the lines that they change.
+
+    Args:
+        text: as `written` makes it.
+        count: lines that there are.
+
+    Raises:
+        Unreadable: it is not that, or edits overlap or leave the kernel.
+    """
+    edits = sorted(_edits(text, count), key=lambda edit: (edit.start, edit.stop))
+    for one, other in itertools.pairwise(edits):
+        if other.start < one.stop or (one.start, one.stop) == (other.start, other.stop):
+            raise Unreadable(f"The answer changes line {other.start + 1} twice.")
+    if sum(len(edit.lines) for edit in edits) > MOST_NEW:
+        raise Unreadable(f"The answer brings more than {MOST_NEW} lines.")
+    return edits
+
+
+def _edits(text: str, count: int) -> Iterator[Edit]:
+    position = 0
+    while position < len(text):
+        head = _PART.match(text, position)
+        if head is None:
+            raise Unreadable(f"The answer holds {text[position : position + 40]!r} where an edit should begin.")
+        following = _PART.search(text, head.end())
+        end = following.start() if following is not None else len(text)
+        yield _edit(head[1], [int(number) for number in _NUMBER.findall(head[2])], text[head.end() : end], count)
+        position = end
+
+
+def _edit(kind: str, places: list[int], body: str, count: int) -> Edit:
+    first, last = places[0], places[-1]
+    if not (0 if kind == INSERT else 1) <= first <= last <= count:
+        raise Unreadable(f"The answer names lines {first} to {last} of {count}.")
+    lead, *lines = body.split(LINE)
+    if lead.strip() or (kind == DELETE and lines) or (kind != DELETE and not lines):
+        raise Unreadable(f"The edit at line {first} is not of the form of one.")
+    new = tuple(line.strip() for line in lines)
+    if any(_NUMBER.search(line) for line in new):
+        raise Unreadable(f"The edit at line {first} has line numbers in its text.")
+    return Edit(first, first, new) if kind == INSERT else Edit(first - 1, last, new)

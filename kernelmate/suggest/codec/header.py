@@ -1,0 +1,169 @@
+"""What a model is told besides the code: the task, the objective and what is known, in coarse words of one token each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from kernelmate.checks.findings import CODES
+from kernelmate.records import Argument, Counters, Verdict
+from kernelmate.suggest.codec.base import Question, Tried
+from kernelmate.suggest.codec.edits import line_token
+from kernelmate.suggest.codec.names import Names
+
+METRICS = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct")
+TASKS = ("generate", "analyse", "debug")
+FAMILIES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+LIMITERS = ("registers", "shared", "blocks", "threads", "launch")
+REGISTERS, SHARED, OCCUPANCY = (24, 32, 40, 64, 96, 128, 255), (0, 1024, 4096, 16384, 49152, 262144), (25, 50, 75, 100)
+SECTORS = (1, 2, 4, 8, 16, 32)
+SPEEDS = (0.9, 1.05, 1.2, 1.5, 2.0, 4.0)
+DIRECTIONS = ("in", "out", "inout")
+GRID, BLOCK, SIDE, SHARED_BYTES, REQUIRE, ARGUMENT, SAYS, TRIED, CODE, ANSWER = (
+    "@grid", "@block", "@,", "@shared", "@require", "@arg", "@says", "@tried", "@code", "@answer",
+)  # fmt: skip
+MOST_WORDS, MOST_TRIED = 160, 3
+
+_PLACE = re.compile(r"\((\d+)\):?|:(\d+)(?=[:)\s])|\bline (\d+):?|<?[\w./<>-]*\.cuh?\b|<cell>|<text>")
+_LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
+
+
+def header_tokens() -> tuple[str, ...]:
+    """Special tokens of headers and of launches."""
+    return (
+        *(f"@{task}" for task in TASKS),
+        *(f"@for-{metric}" for metric in METRICS),
+        *(f"@{family}" for family in FAMILIES),
+        *(f"@regs<={bound}" for bound in REGISTERS),
+        *(f"@smem<={bound}" for bound in SHARED),
+        *(f"@occ<={bound}" for bound in OCCUPANCY),
+        *(f"@by-{limiter}" for limiter in LIMITERS),
+        *(f"@load<={bound}" for bound in SECTORS),
+        *(f"@store<={bound}" for bound in SECTORS),
+        "@local", "@conflicts", "@atomics", "@divergent", "@memory", "@compute", "@latency",
+        *(f"@!{code}" for code in CODES),
+        GRID, BLOCK, SIDE, SHARED_BYTES, REQUIRE, ARGUMENT, *(f"@{one}-" for one in DIRECTIONS), SAYS, TRIED,
+        *(f"@x<={bound:g}" for bound in SPEEDS), "@x-more", "@x-wrong", "@x-right", CODE, ANSWER,
+    )  # fmt: skip
+
+
+def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int]) -> str:
+    """Everything before the code.
+
+    Args:
+        question: what is asked.
+        names: placeholders of the unit.
+        arguments: of the contract, where there is one.
+        places: number of the shown line that each line of the text is part of.
+    """
+    parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}"]
+    if question.verdict is not None:
+        parts += _facts(question.verdict)
+    parts += _launch(question, names)
+    parts += [_argument(argument, names) for argument in arguments]
+    if question.broken:
+        parts.append(SAYS + _words(question.broken, names, places))
+    return "".join(parts)
+
+
+def _family(arch: str) -> str:
+    """The newest family that is not newer than an architecture."""
+    found = re.search(r"\d+", arch)
+    number = int(found[0]) if found is not None else 90
+    fitting = [family for family in FAMILIES if int(family[3:]) <= number]
+    return fitting[-1] if fitting else FAMILIES[0]
+
+
+def _bucket(value: float, bounds: Sequence[float]) -> str:
+    return f"{next((bound for bound in bounds if value <= bound), bounds[-1]):g}"
+
+
+def _facts(verdict: Verdict) -> Iterator[str]:
+    if verdict.resources is not None:
+        resources = verdict.resources
+        yield f"@regs<={_bucket(resources.registers, REGISTERS)}"
+        yield f"@smem<={_bucket(resources.shared_bytes + resources.dynamic_shared_bytes, SHARED)}"
+        if resources.local_bytes:
+            yield "@local"
+    if verdict.occupancy is not None:
+        yield f"@occ<={_bucket(verdict.occupancy.theoretical * 100, OCCUPANCY)}"
+        if verdict.occupancy.limiter in LIMITERS:
+            yield f"@by-{verdict.occupancy.limiter}"
+    if verdict.roofline is not None:
+        yield f"@{verdict.roofline.bound}"
+    if verdict.counters is not None:
+        yield from _counted(verdict.counters)
+    for code in dict.fromkeys(finding.code for finding in verdict.findings if finding.code in CODES):
+        yield f"@!{code}"
+
+
+def _counted(counters: Counters) -> Iterator[str]:
+    for name in ("load", "store"):
+        requests, sectors = (getattr(counters, f"global_{name}_{what}") for what in ("requests", "sectors"))
+        if requests and sectors:
+            yield f"@{name}<={_bucket(sectors / requests, SECTORS)}"
+    wavefronts = (counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0)
+    if counters.bank_conflicts and counters.bank_conflicts * 8 > wavefronts:
+        yield "@conflicts"
+    if counters.global_atomic_requests:
+        yield "@atomics"
+    if counters.divergent_branches:
+        yield "@divergent"
+
+
+def _launch(question: Question, names: Names) -> Iterator[str]:
+    launch = question.launch
+    yield GRID + SIDE.join(shortened(names.hide_expression(side)) for side in launch.grid)
+    yield BLOCK + SIDE.join(shortened(names.hide_expression(side)) for side in launch.block)
+    if launch.shared != "0":
+        yield SHARED_BYTES + shortened(names.hide_expression(launch.shared))
+    for one in launch.require:
+        yield REQUIRE + shortened(names.hide_expression(one))
+
+
+def _argument(argument: Argument, names: Names) -> str:
+    name = names.hide_expression(argument.name)
+    if argument.shape is None:
+        return f"{ARGUMENT}{name}" + (
+            "" if argument.value is None else f"={shortened(names.hide_expression(argument.value))}"
+        )
+    shape = ",".join(shortened(names.hide_expression(side)) for side in argument.shape)
+    return f"{ARGUMENT}@{argument.direction or 'in'}-{name}[{shape}]"
+
+
+def outcome(tried: Tried) -> str:
+    """What became of an earlier version, in one token."""
+    if tried.accepted is False and (tried.codes or tried.speedup is None):
+        return "@x-wrong"
+    if tried.speedup is None:
+        return "@x-right"
+    bound = next((bound for bound in SPEEDS if tried.speedup <= bound), None)
+    return "@x-more" if bound is None else f"@x<={bound:g}"
+
+
+def _words(text: str, names: Names, places: dict[int, int]) -> str:
+    """The compiler's or the judge's words, lines as numbers of shown ones, paths left out, names as placeholders."""
+
+    def place(found: re.Match[str]) -> str:
+        number = next((group for group in found.groups() if group), None)
+        shown = places.get(int(number)) if number is not None else None
+        return "" if shown is None else line_token(shown)
+
+    first = " ".join(_PLACE.sub(place, _LABEL.sub("", text.replace("@", ""))).split())[:MOST_WORDS]
+    return names.hide_expression(first)
+
+
+def shortened(expression: str) -> str:
+    """An expression without blanks, where `lengthened` gives it back."""
+    short = expression.replace(" ", "")
+    return short if lengthened(short) == expression else expression
+
+
+_OPERATOR = re.compile(r"(?<=[\w)])(//|<<|>>|[<>=!]=|[-+*/%<>])(?=[\w(@-])")
+
+
+def lengthened(expression: str) -> str:
+    """An expression as contracts are written: a blank around operators and after commas; one with blanks as it is."""
+    if " " in expression:
+        return expression
+    return re.sub(r",(?=\S)", ", ", _OPERATOR.sub(r" \1 ", expression))

@@ -1,0 +1,239 @@
+"""Changed lines back among the others, with the author's comments, layout and spelling wherever nothing was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+from kernelmate.suggest.codec.lines import Canonical, Item, Line
+from kernelmate.suggest.codec.spelling import Style, needs_blank, spaced
+from kernelmate.suggest.codec.writing import Token, Writer, style_of
+
+ALIKE = 0.5
+"""Share of tokens from which on a new line counts as a changed old one, whose layout and comment it keeps."""
+MOST_PAIRS = 3000
+"""Pairs of lines of one edit that are compared; an edit with more is taken as new throughout."""
+
+
+def put_back(old: Canonical, changed: Sequence[Line | list[str]]) -> str:
+    """The unit's text with changed lines.
+
+    Args:
+        old: the unit as it was.
+        changed: all its lines, hidden ones included, each as it was or as the tokens of a new one.
+    """
+    style = style_of(old)
+    tokens = _tokens(old, changed, style)
+    _decide_braces(tokens, style)
+    return Writer(old, style).text(tokens)
+
+
+def replaced(old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]) -> Iterator[Line | list[str]]:
+    """All lines of a unit after edits of the shown ones: start, stop (counted from 0), and the tokens of new lines.
+
+    What is put between two shown lines with hidden ones between them comes before the second, which it mostly belongs to;
+    what is put behind the last shown line stands right behind it.
+    """
+    new: dict[int, list[list[str]]] = {}
+    for start, _, lines in edits:
+        new.setdefault(start, []).extend(lines)
+    gone = {number for start, stop, _ in edits for number in range(start, stop)}
+    count = len(old.shown)
+    number = 0
+    for line in old.lines:
+        if line.hidden:
+            yield line
+            continue
+        yield from new.get(number, ())
+        if number not in gone:
+            yield line
+        number += 1
+        if number == count:
+            yield from new.get(number, ())
+
+
+# ------------------------------------------------------------------------------------------------------ alignment
+
+
+def _tokens(old: Canonical, changed: Sequence[Line | list[str]], style: Style) -> list[Token]:
+    """All tokens of the new text in order; those of changed lines with the old ones that they stand for."""
+    kept = {id(line) for line in changed if isinstance(line, Line)}
+    depths = _depths(old)
+    tokens: list[Token] = []
+    place = 0
+    index = 0
+    while index < len(changed):
+        line = changed[index]
+        if isinstance(line, Line):
+            while old.lines[place] is not line:
+                place += 1
+            place += 1
+            tokens += _as_it_was(line, style, depths[id(line)])
+            index += 1
+            continue
+        end = index
+        new: list[list[str]] = []
+        while end < len(changed) and not isinstance(changed[end], Line):
+            new.append(changed[end])  # type: ignore[arg-type]
+            end += 1
+        gone = []
+        while place < len(old.lines) and id(old.lines[place]) not in kept:
+            gone.append(old.lines[place])
+            place += 1
+        for texts, source in zip(new, _paired(new, gone), strict=True):
+            tokens += _aligned(texts, source, style, None if source is None else depths[id(source)])
+        index = end
+    return tokens
+
+
+def _depths(old: Canonical) -> dict[int, int]:
+    """Within how many braces each line stands, those that are left out among them."""
+    found: dict[int, int] = {}
+    depth = 0
+    for line in old.lines:
+        texts = line.texts
+        found[id(line)] = max(depth - (texts[:1] == ["}"]), 0)
+        depth = max(depth + texts.count("{") - texts.count("}"), 0)
+    return found
+
+
+def _as_it_was(line: Line, style: Style, deep: int) -> list[Token]:
+    """A line that was not changed; its spacing matters only where a brace that was left out may have to be written."""
+    blanks = spaced(line.texts, style) if any(item.place < 0 for item in line.items) else [""] * len(line.items)
+    return [
+        Token(item.text, item.place, blank, number == 0, deep)
+        for number, (item, blank) in enumerate(zip(line.items, blanks, strict=True))
+    ]
+
+
+def _paired(new: Sequence[list[str]], gone: Sequence[Line]) -> list[Line | None]:
+    """For every new line the old one that it is a change of: the pairs, in order, that have most in common."""
+    if not gone or len(new) * len(gone) > MOST_PAIRS:
+        return [None] * len(new)
+    score = [[_alike(texts, line.texts) for line in gone] for texts in new]
+    best = [[0.0] * (len(gone) + 1) for _ in range(len(new) + 1)]
+    for i in range(len(new) - 1, -1, -1):
+        for j in range(len(gone) - 1, -1, -1):
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], best[i + 1][j + 1] + score[i][j])
+    found: list[Line | None] = []
+    j = 0
+    for i in range(len(new)):
+        while j < len(gone) and best[i][j] == best[i][j + 1] and best[i][j] > best[i + 1][j]:
+            j += 1
+        if j < len(gone) and score[i][j] > 0 and best[i][j] == best[i + 1][j + 1] + score[i][j]:
+            found.append(gone[j])
+            j += 1
+        else:
+            found.append(None)
+    return found
+
+
+def _alike(one: list[str], other: list[str]) -> float:
+    if one[-1:] == ["{"] != other[-1:]:
+        return 0.0
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    if matcher.real_quick_ratio() < ALIKE:
+        return 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= ALIKE else 0.0
+
+
+def _aligned(texts: list[str], source: Line | None, style: Style, deep: int | None) -> list[Token]:
+    blanks = spaced(texts, style)
+    for number in range(1, len(texts)):
+        if not blanks[number] and needs_blank(texts[number - 1], texts[number]):
+            blanks[number] = " "
+    tokens = [
+        Token(text, None, blank, number == 0, deep)
+        for number, (text, blank) in enumerate(zip(texts, blanks, strict=True))
+    ]
+    if source is not None:
+        items: Sequence[Item] = source.items
+        for i, j, size in SequenceMatcher(None, texts, source.texts, autojunk=False).get_matching_blocks():
+            for offset in range(size):
+                tokens[i + offset].index = items[j + offset].place
+    return tokens
+
+
+# --------------------------------------------------------------------------------------------------------- braces
+
+
+def _decide_braces(tokens: list[Token], style: Style) -> None:
+    """Leave out, or write, the braces that are not in the text: left out only where one statement stands in them."""
+    for opening, closing in _brace_pairs(tokens):
+        marks = {tokens[opening].index, tokens[closing].index}
+        if -1 not in marks and not (marks == {None} and style.bare and _heads_body(tokens, opening, closing)):
+            continue
+        inner = tokens[opening + 1 : closing]
+        bare = _is_headed(tokens, opening) and (
+            _is_simple(inner)
+            or (marks == {-1} and _is_stretch(tokens, opening, closing) and not _gains_else(tokens, closing))
+        )
+        for place in (opening, closing):
+            if bare:
+                tokens[place].index = -1
+            elif tokens[place].index == -1:
+                tokens[place].index = None
+
+
+def _brace_pairs(tokens: Sequence[Token]) -> list[tuple[int, int]]:
+    """Places of braces that belong together, the inner ones first; one that is left over and not in the text is written."""
+    stack: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    for place, token in enumerate(tokens):
+        if token.text == "{":
+            stack.append(place)
+        elif token.text == "}" and stack:
+            pairs.append((stack.pop(), place))
+        elif token.text == "}" and token.index == -1:
+            token.index = None
+    for place in stack:
+        if tokens[place].index == -1:
+            tokens[place].index = None
+    return pairs
+
+
+def _gains_else(tokens: Sequence[Token], closing: int) -> bool:
+    """An `else` follows that did not before: without the braces it would belong to a condition within them."""
+    following = tokens[closing + 1] if closing + 1 < len(tokens) else None
+    if following is None or following.text != "else":
+        return False
+    last = next((token.index for token in reversed(tokens[:closing]) if token.index != -1), None)
+    return last is None or following.index != last + 1
+
+
+def _is_headed(tokens: Sequence[Token], opening: int) -> bool:
+    """The brace follows the head of something that may have one statement instead."""
+    place = opening
+    while place > 0 and not tokens[place].first:
+        place -= 1
+    return tokens[place].text in ("if", "for", "while", "do") or (
+        tokens[place].text == "}" and tokens[place + 1].text == "else"
+    )
+
+
+def _heads_body(tokens: Sequence[Token], opening: int, closing: int) -> bool:
+    """A new pair of braces is the body of a loop, or of a condition without `else`."""
+    place = opening
+    while place > 0 and not tokens[place].first:
+        place -= 1
+    following = tokens[closing + 1].text if closing + 1 < len(tokens) else ""
+    return tokens[place].text in ("if", "for", "while") and following != "else"
+
+
+def _is_stretch(tokens: Sequence[Token], opening: int, closing: int) -> bool:
+    """What is in the braces follows their head, and one another, as in the old text: it is what was one statement there."""
+    head = next((token.index for token in reversed(tokens[:opening]) if token.index != -1), None)
+    numbers = [token.index for token in tokens[opening + 1 : closing] if token.index != -1]
+    return head is not None and bool(numbers) and numbers == list(range(head + 1, head + 1 + len(numbers)))
+
+
+def _is_simple(inner: Sequence[Token]) -> bool:
+    """One statement without statements of its own, and no declaration that only braces make legal to repeat."""
+    texts = [token.text for token in inner]
+    return (
+        texts[-1:] == [";"]
+        and not {"{", "}", "#"} & set(texts)
+        and sum(token.first for token in inner) == 1
+        and texts[0] not in ("if", "for", "while", "do", "switch", "else")
+    )

@@ -1,0 +1,82 @@
+"""A unit in canonical form: what a model is shown of it as lines, one statement each, every body in braces.
+
+Host code, other kernels and comments are not shown. Each line is a list of items, and each item is a token of the unit or
+a brace that its author left out. So a changed list of lines can be put back among what was not shown and not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kernelmate.suggest.codec.tokens import Tokens
+
+
+class Item(NamedTuple):
+    """One token of a line; `place` is its place among the unit's tokens, -1 for a brace that its author left out."""
+
+    text: str
+    place: int
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of the canonical form. A hidden one stands for code that is not shown."""
+
+    items: list[Item]
+    hidden: bool = False
+    directive: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """Of its tokens."""
+        return [item.text for item in self.items]
+
+
+@dataclass(slots=True)
+class Canonical:
+    """A unit in canonical form, with the tokens that it was made of."""
+
+    tokens: Tokens
+    lines: list[Line]
+
+    @property
+    def shown(self) -> list[Line]:
+        """The lines that a model sees, numbered from 1."""
+        return [line for line in self.lines if not line.hidden]
+
+
+def mark_object_macros(tokens: Tokens) -> None:
+    """A macro without parameters whose text begins with a parenthesis differs from one with them by a blank alone."""
+    for index in range(3, len(tokens.texts)):
+        if (
+            tokens.texts[index] == "("
+            and tokens.gaps[index]
+            and tokens.texts[index - 2] == "define"
+            and tokens.texts[index - 3] == "#"
+            and tokens.directives[index]
+        ):
+            tokens.texts[index] = " ("
+
+
+class Unbalanced(Exception):
+    """Braces do not pair as statements do: a branch of the preprocessor, or text that is being written."""
+
+
+def flat(tokens: Tokens) -> Iterator[Line]:
+    """Lines that end at semicolons and braces outside of parentheses, and at preprocessor lines."""
+    items: list[Item] = []
+    depth = directive = 0
+    for index, text in enumerate(tokens.texts):
+        if tokens.directives[index] != directive:
+            if items:
+                yield Line(items, directive=bool(directive))
+            items, directive = [], tokens.directives[index]
+        items.append(Item(text, index))
+        depth = max(depth + (text in ("(", " (", "[")) - (text in (")", "]")), 0)
+        if not directive and text in ("{", "}", ";") and not (depth and text == ";"):
+            yield Line(items)
+            items = []
+    if items:
+        yield Line(items, directive=bool(directive))

@@ -1,0 +1,99 @@
+"""Between what a search knows and what a codec is asked: both ways, so that training and inference ask alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
+from kernelmate.source import change_launch, same_kernel, with_text
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.codec.base import Launch, Question, Tried, Unreadable, Version
+
+
+def launch_of(contract: Contract) -> Launch:
+    """The part of a contract that versions may change."""
+    return Launch(contract.grid, contract.block, contract.shared, contract.require)
+
+
+def question_of(request: SuggestRequest) -> Question:
+    """What is asked of a model in a search, without what others have tried."""
+    return Question(
+        text=request.kernel.unit.text,
+        kernel=request.kernel.name,
+        launch=launch_of(request.contract),
+        metric=request.objective.metric,
+        prompt=request.objective.prompt,
+        task="debug" if request.objective.metric == "correct" else "generate",
+        target=request.target.name,
+        arch=request.target.arch,
+        contract=request.contract,
+        verdict=request.verdict,
+        broken=words_on(request.verdict) if request.objective.metric == "correct" else None,
+    )
+
+
+def repair_of(request: SuggestRequest, failed: Judged) -> Question:
+    """What is asked about a version that failed: the version itself, with what was said of it."""
+    candidate, verdict = failed.candidate, failed.verdict
+    asked = replace(
+        question_of(request),
+        text=candidate.kernel.unit.text,
+        kernel=candidate.kernel.name,
+        launch=launch_of(candidate.contract),
+        contract=candidate.contract,
+        verdict=verdict,
+    )
+    words = words_on(verdict)
+    return asked if words is None else replace(asked, task="debug", metric="correct", broken=words)
+
+
+def words_on(verdict: Verdict) -> str | None:
+    """As a corpus has it: the compiler's first error, else the first finding that rejects; None for a version that is right."""
+    for diagnostic in verdict.diagnostics:
+        if diagnostic.severity == "error":
+            return f"compile-error: line {diagnostic.line}: {diagnostic.message}"
+    for finding in verdict.findings:
+        if finding.severity == "error":
+            place = f"line {finding.line}: " if finding.line else ""
+            return f"{finding.code}: {place}{finding.message}"
+    return None
+
+
+def tried_of(judged: Judged) -> Tried:
+    """An earlier version as a question has it."""
+    candidate, verdict = judged.candidate, judged.verdict
+    codes = tuple(finding.code for finding in verdict.findings if finding.severity == "error")
+    speedup = None if verdict.speedup is None else verdict.speedup.median
+    version = Version(candidate.kernel.unit.text, launch_of(candidate.contract))
+    return Tried(version, verdict.accepted, speedup, codes)
+
+
+def candidate_of(
+    kernel: Kernel, contract: Contract, version: Version, author: str, analysis: tuple[str, ...]
+) -> Candidate:
+    """A version as a candidate: its text in the user's file, its launch in the contract.
+
+    Args:
+        kernel: that was asked about.
+        contract: in force for it.
+        version: as an answer was read.
+        author: for the candidate.
+        analysis: what the answer says of it.
+
+    Raises:
+        Unreadable: the user's file cannot hold it.
+    """
+    launch = version.launch
+    try:
+        changed = same_kernel(kernel, with_text(kernel.unit, version.text))
+        if kernel.unit.language == "python" and launch != launch_of(contract):
+            # The string's text has its launch already; the file's block and its calls stand outside of it.
+            changed = change_launch(
+                changed, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract
+            )
+    except KernelmateError as error:
+        raise Unreadable(f"The answer cannot be put into the file: {error.message}") from None
+    new = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
+    why = " ".join(analysis) or "Says nothing of what was changed."
+    return Candidate(author, why, changed, new, steps=analysis)

@@ -1,0 +1,329 @@
+"""The codecs of small models made for kernels: numbered lines and placeholders in, edits or whole kernels out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Argument, Contract
+from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
+from kernelmate.suggest.codec import edits as line_edits
+from kernelmate.suggest.codec import header
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
+from kernelmate.suggest.codec.layout import put_back, replaced
+from kernelmate.suggest.codec.lines import Canonical, Line, mark_object_macros
+from kernelmate.suggest.codec.names import Names, placeholders
+from kernelmate.suggest.codec.spelling import dense
+from kernelmate.suggest.codec.splitting import canonical
+from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
+from kernelmate.suggest.codec.tokens import read_tokens
+
+END = "@end"
+MOST_ANSWER = 64 * 1024
+"""Characters of one answer that are read."""
+
+Form = Literal["edits", "whole"]
+
+_LAUNCH = re.compile(r"@(grid|block|shared|require)")
+_SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,]|v(?!\d)|k(?!\d))")
+_ENTRY = re.compile(r"[ \t]*(?://|#)[ \t]*(\w+)[ \t]*=[ \t]*\"([^\"]*)\"")
+_ARRAY = re.compile(r"(in|out|inout)[ \t]+\w+\[(.*?)\][ \t]*(?:~.*)?\Z")
+_SCALAR = re.compile(r"(\w+)(?:[ \t]*=[ \t]*(.+))?\Z")
+
+
+@dataclass(frozen=True)
+class LineCodec:
+    """A codec whose prompts are the canonical lines of a kernel.
+
+    Attributes:
+        name: as in `Codec`. form: what answers are: `edits` of lines, or the `whole` of them.
+        hides: names and long literals stand as placeholders.
+    """
+
+    name: str = "lines-1"
+    form: Form = "edits"
+    hides: bool = True
+    end: str = END
+
+    def ask(self, question: Question) -> AskedByLines:
+        """As `Codec.ask`."""
+        unit = _canonical(question.text, question.kernel)
+        shown = unit.shown
+        if len(shown) > MOST_LINES:
+            raise Untellable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
+        if not any("__global__" in line.texts for line in shown):
+            raise Untellable(f"The kernel {question.kernel} is not in the text.")
+        names = Names.of([line.texts for line in shown], question.seed, replace=self.hides)
+        lines = tuple(dense(names.hide(line.texts)) for line in shown)
+        return AskedByLines(self, question, unit, names, lines)
+
+    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+        """As `Codec.answer`."""
+        tags = "".join(tag.token for tag in tags_of(analysis))
+        if after is None:
+            if not tags:
+                raise Untellable("The analysis says nothing that there is a tag for.")
+            return tags
+        asked = self.ask(question)
+        return tags + asked.told(after)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """As `Codec.vocabulary`."""
+        return (
+            self.end,
+            *header.header_tokens(),
+            *line_edits.edit_tokens(),
+            *tag_tokens(),
+            *(line_token(number) for number in range(MOST_LINES + 1)),
+            *(placeholders() if self.hides else [mark for mark in placeholders() if mark.startswith("@k")]),
+        )
+
+
+@dataclass
+class AskedByLines:
+    """One question as lines, as `Asked`."""
+
+    codec: LineCodec
+    question: Question
+    unit: Canonical
+    names: Names
+    lines: tuple[str, ...]
+    messages: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def prompt(self) -> str:
+        """As `Asked.prompt`."""
+        question = self.question
+        arguments = _arguments(question)
+        places = _places(self.unit) if question.broken else {}
+        said = header.header(question, self.names, arguments, places)
+        tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
+        code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
+        return said + header.CODE + code + tried + header.ANSWER
+
+    def _tried(self, tried: Tried) -> str:
+        try:
+            return header.TRIED + header.outcome(tried) + self.told(tried.version)
+        except Untellable:
+            return ""
+
+    def told(self, after: Version) -> str:
+        """The answer that leads to a version.
+
+        Raises:
+            Untellable: it differs where answers cannot reach.
+        """
+        unit = _canonical(after.text, self.question.kernel)
+        relaunched = after.launch != self.question.launch
+        if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
+            raise Untellable("The version changes code that the model is not shown.")
+        lines = [dense(self.names.hide(line.texts)) for line in unit.shown]
+        edits = line_edits.difference(self.lines, lines)
+        if self._order(edits) != [line.hidden for line in unit.lines]:
+            raise Untellable("The version has new code among code that the model is not shown.")
+        if self.codec.form == "whole":
+            changes = "".join(LINE + line for line in lines) if edits else ""
+        else:
+            changes = line_edits.written(edits)
+        answer = self._launch_told(after.launch) + changes
+        if not answer:
+            raise Untellable("The version is the one that was asked about.")
+        return answer
+
+    def _order(self, edits: Sequence[Edit]) -> list[bool]:
+        """Which lines are hidden once edits are made."""
+        changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
+        return [isinstance(line, Line) and line.hidden for line in changed]
+
+    def _launch_told(self, launch: Launch) -> str:
+        old = self.question.launch
+        parts = []
+        for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
+            if getattr(launch, key) != getattr(old, key):
+                sides = (header.shortened(self.names.hide_expression(side)) for side in getattr(launch, key))
+                parts.append(token + header.SIDE.join(sides))
+        if launch.shared != old.shared:
+            parts.append(header.SHARED_BYTES + header.shortened(self.names.hide_expression(launch.shared)))
+        if launch.require != old.require:
+            sides = (header.shortened(self.names.hide_expression(one)) for one in launch.require)
+            parts.append(header.REQUIRE + header.SIDE.join(sides))
+        return "".join(parts)
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def read(self, answer: str) -> Answer:
+        """As `Asked.read`."""
+        if len(answer) > MOST_ANSWER:
+            raise Unreadable(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
+        text = answer.strip().removesuffix(self.codec.end).strip()
+        tags, position = read_tags(text)
+        said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
+        if self.question.task == "analyse":
+            return said
+        try:
+            launch, position = self._launch_read(text, position)
+            changed = self._changed(text[position:])
+            return replace(said, version=_version(self.question, changed, launch))
+        except KeyError as error:
+            raise Unreadable(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+        except KernelmateError as error:
+            raise Unreadable(f"The answer cannot be put into the text: {error.message}") from None
+        except RecursionError:
+            raise Unreadable("The answer is nested too deep.") from None
+
+    def _launch_read(self, text: str, position: int) -> tuple[Launch, int]:
+        launch = self.question.launch
+        while (found := _LAUNCH.match(text, position)) is not None:
+            following = _after_sides(text, found.end())
+            sides = tuple(
+                header.lengthened(self.names.show_expression(side.strip()))
+                for side in text[found.end() : following].split(header.SIDE)
+            )
+            key = found[1]
+            if not all(sides) and not (key == "require" and sides == ("",)):
+                raise Unreadable(f"The answer leaves {key} empty.")
+            if key == "shared":
+                launch = replace(launch, shared=sides[0])
+            else:
+                launch = replace(launch, **{key: tuple(filter(None, sides))})  # type: ignore[arg-type]
+            position = following
+        return launch, position
+
+    def _changed(self, text: str) -> str:
+        """The unit's text after the edits of an answer."""
+        if not text:
+            return self.question.text
+        if self.codec.form == "edits":
+            edits = line_edits.read(text, len(self.lines))
+        else:
+            lead, *lines = text.split(LINE)
+            if lead.strip():
+                raise Unreadable(f"The answer holds {lead[:40]!r} where a line should begin.")
+            edits = line_edits.difference(self.lines, [line.strip() for line in lines])
+        changed = list(replaced(self.unit, [(edit.start, edit.stop, self._tokens(edit)) for edit in edits]))
+        return put_back(self.unit, changed)
+
+    def _tokens(self, edit: Edit) -> list[list[str]]:
+        """The tokens of an edit's lines, names and literals in their places."""
+        found = []
+        for line in edit.lines:
+            special = _SPECIAL.search(line)
+            if special is not None and not _in_literal(line, special.start()):
+                raise Unreadable(f"The answer has {special.group()!r} in the middle of a line.")
+            tokens = read_tokens(line)
+            mark_object_macros(tokens)
+            if tokens.texts:
+                found.append(self.names.show(tokens.texts))
+        return found
+
+
+def _after_sides(text: str, position: int) -> int:
+    """Where the sides of a launch end: before the next special token that is no placeholder and no comma."""
+    for found in _SPECIAL.finditer(text, position):
+        if not text.startswith(header.SIDE, found.start()):
+            return found.start()
+    return len(text)
+
+
+def _in_literal(line: str, place: int) -> bool:
+    return line.count('"', 0, place) % 2 == 1 or line.count("'", 0, place) % 2 == 1
+
+
+@lru_cache(maxsize=64)
+def _canonical(text: str, kernel: str) -> Canonical:
+    return canonical(text, kernel)
+
+
+def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
+    """What is not shown; without the launches in it, which follow the contract, where that changes."""
+    return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
+
+
+def _without_launches(line: Line) -> list[str]:
+    kept: list[str] = []
+    depth = 0
+    for text in _split_angles(line.texts):
+        if text == "<<<":
+            depth += 1
+        if not depth:
+            kept.append(text)
+        if text == ">>>":
+            depth = 0
+    return kept
+
+
+def _split_angles(texts: Sequence[str]) -> list[str]:
+    """Tokens with the brackets of launches in one."""
+    joined: list[str] = []
+    for text in texts:
+        if text == "<" and joined[-1:] == ["<<"]:
+            joined[-1] = "<<<"
+        elif text == ">" and joined[-1:] == [">>"]:
+            joined[-1] = ">>>"
+        else:
+            joined.append(text)
+    return joined
+
+
+def _places(unit: Canonical) -> dict[int, int]:
+    """Number of the shown line that each line of the text is part of; blank and hidden lines are part of none."""
+    starts: list[int] = []
+    line = 1
+    for gap, token in zip(unit.tokens.gaps, unit.tokens.texts, strict=True):
+        line += gap.count("\n")
+        starts.append(line)
+        line += token.count("\n")
+    found: dict[int, int] = {}
+    for number, shown in enumerate(unit.shown, 1):
+        for item in shown.items:
+            if item.place >= 0:
+                found.setdefault(starts[item.place], number)
+    return found
+
+
+def _arguments(question: Question) -> tuple[Argument, ...]:
+    """What the contract says of arguments, as far as a prompt has it; the block in the text is read where none is given."""
+    if question.contract is not None:
+        return question.contract.args
+    return _arguments_in(question.text)
+
+
+@lru_cache(maxsize=256)
+def _arguments_in(text: str) -> tuple[Argument, ...]:
+    start = text.find("[args]")
+    end = text.find("///", start)
+    if start < 0 or end < 0:
+        return ()
+    found = []
+    for line in text[start:end].split("\n"):
+        entry = _ENTRY.match(line)
+        array = _ARRAY.match(entry[2]) if entry is not None else None
+        if entry is not None and array is not None:
+            shape = tuple(side.strip() for side in array[2].split(","))
+            found.append(Argument(entry[1], array[1], "", shape))  # type: ignore[arg-type]
+        elif entry is not None and (scalar := _SCALAR.match(entry[2])) is not None:
+            found.append(Argument(entry[1], None, "", None, None, scalar[2]))
+    return tuple(found)
+
+
+def _version(question: Question, text: str, launch: Launch) -> Version:
+    """The text with a launch in its contract and wherever the file launches the kernel."""
+    if launch == question.launch:
+        return Version(text, launch)
+    short = question.kernel
+    kernel = next((one for one in find_kernels(text_unit(text)) if one.name == short), None)
+    if kernel is None:
+        raise Unreadable(f"The answer leaves no kernel {short}.")
+    contract: Contract | None = question.contract or parse_contract(kernel)
+    if contract is None:
+        return Version(text, launch)
+    changed = change_launch(kernel, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract)
+    if launch.require != contract.require:
+        written = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
+        changed = write_contract(changed, written)
+    return Version(changed.unit.text, launch)

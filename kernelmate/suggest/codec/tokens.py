@@ -1,0 +1,93 @@
+"""Text as tokens with the gaps before them: whole operators, comments and layout in the gaps.
+
+The same reading serves the user's text and a model's lines. `kernelmate.source.tokens` reads for other ends: it keeps
+comments apart from layout, and cuts operators so that template brackets can be matched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_TOKEN = re.compile(
+    r"""
+    (?P<gap>(?:[^\S\n]+|\n|\\\r?\n|//(?:[^\\\n]|\\\n|\\(?!\n))*|/\*[\s\S]*?(?:\*/|\Z))*)
+    (?P<token>
+        (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\([\s\S]*?(?:\)(?P=delimiter)"|\Z)
+      | (?:u8|[uUL])?"(?:[^"\\\n]|\\[\s\S])*"?
+      | (?:u8|[uUL])?'(?:[^'\\\n]|\\.)*'?
+      | @[vk]\d+[A-Za-z]?\w*
+      | \.?\d(?:[eEpP][+-]|'\w|[\w.])*
+      | [^\W\d]\w*
+      | <<=|>>=|\.\.\.|->|\+\+|--|&&|\|\||::|\#\#|<<|>>|[-+*/%&|^!=<>]=
+      | .
+      | \Z
+    )
+    """,
+    re.VERBOSE,
+)
+_JOINED = re.compile(r"\\\r?\n")
+_COMMENT = re.compile(r"//(?:[^\\\n]|\\\n|\\(?!\n))*|/\*[\s\S]*?(?:\*/|\Z)")
+
+
+@dataclass(slots=True)
+class Tokens:
+    """A text taken apart; `gaps[i] + texts[i]` over all i, and `tail`, is the text again.
+
+    Attributes:
+        texts: of the tokens. gaps: what stands before each: layout and comments.
+        directives: number of the preprocessor line that each token is part of; 0 for code.
+        tail: the gap after the last token.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    directives: list[int] = field(default_factory=list)
+    tail: str = ""
+
+
+def read_tokens(text: str) -> Tokens:
+    """Take a text apart. Never fails: what is not C++ comes out as single characters."""
+    found = Tokens()
+    texts, gaps, directives = found.texts, found.gaps, found.directives
+    number = current = 0
+    for gap, written, _ in _TOKEN.findall(text):
+        if not written:
+            found.tail = gap
+            break
+        fresh = not texts or ("\n" in gap and breaks_line(gap))
+        if fresh:
+            current = 0
+            if written == "#":
+                number += 1
+                current = number
+        texts.append(written)
+        gaps.append(gap)
+        directives.append(current)
+    return found
+
+
+def breaks_line(gap: str) -> bool:
+    """The gap ends a line, as against one that goes on after a backslash or within a comment."""
+    return "\n" in _COMMENT.sub(" ", _JOINED.sub(" ", gap))
+
+
+def has_comment(gap: str) -> bool:
+    """The gap holds a comment."""
+    return "/" in gap
+
+
+def is_word(token: str) -> bool:
+    """The token is a name or a keyword."""
+    first = token[0]
+    return (first.isalpha() or first == "_") and token[-1] not in "\"'"
+
+
+def is_number(token: str) -> bool:
+    """The token is a number."""
+    return token[0].isdigit() or (token[0] == "." and len(token) > 1 and token[1].isdigit())
+
+
+def is_string(token: str) -> bool:
+    """The token is a string or a character, perhaps one that is never closed."""
+    return '"' in token or ("'" in token and not is_number(token))

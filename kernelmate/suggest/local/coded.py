@@ -1,0 +1,94 @@
+"""Asking a model by its codec: one exact text, read again as candidates, each different from those before it."""
+
+from __future__ import annotations
+
+from kernelmate.errors import UsageError
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
+from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
+from kernelmate.suggest.codec.base import Question as CodecQuestion
+from kernelmate.suggest.codec.requests import candidate_of
+from kernelmate.suggest.local.chat import Answer, Question
+
+_SAMPLE = """\
+__global__ void scale(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = x[i] / 3.0;
+}
+"""
+MOST_TOKENS = 768
+"""Of an answer: several times what edits take."""
+
+
+class Coded:
+    """One question to a model with a codec, and what its answers have said so far.
+
+    Args:
+        codec: its name.
+        asked: the question.
+        request: of the search.
+        author: for candidates, and for messages.
+
+    Raises:
+        AuthorFailed: there is no such codec, or the kernel cannot be shown by it.
+
+    Attributes:
+        read_any: an answer could be read. unread: why the last one could not be.
+    """
+
+    def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
+        try:
+            self._asked = codec_named(codec).ask(asked)
+            self._prompt = self._asked.prompt
+        except UsageError as error:
+            raise AuthorFailed(
+                "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
+            ) from None
+        except Untellable as error:
+            raise AuthorFailed("truncated", f"{author} cannot be asked about this kernel: {error}") from None
+        self._request, self._author = request, author
+        self._known = {_key(judged.candidate) for judged in request.versions()}
+        self._known.add((*candidate_key(request.kernel, request.contract), request.kernel.unit.text))
+        self.read_any = False
+        self.unread = ""
+
+    def question(self, temperature: float, seed: int) -> Question:
+        """What the server is asked."""
+        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._prompt)
+
+    def read(self, answer: Answer) -> Candidate | None:
+        """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
+        if not answer.finished:
+            self.unread = "The answer was cut off: it was longer than what was allowed for."
+            return None
+        try:
+            found = self._asked.read(answer.text)
+            if found.version is None:
+                raise Unreadable("The answer holds no version.")
+            candidate = candidate_of(
+                self._request.kernel, self._request.contract, found.version, self._author, found.analysis
+            )
+        except Unreadable as error:
+            self.unread = str(error)
+            return None
+        self.read_any = True
+        key = _key(candidate)
+        if key in self._known:
+            return None
+        self._known.add(key)
+        return candidate
+
+
+def sample_question(codec: str, most_tokens: int) -> Question:
+    """A question that any model with this codec can be asked, to see whether and how fast it answers.
+
+    Raises:
+        UsageError: there is no such codec.
+    """
+    prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", Launch(("cdiv(n, 256)",), ("256",)))).prompt
+    return Question("", "", most_tokens=most_tokens, prompt=prompt)
+
+
+def _key(candidate: Candidate) -> tuple[str, ...]:
+    return (*candidate_key(candidate.kernel, candidate.contract), candidate.kernel.unit.text)

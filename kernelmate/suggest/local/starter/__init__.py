@@ -1,0 +1,70 @@
+"""The model that comes with KernelMate: a GGUF file in this folder with a card and what is known of it beside it.
+
+It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from kernelmate.errors import UsageError
+from kernelmate.suggest.local.library import Model, read_facts, sha256_of
+
+NAME = "starter"
+FOLDER = Path(__file__).resolve().parent
+MOST_BYTES = 40_000_000
+"""Of the file: it comes with every installation."""
+MISSING = "This build comes without the starter model."
+
+_CARD_KEY = "kernelmate.card"
+
+
+def shipped(folder: Path = FOLDER) -> Model | None:
+    """The model that comes with this installation; None where there is none, or its description is damaged."""
+    file = folder / f"{NAME}.gguf"
+    try:
+        known = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))
+        if not file.is_file():
+            return None
+        return Model(name=NAME, path=str(file), modified_ns=0, **known)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def install(file: Path, folder: Path = FOLDER) -> Model:
+    """Put a file in place, with `starter.json` and `CARD.md` beside it.
+
+    Raises:
+        UsageError: it is no GGUF file, too large, or lacks its codec or its card.
+        EnvironmentFailed: the gguf package is missing.
+    """
+    size = file.stat().st_size if file.is_file() else 0
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"The file has {size:,} bytes; the starter has at most {MOST_BYTES:,}.",
+            file=str(file),
+            hint="Quantize it, or train a smaller one.",
+        )
+    facts, card = read_facts(file), _card(file)
+    if facts["codec"] is None or not card:
+        lacking = "kernelmate.codec" if facts["codec"] is None else _CARD_KEY
+        raise UsageError(
+            f"The file's metadata lack {lacking}.", file=str(file), hint="Export it with `kernelmate upskill export`."
+        )
+    place = folder / f"{NAME}.gguf"
+    data = file.read_bytes()
+    place.write_bytes(data)
+    model = Model(NAME, str(place), sha256_of(place), len(data), 0, **facts)
+    known = {key: value for key, value in asdict(model).items() if key not in {"name", "path", "modified_ns"}}
+    (folder / f"{NAME}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    (folder / "CARD.md").write_text(f"{card.rstrip()}\n\nsha256 of `{NAME}.gguf`: `{model.sha256}`\n", encoding="utf-8")
+    return model
+
+
+def _card(file: Path) -> str:
+    from gguf import GGUFReader
+
+    found = GGUFReader(file).get_field(_CARD_KEY)
+    return "" if found is None else str(found.contents())

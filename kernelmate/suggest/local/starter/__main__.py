@@ -1,0 +1,27 @@
+"""`python -m kernelmate.suggest.local.starter FILE.gguf`: make a trained model the one that comes with KernelMate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kernelmate.errors import KernelmateError
+from kernelmate.suggest.local.starter import install
+
+
+def main() -> int:
+    """Exit 0 once the file is in place."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        model = install(Path(sys.argv[1]))
+    except KernelmateError as error:
+        print(f"error: {error.message} {error.hint or ''}".rstrip(), file=sys.stderr)
+        return 2
+    print(f"{model.path}: {model.size:,} bytes, codec {model.codec}, sha256 {model.sha256}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The model that comes with KernelMate: put in place, found, and in use where the user has chosen none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_gguf import write_tiny_gguf
+
+from kernelmate.config import Settings
+from kernelmate.errors import UsageError
+from kernelmate.session import authors
+from kernelmate.session.authors import Wishes, local_model
+from kernelmate.source import find_kernels, text_unit
+from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.starter import MOST_BYTES, install, shipped
+
+KERNEL = find_kernels(text_unit("__global__ void k(float* x) { x[0] = 1; }"))[0]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "starter"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path: Path, place: Path) -> Path:
+    install(write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="lines-1"), place)
+    return place
+
+
+def test_a_trained_file_is_put_in_place_with_card_and_hash(installed: Path) -> None:
+    model = shipped(installed)
+    assert model is not None
+    assert (model.name, model.codec, model.context) == ("starter", "lines-1", 2048)
+    card = (installed / "CARD.md").read_text()
+    assert "Random weights." in card
+    assert model.sha256 in card
+    Library(installed / "models", model).check(model)
+
+
+def test_where_none_came_there_is_none(place: Path) -> None:
+    assert shipped(place) is None
+
+
+def test_a_damaged_description_is_no_model(installed: Path) -> None:
+    (installed / "starter.json").write_text('{"sha256": 1, "unknown": 2}')
+    assert shipped(installed) is None
+
+
+def test_a_changed_file_is_not_served(installed: Path) -> None:
+    model = shipped(installed)
+    assert model is not None
+    file = Path(model.path)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(UsageError, match="not the one that was added"):
+        Library(installed / "models", model).check(model)
+
+
+def test_a_file_without_codec_or_too_large_is_refused(tmp_path: Path, place: Path, tiny: Path) -> None:
+    with pytest.raises(UsageError, match=r"lack kernelmate\.codec"):
+        install(tiny, place)
+    large = tmp_path / "large.gguf"
+    with large.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(UsageError, match="at most 40,000,000"):
+        install(large, place)
+    assert list(place.iterdir()) == []
+
+
+def test_it_is_in_use_until_the_user_chooses_another_one(tmp_path: Path, installed: Path, tiny: Path) -> None:
+    library = Library(tmp_path / "models", shipped(installed))
+    assert library.current() == library.starter
+    assert [model.name for model in library.models()] == ["starter"]
+    added = library.add(tiny)
+    assert library.current() == added
+    assert [model.name for model in library.models()] == ["tiny", "starter"]
+    library.use("starter")
+    assert library.current() == library.starter
+    assert [model.name for model in Library(tmp_path / "models").models()] == ["tiny"]
+
+
+def test_it_cannot_be_removed(tmp_path: Path, installed: Path) -> None:
+    with pytest.raises(UsageError, match="comes with KernelMate"):
+        Library(tmp_path / "models", shipped(installed)).remove("starter")
+
+
+def test_a_search_asks_it_by_its_codec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: Path) -> None:
+    monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
+    monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
+    settings = Settings(models_dir=tmp_path / "models", starter=True)
+    found = local_model(settings, KERNEL, Wishes(), wanted=False)
+    assert found is not None
+    assert (found.name, found.codec) == ("local:starter", "lines-1")
+    assert local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes(), wanted=False) is None
+
+
+def test_without_llama_cpp_nobody_is_bothered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: Path) -> None:
+    monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
+    monkeypatch.setattr(authors, "engine_name", lambda: None)
+    settings = Settings(models_dir=tmp_path / "models", starter=True)
+    assert local_model(settings, KERNEL, Wishes(), wanted=False) is None
+    assert local_model(settings, KERNEL, Wishes(), wanted=True) is not None
