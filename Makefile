@@ -19,8 +19,8 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.installed-report: pyproject.toml $(VENV)/.python
-	@echo "Installing KernelMate into $(VENV) (about 320 MB of compiler wheels the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@echo "Installing KernelMate into $(VENV) (about 360 MB of wheels the first time: the compiler, and llama.cpp for the model that comes with it) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report,local]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.python

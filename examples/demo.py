@@ -1,6 +1,6 @@
 """The main job, twice: a counted objective that is decided here, and a time objective that a GPU has to confirm.
 
-Works on copies in `demo-out/`, so that the examples stay as they are. Run by `make demo`.
+Then the same is asked of the model that comes with KernelMate alone, where it and a llama.cpp are installed. Works on copies in `demo-out/`, so that the examples stay as they are. Run by `make demo`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,18 @@ def kernelmate(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "kernelmate", *arguments], cwd=OUT, check=False).returncode
 
 
+def show_model() -> None:
+    """What the small model finds without recipes; finding nothing is no failure of the demo."""
+    from kernelmate.suggest.local.engines import engine_name
+    from kernelmate.suggest.local.starter import MISSING, shipped
+
+    if shipped() is None or engine_name() is None:
+        print(f"\n{MISSING if shipped() is None else 'No llama.cpp is installed, so the starter model is not asked.'}")
+        return
+    kernelmate("model", "list")
+    kernelmate("optimize", "transpose.cu", "make it faster", "--author", "local")
+
+
 def main() -> int:
     """Exit 0 when the first prompt led to an accepted candidate and the second to a promising one."""
     shutil.rmtree(OUT, ignore_errors=True)
@@ -35,6 +47,7 @@ def main() -> int:
     if failed:
         print(f"\nNo candidate worth taking for {'; '.join(failed)}", file=sys.stderr)
         return 1
+    show_model()
     print(f"\nThe charts stand in {OUT.name}/softmax-memory.html and {OUT.name}/transpose-time.html;")
     print("the accepted kernel and its backup in demo-out/softmax.cu and demo-out/softmax.cu.kernelmate-backup.")
     return 0

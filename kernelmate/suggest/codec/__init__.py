@@ -9,8 +9,8 @@ STARTER = "lines-1"
 """The codec of the model that ships."""
 CHAT = "chat-1"
 """How ordinary instruct models are asked, and every model whose file names no codec."""
-NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain")
-"""All codecs: line edits and whole kernels, both also without placeholders."""
+NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", CHAT)
+"""All codecs: line edits and whole kernels, both also without placeholders, recipes by name, and conversations."""
 
 
 def codec_named(name: str) -> Codec:
@@ -24,6 +24,14 @@ def codec_named(name: str) -> Codec:
             f"There is no codec {name!r}.",
             hint=f"Codecs are {', '.join(NAMES)}. A newer model may need a newer version of KernelMate.",
         )
+    if name == CHAT:
+        from kernelmate.suggest.codec.chat import ChatCodec
+
+        return ChatCodec()
+    if name == "actions-1":
+        from kernelmate.suggest.codec.actions import ActionCodec
+
+        return ActionCodec()
     from kernelmate.suggest.codec.starter import LineCodec
 
     return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))

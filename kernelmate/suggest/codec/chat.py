@@ -1,0 +1,215 @@
+"""The codec of ordinary instruct models: the prompts of a search as a conversation, and a proposal in JSON as the answer.
+
+What models are told stands in `kernelmate.suggest.prompts`, what they answer in `kernelmate.suggest.replies`; here both are
+joined so that a model is trained on the very texts that a search asks it by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import cached_property
+
+import msgspec
+
+from kernelmate.compiler.targets import find_target
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Verdict
+from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.requests import launch_of
+from kernelmate.suggest.objective import read_objective
+from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
+from kernelmate.suggest.proposals import proposed
+from kernelmate.suggest.replies import Malformed, Proposal, Review, Step, read_reply
+
+BEGIN, END = "<|im_start|>", "<|im_end|>"
+ANALYSE = """\
+1. What limits the kernel, in terms of the hardware?
+2. What would help, the most useful first, and why?
+"""
+
+_LAUNCH = re.compile(r"<<<.*?>>>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ChatCodec:
+    """A codec whose prompts are a system's and a user's message, and whose answers are JSON."""
+
+    name: str = "chat-1"
+    end: str = END
+
+    def ask(self, question: Question) -> AskedInChat:
+        """As `Codec.ask`."""
+        return AskedInChat(question, request_of(question))
+
+    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+        """As `Codec.answer`."""
+        first, rest = (analysis[0], analysis[1:]) if analysis else ("", ())
+        steps = tuple(Step(what, "") for what in rest)
+        if after is None:
+            if not analysis:
+                raise Untellable("There is no analysis.")
+            return msgspec.json.encode(Review(first, (), steps)).decode()
+        request = request_of(question)
+        launch, old = after.launch, question.launch
+        if launch.require != old.require:
+            raise Untellable("The version changes what sizes it is meant for, which a proposal does not hold.")
+        return msgspec.json.encode(
+            Proposal(
+                first,
+                steps,
+                _kernel_text(request.kernel, after),
+                None,
+                launch.grid if launch.grid != old.grid else None,
+                launch.block if launch.block != old.block else None,
+                launch.shared if launch.shared != old.shared else None,
+            )
+        ).decode()
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """As `Codec.vocabulary`: those of ChatML, as Qwen's models have them."""
+        return (END, BEGIN)
+
+
+@dataclass(frozen=True)
+class AskedInChat:
+    """One question as a conversation, as `Asked`."""
+
+    question: Question
+    request: SuggestRequest
+
+    @cached_property
+    def messages(self) -> tuple[tuple[str, str], ...]:
+        """As `Asked.messages`."""
+        request = self.request
+        parts = [kernel_part(request), versions_part(request.versions(), request)]
+        task = ANALYSE if self.question.task == "analyse" else questions(request)
+        if self.question.broken:
+            task = f"It was said of it: {self.question.broken}\n{task}"
+        return (("system", RULES), ("user", "\n\n".join([*parts, task])))
+
+    @property
+    def prompt(self) -> str:
+        """As `Asked.prompt`, in ChatML."""
+        said = "".join(f"{BEGIN}{role}\n{text}{END}\n" for role, text in self.messages)
+        return f"{said}{BEGIN}assistant\n"
+
+    def read(self, answer: str) -> Answer:
+        """As `Asked.read`."""
+        text = answer.strip().removesuffix(END)
+        try:
+            if self.question.task == "analyse":
+                review = read_reply(text, Review)
+                return Answer(None, _said(review.analysis, review.optimizations))
+            proposal = read_reply(text, Proposal)
+            candidate = proposed(self.request, proposal, "the model")
+        except (Malformed, AuthorFailed) as error:
+            raise Unreadable(str(error)) from None
+        version = Version(candidate.kernel.unit.text, launch_of(candidate.contract))
+        return Answer(version, _said(proposal.analysis, proposal.changes))
+
+
+def _said(analysis: str, steps: Sequence[Step]) -> tuple[str, ...]:
+    texts = (analysis, *(f"{step.what} {step.why}".strip() for step in steps))
+    return tuple(filter(None, texts))
+
+
+def _kernel_text(before: Kernel, after: Version) -> str:
+    """The changed kernel with the helpers that are new above it, as a proposal holds it."""
+    changed = _kernel_in(after.text, before.name)
+    old, new = _beside(before), _beside(changed)
+    helpers: list[str] = []
+    for kind, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind in ("delete", "replace"):
+            raise Untellable(f"The version changes what stands beside the kernel: {old[i1:i2][0].strip()[:60]}")
+        if kind == "insert":
+            helpers += new[j1:j2]
+    return "\n".join([*helpers, changed.source])
+
+
+def _beside(kernel: Kernel) -> list[str]:
+    """The lines of a unit around the kernel, without its contract, blank lines and the parameters of launches."""
+    text = kernel.unit.text
+    for start, end in sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True):
+        text = text[:start] + text[end:]
+    return [line for line in _LAUNCH.sub("<<<>>>", text).split("\n") if line.strip()]
+
+
+def _kernel_in(text: str, name: str) -> Kernel:
+    found = next((kernel for kernel in find_kernels(text_unit(text)) if kernel.name == name), None)
+    if found is None:
+        raise Untellable(f"The kernel {name} is not in the text.")
+    return found
+
+
+def request_of(question: Question) -> SuggestRequest:
+    """A search's request as far as a question tells it: what prompts are made of.
+
+    Raises:
+        Untellable: the text does not hold the kernel, or no contract can be had for it.
+    """
+    kernel = _kernel_in(question.text, question.kernel)
+    try:
+        contract = question.contract or parse_contract(kernel) or infer_contract(kernel)
+        target = find_target(question.target)
+    except KernelmateError as error:
+        raise Untellable(f"The kernel cannot be asked about: {error.message}") from None
+    verdict = question.verdict or _nothing_known(question)
+    versions = tuple(_judged(question, kernel, contract, verdict))
+    return SuggestRequest(
+        kernel=kernel,
+        contract=_with(contract, question.launch),
+        compiled=Compiled(kernel.name, None, "", question.arch, "", True, ()),
+        verdict=verdict,
+        objective=_objective(question, verdict),
+        target=target,
+        judge=_never,
+        versions=lambda: versions,
+        stop=lambda: False,
+    )
+
+
+def _never(candidate: Candidate) -> Judged:
+    raise AssertionError(f"a question judges nothing: {candidate.author}")
+
+
+def _with(contract: Contract, launch: Launch) -> Contract:
+    return replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
+
+
+def _objective(question: Question, verdict: Verdict) -> Objective:
+    """As the prompt is read, where that gives the metric; else the metric in plain words."""
+    if question.prompt.strip():
+        read = read_objective(question.prompt, verdict)
+        if read.metric == question.metric:
+            return read
+    return read_objective(question.prompt, name=question.metric)
+
+
+def _nothing_known(question: Question) -> Verdict:
+    return Verdict(
+        kernel=question.kernel, instance=None, backend="emulator", target=question.target, arch=question.arch, compiler="",
+        binary=None, seed=0, compiled=True, diagnostics=(), resources=None, occupancy=None, correct=None, cases=(), findings=(),
+        timing=None, speedup=None, counters=None, objective=None, accepted=None, reasons=(),
+    )  # fmt: skip
+
+
+def _judged(question: Question, kernel: Kernel, contract: Contract, verdict: Verdict) -> list[Judged]:
+    """Earlier versions as a search would have them, as far as is known."""
+    found = []
+    for tried in question.tried:
+        try:
+            changed = _kernel_in(tried.version.text, kernel.name)
+        except Untellable:
+            continue
+        reasons = tuple(tried.codes)
+        speedup = None if tried.speedup is None else f"{tried.speedup:.2f}x the speed"
+        candidate = Candidate("an earlier search", speedup or "", changed, _with(contract, tried.version.launch))
+        found.append(
+            Judged(candidate, replace(verdict, accepted=tried.accepted, reasons=reasons, findings=(), timing=None))
+        )
+    return found
