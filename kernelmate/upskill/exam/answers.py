@@ -6,16 +6,19 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError
 from kernelmate.records import Candidate
-from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.codec.base import Codec, Unreadable, Untellable
-from kernelmate.upskill.exam.asking import candidate_of, question_of
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
+from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec.base import Answer, Codec, Unreadable, Untellable
+from kernelmate.suggest.codec.requests import candidate_of, question_of
+from kernelmate.suggest.local.author import LocalModel
+from kernelmate.suggest.proposals import proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,7 @@ class Sampled:
     """
 
     def __init__(self, path: Path, codec: str, name: str | None = None) -> None:
-        from importlib import import_module
-
-        self._codec = import_module("kernelmate.suggest.codec").codec_named(codec)
+        self._codec = codec_named(codec)
         self._name = name or path.stem
         try:
             raw = path.read_bytes()
@@ -115,11 +116,17 @@ class Sampled:
             raise AuthorFailed("request", f"The codec {self._codec.name} cannot show this kernel: {error}") from None
         for number in sorted(texts)[:k]:
             try:
-                candidate = candidate_of(request, asked.read(texts[number]), f"local:{self._name}")
-            except (Unreadable, AuthorFailed) as error:
+                candidate = self._read(request, asked.read(texts[number]))
+            except Unreadable as error:
                 yield Answered(number, None, str(error))
             else:
                 yield Answered(number, candidate)
+
+    def _read(self, request: SuggestRequest, answer: Answer) -> Candidate:
+        if answer.version is None:
+            raise Unreadable("The answer holds no version.")
+        author = f"local:{self._name}"
+        return candidate_of(request.kernel, request.contract, answer.version, author, answer.analysis)
 
 
 class Local:
@@ -143,40 +150,53 @@ class Local:
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
         """Its greedy answer, then drawn ones. The greedy one is asked for by itself, so that its time is its own."""
         from kernelmate.session.authors import Wishes, local_model
-        from kernelmate.suggest.proposals import proposed
 
         model = local_model(self._settings, request.kernel, Wishes(author="local"), wanted=True)
         assert model is not None
-        number = 0
-        for count, skipped in ((1, 0), (k, 1)):
-            if count <= skipped:
-                continue
-            began = time.perf_counter()
-            try:
-                for place, proposal in enumerate(model.samples(request, count)):
-                    seconds = time.perf_counter() - began
-                    if place >= skipped:
-                        try:
-                            yield Answered(number, proposed(request, proposal, model.name), seconds=seconds)
-                        except AuthorFailed as error:
-                            yield Answered(number, None, str(error), seconds)
-                        number += 1
-                    began = time.perf_counter()
-            except AuthorFailed as error:
-                if error.kind != "malformed":
-                    raise
-                yield Answered(number, None, str(error), time.perf_counter() - began)
+        greedy: Candidate | None = None
+        for answer in self._asked(model, request, 1):
+            greedy = answer.candidate
+            yield answer
+        number = 1
+        for answer in self._asked(model, request, k) if k > 1 else ():
+            again = answer.candidate is not None and greedy is not None and _same(answer.candidate, greedy)
+            if not again:
+                yield replace(answer, number=number)
                 number += 1
+
+    def _asked(self, model: LocalModel, request: SuggestRequest, count: int) -> Iterator[Answered]:
+        """Answers that could be read; one that could not where there is no other."""
+        began = time.perf_counter()
+        try:
+            for proposal in model.samples(request, count):
+                seconds = time.perf_counter() - began
+                try:
+                    yield Answered(0, proposed(request, proposal, model.name), seconds=seconds)
+                except AuthorFailed as error:
+                    yield Answered(0, None, str(error), seconds)
+                began = time.perf_counter()
+        except AuthorFailed as error:
+            if error.kind != "malformed":
+                raise
+            yield Answered(0, None, str(error), time.perf_counter() - began)
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    """The same version."""
+    texts = (one.kernel.unit.text, other.kernel.unit.text)
+    return texts[0] == texts[1] and candidate_key(one.kernel, one.contract) == candidate_key(
+        other.kernel, other.contract
+    )
 
 
 def _model_identity(settings: Settings) -> Mapping[str, str]:
     from kernelmate.errors import UsageError
-    from kernelmate.suggest.local.library import Library
+    from kernelmate.session.authors import model_library
 
     if settings.model_url is not None:
         return {"name": settings.model or "default", "url": settings.model_url}
-    library = Library(settings.models_dir)
+    library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is None:
         raise UsageError("No model is in use.", hint="Add one with `kernelmate model add FILE.gguf`.")
-    return {"name": model.name, "sha256": model.sha256}
+    return {"name": model.name, "sha256": model.sha256, "codec": model.codec or "chat"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelmate.records import Candidate
 from kernelmate.session import Session
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Untellable
 from kernelmate.upskill.exam.answers import prompt_of
 from kernelmate.upskill.exam.goals import Goal, load_exam
@@ -59,9 +60,7 @@ def write_prompts(
     Raises:
         UsageError: there is no such codec. SourceError: there is no such goal.
     """
-    from importlib import import_module
-
-    asked, exam = import_module("kernelmate.suggest.codec").codec_named(codec), load_exam(goals)
+    asked, exam = codec_named(codec), load_exam(goals)
     written, untold = 0, []
     wanted = Wanted()
     with Session(wanted.settings(wanted.seed)) as session, path.open("w", encoding="utf-8") as file:
