@@ -6,6 +6,7 @@ What is predicted is drawn hollow and hatched and is labelled so; what is measur
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -119,10 +120,16 @@ def labels_of(versions: Sequence[Shown]) -> list[str]:
     return [safe(version.label) for version in versions]
 
 
+@functools.cache
+def _light() -> Any:
+    """The light template as Plotly's own object: to make one of plain values takes longer than the rest of a chart."""
+    return plotly().layout.Template(template(dark=False))
+
+
 def finished(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
     """A chart with what all of them share; the height is in pixels."""
     figure.update_layout(
-        template=template(dark=False),
+        template=_light(),
         height=height,
         margin={"l": 10, "r": 50, "t": 30, "b": 40},
         modebar={"orientation": "v"},
