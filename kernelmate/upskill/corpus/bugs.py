@@ -284,6 +284,14 @@ def _early_leave(text: str, start: int) -> list[Change]:
     )
 
 
+def _branch_barrier(text: str, start: int) -> list[Change]:
+    """A barrier drawn into the branch above it."""
+    return _each(
+        r"(?<=\n)( +)if \(([^\n{}]*)\) ([^\n{}]*;)\n +__syncthreads\(\);\n", text, start,
+        lambda m: (f"{m[1]}if ({m[2]}) {{\n{m[1]}  {m[3]}\n{m[1]}  __syncthreads();\n{m[1]}}}\n", "Not every thread takes the branch, so not every thread reaches its barrier: the barrier belongs behind the branch."),
+    )  # fmt: skip
+
+
 _MISTAKES: dict[str, Callable[[str, int], list[Change]]] = {
     "no-guard": _no_guard,
     "off-by-one": _off_by_one,
@@ -301,6 +309,7 @@ _MISTAKES: dict[str, Callable[[str, int], list[Change]]] = {
     "short-grid": _short_grid,
     "plain-add": _plain_add,
     "early-leave": _early_leave,
+    "branch-barrier": _branch_barrier,
 }
 _WEIGHT = {
     "no-barrier": 3.0,
@@ -309,6 +318,9 @@ _WEIGHT = {
     "wrong-index": 2.0,
     "small-shared": 2.0,
     "plain-add": 2.0,
+    "branch-barrier": 2.0,
+    "bad-initial": 2.0,
+    "short-grid": 2.0,
     "half-the-tree": 1.5,
     "no-semicolon": 0.8,
     "no-bracket": 0.6,

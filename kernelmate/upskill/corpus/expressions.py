@@ -128,6 +128,8 @@ def numpy_text(expr: Expr, names: Mapping[str, str]) -> str:
     if expr.op in _SIGNS:
         sign = "//" if expr.op == "div" and expr.name == "whole" else _SIGNS[expr.op]
         return f"({parts[0]} {sign} {parts[1]})"
+    if expr.op == "power":
+        return f"({parts[0]} ** {parts[1]})"
     if expr.op == "neg":
         return f"(-{parts[0]})"
     if expr.op in ("min", "max"):
@@ -202,6 +204,8 @@ class Emitter:
             return self._binary(expr)
         if expr.op == "neg":
             return f"-{self._bracketed(expr.args[0], 3)}", 2
+        if expr.op == "power":
+            return f"{self.function('pow')}({self.text(expr.args[0])}, {self.text(expr.args[1])})", 3
         if expr.op in ("min", "max"):
             one, other = (self.text(arg) for arg in expr.args)
             return f"{self.function('f' + expr.op)}({one}, {other})", 3

@@ -252,6 +252,41 @@ FLAWS: Mapping[str, Flaw] = {
         "Exact functions are called where the stated tolerance leaves room.",
         "Call the hardware's approximations (__expf, __fdividef, rsqrtf).",
     ),
+    "wide_index": Flaw(
+        ("registers", "time"),
+        "Indices are computed with 64 bits where 32 suffice, which takes two registers and several instructions each.",
+        "Compute indices as int.",
+    ),
+    "slow_order": Flaw(
+        ("time", "global_bytes"),
+        "The flat number is taken apart with the slowest dimension first, so neighbouring threads are far apart in memory.",
+        "Take the flat number apart with the contiguous dimension first.",
+    ),
+    "power_series": Flaw(
+        ("time", "registers"),
+        "Each term of the polynomial calls powf.",
+        "Evaluate the polynomial by Horner's rule.",
+    ),
+    "bit_loop": Flaw(
+        ("time", "registers"),
+        "Bits are counted one by one in a loop.",
+        "Count them by one instruction, __popc.",
+    ),
+    "cancelling": Flaw(
+        ("accuracy",),
+        "The variance is the difference of two large numbers, mean of squares less square of the mean, which cancels digits.",
+        "Take the mean first, and then the mean of the squared deviations.",
+    ),
+    "plain_sum": Flaw(
+        ("accuracy",),
+        "A long sum in one float loses digits with each term.",
+        "Carry what each addition loses along (Kahan's summation).",
+    ),
+    "ping_pong": Flaw(
+        ("shared_bytes", "time"),
+        "The scan goes to and fro between two buffers in shared memory, with a barrier in each step.",
+        "Scan within warps by shuffles; then no shared memory is needed.",
+    ),
     "branchy_edges": Flaw(
         ("time",),
         "Every tap is checked against the edges by branches.",

@@ -7,12 +7,14 @@ from random import Random
 
 from kernelmate.upskill.corpus.drafting import Kind, Problem
 from kernelmate.upskill.corpus.families import Family, formulas, row_programs
+from kernelmate.upskill.corpus.families.accuracy import accurate
 from kernelmate.upskill.corpus.families.attention import attention
 from kernelmate.upskill.corpus.families.counting import histogram, scans
-from kernelmate.upskill.corpus.families.formulas import Maker, formula_map
+from kernelmate.upskill.corpus.families.formulas import Maker, formula_map, power_series
 from kernelmate.upskill.corpus.families.hardware import (
     approximations,
     byte_products,
+    own_sorts,
     own_windows,
     pairs,
     vectors,
@@ -20,6 +22,7 @@ from kernelmate.upskill.corpus.families.hardware import (
 )
 from kernelmate.upskill.corpus.families.maps import random_map
 from kernelmate.upskill.corpus.families.moves import gathers, transposes
+from kernelmate.upskill.corpus.families.pointwise3d import bags, bits, cubes, ranks
 from kernelmate.upskill.corpus.families.products import product
 from kernelmate.upskill.corpus.families.rows import RowProgram, row_problem
 from kernelmate.upskill.corpus.families.stencils import filters, volume, window
@@ -171,6 +174,18 @@ def _hardware() -> list[tuple[str, Kind, Drawer]]:
     ]  # fmt: skip
 
 
+def _wider() -> list[tuple[str, Kind, Drawer]]:
+    m: Kind = "memory"
+    return [
+        ("cube-map", m, cubes("cube-map", m, turned=False)), ("permute-cube", m, cubes("permute-cube", m, turned=True)),
+        ("rank-elements", "compute", ranks("rank-elements", "compute")), ("row-bits", "target", bits("row-bits", "target")),
+        ("bag-sums", m, bags("bag-sums", m)), ("power-series", "compute", power_series("power-series", "compute")),
+        ("sums-of-halves", "compute", accurate("sums-of-halves", "compute", "half")),
+        ("offset-variance", "compute", accurate("offset-variance", "compute", "variance")),
+        ("long-sums", "compute", accurate("long-sums", "compute", "long")), ("own-order", "target", own_sorts("own-order")),
+    ]  # fmt: skip
+
+
 def _families() -> tuple[Family, ...]:
     listed = [
         *_maps(),
@@ -181,6 +196,7 @@ def _families() -> tuple[Family, ...]:
         *_moves(),
         *_attention(),
         *_hardware(),
+        *_wider(),
     ]
     return tuple(Family(name, kind, draw, name in HELD_OUT) for name, kind, draw in listed)
 

@@ -139,7 +139,41 @@ class _Scan:
     warps: int
 
     def draft(self, flaws: Flaws) -> Draft:
-        return self._serial(flaws) if "serial_scan" in flaws else self._by_warps(flaws)
+        if "serial_scan" in flaws:
+            return self._serial(flaws)
+        return self._ping_pong(flaws) if "ping_pong" in flaws else self._by_warps(flaws)
+
+    def _ping_pong(self, flaws: Flaws) -> Draft:
+        """A block for each row, stretch by stretch, between two buffers in shared memory."""
+        style, code, block = self.style, Code(self.style), 32 * self.warps
+        row, col, carry, tid = style.n("row"), style.n("col"), style.n("acc"), style.n("tid")
+        one, other, start, step = style.n("tile"), style.n("tile2"), style.n("loop"), style.n("half")
+        code(f"__shared__ float {one}[{block}];", f"__shared__ float {other}[{block}];")
+        code(
+            f"{style.const_word}int {row} = blockIdx.x;",
+            f"{style.const_word}int {tid} = threadIdx.x;",
+            f"float {carry} = {neutral(self.op)};",
+        )
+        code.open(f"for (int {start} = 0; {start} < {self.cols}; {start} += {block})")
+        code(f"{style.const_word}int {col} = {start} + {tid};", f"{one}[{tid}] = {neutral(self.op)};")
+        place = style.at(row, self.cols, col)
+        code.open(f"if ({col} < {self.cols})")
+        code(f"{one}[{tid}] = {self._text(code, flaws, place)};")
+        code.close()
+        code("__syncthreads();")
+        code.open(f"for (int {step} = 1; {step} < {block}; {step} *= 2)")
+        before = f"{one}[{tid} - {step}]"
+        code(
+            f"{other}[{tid}] = {tid} >= {step} ? {joined(self.op, before, f'{one}[{tid}]')} : {one}[{tid}];",
+            "__syncthreads();",
+        )
+        code(f"{one}[{tid}] = {other}[{tid}];", "__syncthreads();")
+        code.close()
+        held = f"({tid} > 0 ? {one}[{tid} - 1] : {neutral(self.op)})" if self.exclusive else f"{one}[{tid}]"
+        code.when(f"{col} < {self.cols}", f"{self.y.name}[{place}] = {joined(self.op, carry, held)};")
+        code(f"{carry} = {joined(self.op, carry, f'{one}[{block - 1}]')};", "__syncthreads();")
+        code.close()
+        return self._drafted(code, flaws, (self.rows,), (block,))
 
     def _text(self, code: Code, flaws: Flaws, place: str) -> str:
         emitter = Emitter(
@@ -227,7 +261,7 @@ def scans(family: str, kind: Kind) -> Callable[[Random], Problem]:
         reference = f"{function}({text}, axis=1)"
         if exclusive:
             reference = f"np.pad({function}({text}, axis=1), ((0, 0), (1, 0)))[:, :-1]"
-        flaws = ("serial_scan", "no_restrict", *(("double_literals",) if value.op != "var" else ()))
+        flaws = ("serial_scan", "ping_pong", "no_restrict", *(("double_literals",) if value.op != "var" else ()))
         return Problem(
             family,
             kind,
@@ -239,6 +273,8 @@ def scans(family: str, kind: Kind) -> Callable[[Random], Problem]:
             flaws,
             plan.draft,
             style,
+            exclusive=(frozenset({"serial_scan", "ping_pong"}),),
+            require=(f"{rows} > 0",),
         )
 
     return draw

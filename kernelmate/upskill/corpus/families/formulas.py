@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from kernelmate.upskill.corpus.drafting import Kind, Problem, array, draw_style, scalar
+from kernelmate.upskill.corpus.drafting import Draft, Kind, Problem, array, draw_style, scalar
 from kernelmate.upskill.corpus.expressions import CONSTANTS, SMOOTH, Expr, call, const, names_of, var
 from kernelmate.upskill.corpus.families.maps import Input, Map, Result, flat_sizes, map_problem, plane_sizes
 from kernelmate.upskill.corpus.families.words import kernel_name, pick
@@ -347,3 +347,36 @@ def loss(rng: Random) -> Formula:
         [],
         [("loss", value), ("grad", const(2) * d)] if rng.random() < 0.4 else [("loss", value)],
     )
+
+
+def power_series(family: str, kind: Kind) -> Callable[[Random], Problem]:
+    """Polynomials by powers of the argument, or by Horner's rule."""
+
+    def draw(rng: Random) -> Problem:
+        degree, dims = rng.randint(3, 6), tuple(pick(rng, 1, "length"))
+        names = pick(rng, 2, "array")
+        factors = [const(rng.choice(CONSTANTS)) for _ in range(degree + 1)]
+        x = var(names[0])
+        horner, series = factors[degree], factors[0]
+        for power in range(degree - 1, -1, -1):
+            horner = horner * x + factors[power]
+        for power in range(1, degree + 1):
+            series = series + factors[power] * (x if power == 1 else Expr("power", (x, const(power))))
+        given = Input(array(names[0], "in", "float32", *dims, drawn="uniform(-1, 1)"), "all")
+        style = draw_style(rng, {*names, *dims, f"{names[0]}_v"})
+        sizes, large = flat_sizes(rng, dims[0])
+        seed, called = rng.random(), kernel_name(rng, family)
+
+        def version(expr: Expr) -> Problem:
+            plan = Map(dims, (given,), (Result(array(names[1], "out", "float32", *dims), expr),), "float")
+            return map_problem(Random(seed), family, kind, plan, style, called, sizes, large)  # noqa: S311
+
+        best, worst = version(horner), version(series)
+
+        def draft(flaws: frozenset[str]) -> Draft:
+            return (worst if "power_series" in flaws else best).draft(flaws - {"power_series"})
+
+        flaws = tuple(flaw for flaw in best.flaws if flaw != "through_memory")
+        return replace(best, flaws=("power_series", *flaws), draft=draft)
+
+    return draw

@@ -491,3 +491,71 @@ def approximations(family: str) -> Callable[[Random], Problem]:
         )
 
     return draw
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Writes the versions of an order statistic of a few elements that each thread keeps to itself."""
+
+    style: Style
+    x: Arg
+    y: Arg
+    n: str
+    count: int
+    place: int
+    strided: bool
+
+    def draft(self, flaws: Flaws) -> Draft:
+        style, code, bare = self.style, Code(self.style), "no_restrict" in flaws
+        i, j, k, own, held = style.n("i"), style.n("loop"), style.n("loop2"), style.n("tile"), style.n("tmp")
+        slow = "local_array" in flaws
+        pragma = "#pragma unroll 1" if slow else "#pragma unroll"
+        code(f"{style.const_word}int {i} = {style.gid()};")
+        code.guard((i, self.n))
+        code(f"float {own}[{self.count}];")
+        code.lines.append(pragma)
+        at = f"{j} * {self.n} + {i}" if self.strided else f"{i} * {self.count} + {j}"
+        code(f"for (int {j} = 0; {j} < {self.count}; ++{j}) {own}[{j}] = {self.x.name}[{at}];")
+        code.lines.append(pragma)
+        code.open(f"for (int {j} = 0; {j} < {self.count} - 1; ++{j})")
+        code.lines.append(pragma)
+        code.open(f"for (int {k} = 0; {k} < {self.count} - 1 - {j}; ++{k})")
+        one, other = f"{own}[{k}]", f"{own}[{k} + 1]"
+        if slow:
+            code.open(f"if ({one} > {other})")
+            code(f"float {held} = {one};", f"{one} = {other};", f"{other} = {held};")
+            code.close()
+        else:
+            code(f"float {held} = fminf({one}, {other});", f"{other} = fmaxf({one}, {other});", f"{one} = {held};")
+        code.close(2)
+        code(f"{self.y.name}[{i}] = {own}[{self.place}];")
+        return Draft(
+            code.finish(), (f"cdiv({self.n}, block)",), (128,), restrict=not bare, constant=not bare or style.turned
+        )
+
+
+def own_sorts(family: str) -> Callable[[Random], Problem]:
+    """Medians and other order statistics of a few elements for each thread."""
+
+    def draw(rng: Random) -> Problem:
+        names, n, count = pick(rng, 2, "array"), pick(rng, 1, "length")[0], rng.choice((5, 6, 7, 8, 9))
+        place, strided = rng.choice((0, count // 2, count - 1, count - 2)), rng.random() < 0.5
+        x = array(names[0], "in", "float32", *((str(count), n) if strided else (n, str(count))), drawn="normal")
+        y = array(names[1], "out", "float32", n)
+        style = draw_style(rng, {*names, n})
+        plan = _Sorted(style, x, y, n, count, place, strided)
+        reference = f"np.sort({x.name}, axis=0)[{place}]" if strided else f"np.sort({x.name}, axis=1)[:, {place}]"
+        return Problem(
+            family,
+            "target",
+            kernel_name(rng, family),
+            (x, y, scalar(n)),
+            ({n: 8192}, {n: 1021}, {n: 1}),
+            {n: 1 << 21},
+            reference,
+            ("local_array", "no_restrict"),
+            plan.draft,
+            style,
+        )
+
+    return draw

@@ -95,6 +95,7 @@ def map_problem(
     flat = len(made.dims) == 1
     access = ("chunked", "one_block", "tiny_block") if flat else ("swapped_axes", "thread_per_row", "flat_index")
     flaws += access
+    flaws.append("wide_index")
     if made.real != "int" and all(r.arg.dtype in ("float32", "float64") for r in made.results):
         flaws.append("through_memory")
     plan = _Plan(made, style, block, sides, chunk)
@@ -151,7 +152,10 @@ class _Plan:
             code(f"{style.const_word}int {i} = {first} + {at};")
             code.guard((i, n), early=False)
         else:
-            code(f"{style.const_word}{style.index} {i} = {style.gid()};")
+            wide = "wide_index" in flaws
+            code(
+                f"{style.const_word}{'long long' if wide else style.index} {i} = {'(long long)' if wide else ''}{style.gid()};"
+            )
             code.guard((i, n))
         self._work(code, flaws, {"all": i})
         return self._drafted(code, flaws, grid, (block,))
@@ -179,7 +183,11 @@ class _Plan:
             x, y = (row, col) if "swapped_axes" in flaws else (col, row)
             bounds = {row: rows, col: cols}
             grid = (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)")
-            code(f"{style.const_word}int {x} = {style.gid('x')};", f"{style.const_word}int {y} = {style.gid('y')};")
+            kind, cast = ("long long", "(long long)") if "wide_index" in flaws else ("int", "")
+            code(
+                f"{style.const_word}{kind} {x} = {cast}{style.gid('x')};",
+                f"{style.const_word}{kind} {y} = {cast}{style.gid('y')};",
+            )
             code.guard((row, rows), (col, cols))
         self._work(code, flaws, places)
         return self._drafted(code, flaws, grid, block)
@@ -194,7 +202,7 @@ class _Plan:
         at = places["all"]
         if not at.isidentifier() and (len(made.inputs) > 1 or self.style.const_word):
             name = self.style.n("i")
-            code(f"{self.style.const_word}int {name} = {at};")
+            code(f"{self.style.const_word}{'long long' if 'wide_index' in flaws else 'int'} {name} = {at};")
             at = name
         names: dict[str, str] = {}
         emitter = Emitter(
