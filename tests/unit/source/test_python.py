@@ -4,6 +4,7 @@ import ast
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -322,6 +323,16 @@ def test_calls_of_the_kernel_follow_a_changed_block(call: str, becomes: str) -> 
     changed = change_launch(kernel_of(text), block="64")
     assert file_text(changed) == CALLED.replace("CALL", becomes).replace("block = 256", "block = 64")
     assert parse_contract(changed) is not None
+
+
+def test_calls_of_the_kernel_follow_a_block_that_depends_on_a_size() -> None:
+    text = CALLED.replace("CALL", "k((blocks,), (threads,), (x, y, np.int32(count)))")
+    changed = change_launch(kernel_of(text), block="512 if n >= 4096 else 64")
+    namespace = {"k": lambda grid, block, _: (grid, block), "np": np}
+    called = file_text(changed).partition("def f(x, y, count):")[2].replace("k((", "return k((")
+    exec("def f(x, y, count):" + called, namespace)
+    assert namespace["f"](None, None, 4097) == ((9,), (512,))  # type: ignore[operator]
+    assert namespace["f"](None, None, 65) == ((2,), (64,))  # type: ignore[operator]
 
 
 def test_shared_memory_of_a_call_follows_too() -> None:
