@@ -68,8 +68,11 @@ def estimate(settings: Upskill, gpus: tuple[str, ...], cores: int | None = None)
     trained = [_model(settings, model, gpus, cores) for model in settings.models]
     lines += trained
     if parallel > 1 and len(trained) > 1:
-        at_once = sum(line.seconds or 0.0 for line in trained) - max(line.seconds or 0.0 for line in trained)
-        lines.append(Line(f"of which {len(trained)} models train on {parallel} GPUs at once", -at_once * (1 - 1 / min(parallel, len(trained))), None, "the longest decides"))  # fmt: skip
+        each = [line.seconds or 0.0 for line in trained]
+        saved = sum(each) - sum(max(each[at : at + parallel]) for at in range(0, len(each), parallel))
+        lines.append(
+            Line("training at once", -saved, None, f"{len(trained)} models on {parallel} GPUs, each on its own")
+        )
     if settings.finetune is not None:
         lines.append(_finetune(settings, settings.finetune, gpus))
     found = Estimate(tuple(lines), 0.0, gpus)

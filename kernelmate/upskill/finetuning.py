@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
-from kernelmate.upskill.examples import TASKS, Example, lines_of, tell
+from kernelmate.upskill.examples import TASKS, Example, codec_named, lines_of, tell
 from kernelmate.upskill.journal import Journal
 from kernelmate.upskill.needs import need
 from kernelmate.upskill.settings import FineTuneSection, Upskill
@@ -48,13 +49,16 @@ def finetune(settings: Upskill, told: Told = lambda line: None) -> dict[str, Any
             f"The codec {section.codec} can tell nothing of this corpus.", file=str(settings.corpus_folder)
         )
     model, tokenizer = base_of(section, settings.seed, learned)
-    texts = fitting(mixed(learned, section, settings.seed), tokenizer, section.context)
+    texts = fitting(mixed(learned, section, settings.seed), tokenizer, section.context, codec_named(section.codec).end)
     told(f"{len(texts)} examples, {sum(found.left_out.values())} that cannot be told")
     if not texts:
         raise UsageError(
             f"Every example is longer than context = {section.context} tokens.", hint="Raise finetune.context."
         )
     steps, loss, adapted = _trained(settings, section, model, tokenizer, texts, folder, told)
+    if os.environ.get("RANK", "0") != "0":
+        # Of several processes one keeps the model, which is the same in all.
+        return {"name": section.name, "steps": steps, "loss": loss, "finished": True}
     merged = _merged(section, folder, adapted)
     merged.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -143,10 +147,11 @@ def _replayed(section: FineTuneSection) -> list[Example]:
         raise UsageError(f"The replay buffer cannot be read: {error}.", file=str(section.replay_from)) from None
 
 
-def fitting(examples: Sequence[Example], tokenizer: Any, context: int) -> list[dict[str, Any]]:
+def fitting(examples: Sequence[Example], tokenizer: Any, context: int, end: str) -> list[dict[str, Any]]:
     """Examples as TRL takes them, a prompt and a completion, without those that are too long.
 
-    Prompts that are messages are written by the tokenizer's chat template; a codec's end is the tokenizer's there.
+    Prompts that are messages are written by the tokenizer's chat template. The codec's end is left out: TRL puts the
+    tokenizer's own behind each completion.
     """
     texts = []
     for example in examples:
@@ -155,17 +160,18 @@ def fitting(examples: Sequence[Example], tokenizer: Any, context: int) -> list[d
             prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         else:
             prompt = example.prompt
-        if len(tokenizer(prompt + example.answer, add_special_tokens=False).input_ids) <= context:
-            texts.append({"prompt": prompt, "completion": example.answer})
+        answer = example.answer.removesuffix(end)
+        if len(tokenizer(prompt + answer, add_special_tokens=False).input_ids) < context:
+            texts.append({"prompt": prompt, "completion": answer})
     return texts
 
 
 def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer: Any, texts: list[dict[str, Any]], folder: Path, told: Told) -> tuple[int, float, Any]:  # fmt: skip
     """Train adapters and keep them in `adapter`; gives steps done, the mean loss, and the model that wears them."""
     import torch
-    from datasets import Dataset
+    from datasets import Dataset, disable_progress_bars
     from peft import LoraConfig, prepare_model_for_kbit_training
-    from transformers import TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
     journal = Journal(folder / "log.jsonl")
@@ -211,8 +217,10 @@ def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer:
         target_modules=list(section.targets),
         task_type="CAUSAL_LM",
     )
+    disable_progress_bars()
     data: Dataset = Dataset.from_list(texts)
     trainer = SFTTrainer(model=model, args=arguments, train_dataset=data, processing_class=tokenizer, peft_config=adapters, callbacks=[Log()])  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
     cut = sorted((folder / "checkpoints").glob("checkpoint-*"))
     done = trainer.train(resume_from_checkpoint=bool(cut))
     trainer.model.save_pretrained(folder / "adapter")

@@ -86,7 +86,7 @@ def llama_cpp_logits(gguf: Path, text: str) -> tuple[list[int], np.ndarray[Any, 
     need(("llama_cpp",), "Comparing logits")
     import llama_cpp
 
-    model = llama_cpp.Llama(str(gguf), n_ctx=2048, logits_all=True, verbose=False)
+    model = llama_cpp.Llama(str(gguf), n_ctx=max(len(text.encode()), 8), logits_all=True, verbose=False)
     ids = model.tokenize(text.encode(), add_bos=False, special=True)
     model.eval(ids)
     return list(ids), np.array(model.scores[: len(ids)], dtype=np.float32)
