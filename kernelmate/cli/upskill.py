@@ -130,6 +130,10 @@ def train(config: Path, model: str | None, seconds: float | None, dry_run: bool,
     found: dict[str, Any] = {}
     for section in settings.models if model is None else _chosen(settings, model):
         found[section.name] = train_model(settings, section, seconds=seconds, told=told)
+        if settings.rounds.kind != "none" and found[section.name]["finished"]:
+            from kernelmate.upskill.rounds import improve
+
+            found[section.name] |= improve(settings, section, told=told)
     finetune = settings.finetune
     if finetune is not None and model in (None, finetune.name):
         from kernelmate.upskill.finetuning import finetune as finetuned

@@ -193,6 +193,10 @@ def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None =
     trained = tried("training", lambda: train_model(settings, model, seconds=seconds, told=told))
     if trained is None:
         tried("keeping the last checkpoint", lambda: from_checkpoint(settings, model))
+    if settings.rounds.kind != "none":
+        from kernelmate.upskill.rounds import improve
+
+        tried("rounds", lambda: improve(settings, model, seconds=settings.rounds.seconds * 2, told=told))
     gguf = tried("export", lambda: export_model(settings, model.name))
     answers = tried("sampling", lambda: sample_prompts(settings, model.name, seconds=finish, told=told))
     result = Result(model.name, folder, trained, gguf, answers, tuple(problems))

@@ -1,0 +1,258 @@
+"""Rounds in which a model learns from answers of its own, judged: what is right and better, and what was against the rest.
+
+`self`: the model is asked as users ask it. `contrastive`: the question shows judged versions of the same kernel with what
+became of them, and answers are taken in proportion to their advantage over the others of their question, which is expert
+iteration. Answers that were wrong become examples of mending: the judge's words are known, and so is a right version.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernelmate.upskill.examples import Example, codec_named, hash_seed, lines_of, question_of, version_of
+from kernelmate.upskill.judges import Case, judge_all
+from kernelmate.upskill.rewards import Grade, advantages, reward
+from kernelmate.upskill.settings import ModelSection, RoundsSection, Upskill
+
+if TYPE_CHECKING:
+    from kernelmate.suggest.codec.base import Answer, Codec, Question, Version
+
+Told = Callable[[str], None]
+Kind = Literal["self", "contrastive"]
+SHOWN = 3
+"""Judged versions that a contrastive question shows, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question of a round.
+
+    Attributes:
+        line: of the corpus. question: as it was asked. answers: what could be read, with its judgement; each version once.
+        unreadable: answers that could not be read.
+    """
+
+    line: Mapping[str, Any]
+    question: Question
+    answers: tuple[tuple[Answer, Grade], ...] = ()
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures:
+    """What a round came to: questions, answers, and how many were readable, right, better; questions with a better one."""
+
+    kind: Kind
+    questions: int
+    answers: int
+    readable: int
+    right: int
+    better: int
+    solved: int
+    learned: int
+    mended: int
+    seconds: float
+
+
+Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
+"""Prompts in, answers out as (number of the prompt, text)."""
+
+
+def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: Told = lambda line: None) -> list[Asked]:  # fmt: skip
+    """Ask and judge one round.
+
+    Args:
+        settings: all of the file.
+        codec: the model's.
+        kind: of the round.
+        number: of the round; draws other questions each time.
+        draw: asks the model.
+        known: an earlier round, whose judged answers contrastive questions show.
+        told: lines about how far it is.
+    """
+    section = settings.rounds
+    begun = time.monotonic()
+    asked = _contrastive(known) if kind == "contrastive" else _questions(settings, number)
+    prompts = [codec.ask(one.question).prompt for one in asked]
+    answers: dict[int, list[str]] = {}
+    for place, text in draw(prompts):
+        answers.setdefault(place, []).append(text)
+    told(f"{kind} round {number}: {sum(map(len, answers.values()))} answers to {len(prompts)} questions")
+    read = [_read(one, codec, answers.get(place, [])) for place, one in enumerate(asked)]
+    cases = [case for place, (one, found, _) in enumerate(read) if (case := _case(place, one, found))]
+    left = max(section.seconds - (time.monotonic() - begun), 10.0)
+    grades = judge_all(cases, workers=settings.corpus.workers, seconds=left)
+    return [
+        replace(one, answers=tuple(zip(found, grades.get(place, ()), strict=False)), unreadable=bad)
+        for place, (one, found, bad) in enumerate(read)
+    ]
+
+
+def _questions(settings: Upskill, number: int) -> list[Asked]:
+    """Other problems each round, for a better version or a repair; none that is held out."""
+    lines = [json.loads(line) for line in lines_of(settings.corpus_folder)]
+    fit = [line for line in lines if line.get("split") != "held-out" and line.get("task") in ("generate", "debug")]
+    chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
+    chosen = chance.sample(fit, min(settings.rounds.prompts, len(fit)))
+    return [Asked(line, question_of(line)) for line in chosen]
+
+
+def _contrastive(known: Sequence[Asked]) -> list[Asked]:
+    """Questions that show judged versions: those with at least two that were right, or one right and one wrong."""
+    found = []
+    for one in known:
+        tried = tried_of(one, settle=None)
+        if len(tried) > 1 and one.question.task == "generate":
+            found.append(Asked(one.line, replace(one.question, tried=tried)))
+    return found
+
+
+def tried_of(one: Asked, settle: Version | None) -> tuple[Any, ...]:
+    """Judged versions as a question shows them, the best first; `settle` is left out."""
+    from kernelmate.suggest.codec.base import Tried
+
+    ranked = sorted(one.answers, key=lambda item: (item[1].right, item[1].gain or 0.0), reverse=True)
+    return tuple(
+        Tried(answer.version, grade.better, grade.gain if one.question.metric == "time" else None)
+        for answer, grade in ranked
+        if answer.version is not None and answer.version != settle
+    )[:SHOWN]
+
+
+def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[Answer], int]:
+    """Answers that mean a version other than what was asked about, each once."""
+    from kernelmate.suggest.codec.base import Unreadable
+
+    asked = codec.ask(one.question)
+    found: dict[tuple[str, object], Answer] = {}
+    bad = 0
+    for text in texts:
+        try:
+            answer = asked.read(text)
+        except Unreadable:
+            bad += 1
+            continue
+        version = answer.version
+        if version is None or version.text == one.question.text:
+            continue
+        # A version for fewer problems than were asked about solves another one.
+        if set(version.launch.require) <= set(one.question.launch.require):
+            found.setdefault((version.text, version.launch), answer)
+    return one, list(found.values()), bad
+
+
+def _case(place: int, one: Asked, answers: Sequence[Answer]) -> Case | None:
+    if not answers:
+        return None
+    question = one.question
+    right = one.line["after"]["source"] if question.task == "debug" else question.text
+    texts = tuple(answer.version.text for answer in answers if answer.version is not None)
+    seed = int(one.line.get("seed") or 0) + 1
+    return Case(place, question.text, right, question.metric, question.prompt, texts, question.target, seed)
+
+
+def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
+    """What is to be learned of a round: good answers as the codec tells them, and repairs of wrong ones."""
+    from kernelmate.suggest.codec.base import Untellable
+
+    found: list[Example] = []
+    for one in asked:
+        group = str(one.line.get("group") or "")
+        for answer, copies in _chosen(one, section, kind):
+            try:
+                told = codec.answer(one.question, answer.version, (*answer.tags, *answer.analysis)) + codec.end
+            except Untellable:
+                continue
+            prompt = codec.ask(one.question).prompt
+            found += [Example(prompt, told, one.question.task, group, held_out=False)] * copies
+        found += _repairs(one, codec, group)
+    return found
+
+
+def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Answer, int]]:
+    """Answers that are learned, and how often: the better ones, those of a contrastive round by their advantage."""
+    gains = advantages([reward(grade, section.clip) for _, grade in one.answers])
+    ranked = sorted(zip(one.answers, gains, strict=True), key=lambda item: item[1], reverse=True)
+    good = [(answer, gain) for (answer, grade), gain in ranked if grade.right and grade.better][: section.keep]
+    if kind == "self":
+        return [(answer, 1) for answer, _ in good]
+    return [(answer, 1 + round(max(gain, 0.0))) for answer, gain in good]
+
+
+def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
+    """The first wrong answer to a question with its judge's words, and the version that is known to be right."""
+    from kernelmate.suggest.codec.base import Unreadable, Untellable
+
+    wrong = next(((answer, grade) for answer, grade in one.answers if not grade.right and grade.words), None)
+    if wrong is None or wrong[0].version is None or one.question.task != "generate":
+        return []
+    version, words = wrong[0].version, wrong[1].words
+    question = replace(
+        one.question, text=version.text, launch=version.launch, metric="correct", task="debug", broken=words, verdict=None, tried=()
+    )  # fmt: skip
+    try:
+        told = codec.answer(question, version_of(one.line["after"]), (words,)) + codec.end
+        return [Example(codec.ask(question).prompt, told, "debug", group, held_out=False)]
+    except (Untellable, Unreadable):
+        return []
+
+
+def figures(asked: Sequence[Asked], learned: Sequence[Example], kind: Kind, seconds: float) -> RoundFigures:
+    """A round in numbers."""
+    grades = [[grade for _, grade in one.answers] for one in asked]
+    flat = [grade for group in grades for grade in group]
+    return RoundFigures(
+        kind=kind,
+        questions=len(asked),
+        answers=len(flat) + sum(one.unreadable for one in asked),
+        readable=len(flat),
+        right=sum(grade.right for grade in flat),
+        better=sum(grade.right and grade.better for grade in flat),
+        solved=sum(any(grade.right and grade.better for grade in group) for group in grades),
+        learned=len(learned),
+        mended=sum(example.task == "debug" for example in learned),
+        seconds=round(seconds, 1),
+    )
+
+
+def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+    """Play the configuration's rounds with a trained model, train it on each, and keep it; gives the rounds' figures.
+
+    Raises:
+        UsageError: the model was not trained yet.
+    """
+    from kernelmate.upskill.torch_rounds import Player
+
+    section = settings.rounds
+    begun = time.monotonic()
+    codec = codec_named(model.codec)
+    player = Player(settings, model, told)
+    kinds: list[Kind] = ["self", "contrastive"] if section.kind == "both" else [section.kind]  # type: ignore[list-item]
+    rounds: list[dict[str, Any]] = []
+    known: list[Asked] = []
+    for number in range(section.rounds):
+        for kind in kinds:
+            if seconds is not None and time.monotonic() - begun > seconds:
+                break
+            started = time.monotonic()
+            if kind == "contrastive" and not known:
+                known = play(settings, codec, "self", number, player.draw, told=told)
+            asked = play(settings, codec, kind, number, player.draw, known, told)
+            known = asked if kind == "self" else known
+            learned = lessons(asked, codec, section, kind)
+            player.train(learned, number * len(kinds) + kinds.index(kind))
+            rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started)))
+            told(f"{kind} round {number}: {rounds[-1]}")
+    player.keep(rounds)
+    return {"rounds": rounds}
+
+
+def folder_of(settings: Upskill, name: str) -> Path:
+    """Where the rounds of a model are kept."""
+    return settings.model_folder(name) / "rounds"
