@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 
@@ -17,5 +16,8 @@ def collect(folder: Path, history_file: Path | None = None) -> int:
         HistoryUnavailable: it cannot be read. UsageError: the folder holds another corpus.
     """
     from kernelmate.config import load_settings
+    from kernelmate.history.database import default_path
+    from kernelmate.upskill.corpus import collect as collected
 
-    return int(import_module("kernelmate.upskill.corpus").collect(folder, history_file or load_settings().history_file))
+    settings = load_settings()
+    return collected(folder, history_file or settings.history_file or default_path())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,13 @@ def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: 
     Raises:
         UsageError: there is no such codec or goal. EnvironmentFailed: the compiler is missing.
     """
+    from kernelmate.upskill.exam.prompts import write_prompts
+
     path = prompts_folder(settings) / f"{codec}.jsonl"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        written, untold = import_module("kernelmate.upskill.exam.prompts").write_prompts(
-            partial, codec, settings.exam.goals
-        )
+        written, untold = write_prompts(partial, codec, settings.exam.goals)
         partial.replace(path)
         told(f"{written} prompts of the exam" + (f", {len(untold)} cannot be told by {codec}" if untold else ""))
     return path
@@ -43,6 +42,8 @@ def examine(settings: Upskill, name: str, told: Told = lambda line: None) -> dic
         UsageError: it has no answers yet. EnvironmentFailed: compiler or worker are missing.
     """
     from kernelmate.report.json import plain
+    from kernelmate.upskill.exam.running import Wanted, run
+    from kernelmate.upskill.exam.sitting import Terms
     from kernelmate.upskill.torch_folders import load_folder
 
     folder = settings.model_folder(name)
@@ -52,16 +53,15 @@ def examine(settings: Upskill, name: str, told: Told = lambda line: None) -> dic
             f"The model {name} has no answers.", file=str(answers), hint="Name the exam's prompts in [sampling]."
         )
     section = settings.exam
-    exam = import_module("kernelmate.upskill.exam.running")
-    wanted = exam.Wanted(
+    wanted = Wanted(
         goals=section.goals,
         answers=answers,
         codec=load_folder(folder).codec,
         model=name,
-        terms=exam.Terms(k=section.k, recipes=section.recipes),
+        terms=Terms(k=section.k, recipes=section.recipes),
         jobs=section.jobs,
     )
-    result = exam.run(
+    result = run(
         wanted, on_goal=lambda goal, done, total: told(f"{name}: {done} of {total} goals"), keep=folder / "exam.jsonl"
     )
     document: dict[str, Any] = plain(result)

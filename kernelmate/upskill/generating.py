@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,8 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
     Raises:
         UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is asked for and there is none.
     """
-    corpus = import_module("kernelmate.upskill.corpus")
+    from kernelmate.upskill.corpus import Progress, build
+    from kernelmate.upskill.corpus import Settings as Wanted
 
     section = settings.corpus
     if section.backend == "cuda" and not gpus:
@@ -34,7 +34,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
             "The corpus is to be judged on a GPU, and there is none.", hint='Set corpus.backend = "auto".'
         )
     limits = [limit for limit in (seconds, section.seconds) if limit is not None]
-    wanted = corpus.Settings(
+    wanted = Wanted(
         folder=settings.corpus_folder,
         count=section.pairs,
         seed=settings.seed,
@@ -46,13 +46,13 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
     )
     last = 0.0
 
-    def line(at: Any) -> None:
+    def line(at: Progress) -> None:
         nonlocal last
         if at.seconds - last >= 5.0:
             last = at.seconds
             told(f"{at.rows} of {at.wanted} pairs, {at.groups} problems, {at.seconds:.0f} s")
 
-    corpus.build(wanted, line)
+    build(wanted, line)
     return read_manifest(settings.corpus_folder)
 
 
