@@ -1,0 +1,123 @@
+"""The whole way in miniature, by the command itself, on stored pairs: trained, exported, asked; cut, and gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+torch = pytest.importorskip("torch", reason="training needs the extra `train`")
+
+from kernelmate.cli.main import cli  # noqa: E402
+from kernelmate.suggest.local.library import read_facts  # noqa: E402
+from kernelmate.upskill.examples import codec_named, lines_of, question_of, tell  # noqa: E402
+from kernelmate.upskill.journal import events  # noqa: E402
+
+CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
+CONFIG = """
+name = "mini"
+folder = "work"
+[corpus]
+folder = "{corpus}"
+[training]
+steps = {steps}
+tokens_per_step = 2048
+log_steps = 2
+held_out_s = 0
+[[models]]
+name = "mini-lines"
+vocabulary = 1400
+hidden = 32
+layers = 1
+heads = 2
+feed_forward = 64
+context = 1024
+[sampling]
+prompts = "prompts"
+k = 2
+most_tokens = 12
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., Path]:
+    def write(text: str = CONFIG, **values: Any) -> Path:
+        path = tmp_path / "mini.toml"
+        path.write_text(text.format(**{"corpus": CORPUS, "steps": 4, **values}))
+        return path
+
+    return write
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", ["lines-1", "whole-1"])
+def test_answers_of_a_stored_corpus_lead_back_to_its_versions(name: str) -> None:
+    codec = codec_named(name)
+    lines = lines_of(CORPUS)
+    told = tell(lines, name, processes=1)
+    assert not told.left_out
+    for line, example in zip(map(json.loads, lines), told.examples, strict=True):
+        asked = codec.ask(question_of(line))
+        assert asked.prompt == example.prompt
+        answer = asked.read(example.answer)
+        assert (answer.version is None) == (example.task == "analyse")
+        if answer.version is not None:
+            assert asked.read(codec.answer(question_of(line), answer.version)).version == answer.version
+
+
+def test_copies_differ_in_placeholders_alone() -> None:
+    lines = lines_of(CORPUS)[:2]
+    told = tell(lines, "lines-1", copies=3, processes=1).examples
+    assert len(told) == 6
+    assert len({example.prompt for example in told[:3]}) == 3
+    assert len({len(example.prompt.split("@v")) for example in told[:3]}) == 1
+
+
+def test_one_command_trains_exports_and_asks(config: Callable[..., Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    told = tell(lines_of(CORPUS), "lines-1", processes=1).examples[:3]
+    rows = [{"goal": f"g{number}", "prompt": example.prompt} for number, example in enumerate(told)]
+    (prompts / "lines-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = invoke("upskill", "run", config(), "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["problems"] == []
+    folder = tmp_path / "work" / "models" / "mini-lines"
+    facts = read_facts(folder / "mini-lines-q8_0.gguf")
+    assert (facts["architecture"], facts["licence"]) == ("llama", "Apache-2.0")
+    answers = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    assert [(one["goal"], one["sample"]) for one in answers] == [(f"g{goal}", n) for goal in range(3) for n in range(2)]
+    again = invoke("upskill", "run", config(steps=6), "--json")
+    assert json.loads(again.stdout)["results"]["mini-lines"]["trained"]["steps"] == 6
+    assert [event["step"] for event in events(folder / "log.jsonl", "resume")] == [4]
+
+
+def test_a_model_that_cannot_be_trained_is_said_and_costs_the_others_nothing(config: Callable[..., Path], tmp_path: Path) -> None:  # fmt: skip
+    text = CONFIG.replace('prompts = "prompts"', "") + '[[models]]\nname = "bad"\ncodec = "no-such-codec"\n'
+    result = invoke("upskill", "run", config(text, steps=2), "--json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert any("no-such-codec" in problem for problem in document["problems"])
+    assert Path(document["results"]["mini-lines"]["gguf"]).is_file()
+
+
+def test_a_dry_run_says_time_and_memory_and_does_nothing(config: Callable[..., Path], tmp_path: Path) -> None:
+    result = invoke("upskill", "run", config(), "--dry-run")
+    assert result.exit_code == 0
+    assert "mini-lines:" in result.output
+    assert "GiB" in result.output
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_corpus_that_is_not_there_is_said(config: Callable[..., Path], tmp_path: Path) -> None:
+    result = invoke("upskill", "train", config(corpus=tmp_path / "nowhere"))
+    assert result.exit_code == 2
+    assert "kernelmate upskill generate" in result.output
