@@ -14,7 +14,7 @@ from kernelmate.config import Settings
 from kernelmate.errors import SourceError
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
-from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec import CHAT, codec_named
 from kernelmate.suggest.codec.base import Answer, Codec, Unreadable, Untellable
 from kernelmate.suggest.codec.requests import candidate_of, question_of
 from kernelmate.suggest.local.author import LocalModel
@@ -199,4 +199,4 @@ def _model_identity(settings: Settings) -> Mapping[str, str]:
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is None:
         raise UsageError("No model is in use.", hint="Add one with `kernelmate model add FILE.gguf`.")
-    return {"name": model.name, "sha256": model.sha256, "codec": model.codec or "chat"}
+    return {"name": model.name, "sha256": model.sha256, "codec": model.codec or CHAT}

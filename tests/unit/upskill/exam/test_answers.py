@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kernelmate.errors import SourceError, UsageError
-from kernelmate.source import load_kernel, parse_contract
+from kernelmate.records import Candidate
+from kernelmate.session import authors
+from kernelmate.source import load_kernel, parse_contract, same_kernel, with_text
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Question, Version
+from kernelmate.upskill.exam import answers as answering
 from kernelmate.upskill.exam.answers import Sampled
 from kernelmate.upskill.exam.goals import load_exam
 from kernelmate.upskill.exam.prompts import write_prompts
@@ -84,3 +91,51 @@ def test_what_cannot_sit_the_exam_is_said_before_anything_is_judged(tmp_path: Pa
         run(Wanted(answers=tmp_path / "gone.jsonl"))
     with pytest.raises(UsageError, match="no codec 'nonsense'"):
         run(replace(Wanted(answers=answers(tmp_path / "a.jsonl", "x")), codec="nonsense"))
+
+
+class Drawing:
+    """A local model whose attempts are given: versions of the kernel by what stands in one place; None is unreadable."""
+
+    name = "local:drawn"
+
+    def __init__(self, *attempts: str | None) -> None:
+        self.attempts = attempts
+
+    def samples(self, request: SuggestRequest, count: int) -> Iterator[Candidate]:
+        read = 0
+        for attempt in self.attempts[:count]:
+            if attempt is None:
+                continue
+            text = request.kernel.unit.text.replace("cols + cols - 1 - c", f"cols + {attempt}")
+            kernel = same_kernel(request.kernel, with_text(request.kernel.unit, text))
+            read += 1
+            yield Candidate(self.name, "", kernel, request.contract)
+        if not read:
+            raise AuthorFailed("malformed", "nothing that can be used")
+
+
+def of_local(monkeypatch: pytest.MonkeyPatch, k: int, *attempts: str | None) -> list[tuple[int, str | None]]:
+    """Numbers and texts of a local model's answers, each with a time of its own."""
+    kernel = load_kernel(load_exam((NAME,)).goals[0].path)
+    contract = parse_contract(kernel)
+    assert contract is not None
+    request: Any = SimpleNamespace(kernel=kernel, contract=contract)
+    monkeypatch.setattr(answering, "_model_identity", lambda settings: {"name": "drawn"})
+    monkeypatch.setattr(authors, "local_model", lambda *args, **options: Drawing(*attempts))
+    settings = Wanted().settings(1)
+    found = list(answering.Local(settings).of(NAME, request, k))
+    assert all(one.seconds is not None and one.seconds >= 0 for one in found)
+    return [
+        (one.number, None if one.candidate is None else one.candidate.kernel.source.split("cols + ")[2].split("]")[0])
+        for one in found
+    ]
+
+
+def test_a_local_model_answers_greedily_once_and_the_drawn_answers_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_local(monkeypatch, 1, "a", "b") == [(0, "a")]
+    assert of_local(monkeypatch, 4, "a", "b", "a", "c", "d") == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_a_greedy_answer_that_cannot_be_read_stays_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_local(monkeypatch, 3, None, "b", None) == [(0, None), (1, "b")]
+    assert of_local(monkeypatch, 2, None, None) == [(0, None), (1, None)]
