@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROUNDS = 5
+ROUNDS = 3
 CANDIDATES = 40
 KEYS = 20
 
@@ -45,11 +45,8 @@ ARRIVE = f"""\
 import gc, time
 from kernelmate_widgets.panel import Panel
 panel = next(one for one in gc.get_objects() if isinstance(one, Panel))
-first = panel._judged[:1]
-for count in range(1, {CANDIDATES + 1}):
-    panel._judged = first * count
-    panel._show_versions(None)
-    panel._draw()
+while len(panel._judged) < {CANDIDATES}:
+    panel.on_judged(panel._judged[0])
     time.sleep(0.1)
 """
 
@@ -100,11 +97,12 @@ def measure(kernel: str) -> int:
 
 
 def _first_chart(book: Any) -> float:
-    """Milliseconds from the verdict in the page to its first chart, painted; the median of some runs."""
+    """Milliseconds from the verdict in the page to its first chart, painted; the longest of some runs, which is the first."""
     page, taken = book.page, []
     for turn in range(ROUNDS):
         if turn:
             book.menu("Edit", "Clear Outputs of All Cells")
+            page.locator(".jp-Notebook .kernelmate").first.wait_for(state="detached")
         page.locator(".jp-Notebook .jp-Cell").first.click()
         page.evaluate(WATCH)
         book.run_all()
@@ -113,7 +111,7 @@ def _first_chart(book: Any) -> float:
         taken.append(seen["chart"] - seen["verdict"])
         book.panel("shares").locator(".km-row").first.wait_for()
         book.idle()
-    return statistics.median(taken)
+    return max(taken)
 
 
 def _forty(book: Any) -> tuple[float, list[float], list[float]]:
