@@ -27,6 +27,11 @@ BUILT_IN = ("auto", "recipes", "local", "claude")
 RECIPES_FIRST = 16
 """Candidates of recipes, where other authors come after them and share what the search may judge."""
 
+RECIPES_BEFORE_SMALL = 24
+"""The same where only a small model comes after them: of the 32 that a search judges by default, it needs few."""
+SMALL_MODEL_SAMPLES = 8
+"""Attempts of a model with a codec of its own in one round, where nobody says how many: each takes a second or two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -73,14 +78,18 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
         from kernelmate.suggest.offline import Offline
 
         router.recipes = Offline()
+    small = False
     if wishes.author in {"auto", "local"}:
-        router.local = local_model(settings, kernel, wishes, wanted=wishes.author == "local")
+        router.local = local = local_model(settings, kernel, wishes, wanted=wishes.author == "local")
+        small = local is not None and local.codec != CHAT
+        if small and wishes.samples is None and "samples" not in settings.model_fields_set:
+            router.samples = SMALL_MODEL_SAMPLES
     if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
         router.reviewer = _claude(settings, kernel, wishes)
     if router.recipes is not None and (router.local is not None or router.reviewer is not None):
         from kernelmate.suggest.offline import Offline
 
-        router.recipes = Offline(most=RECIPES_FIRST)
+        router.recipes = Offline(most=RECIPES_BEFORE_SMALL if small and router.reviewer is None else RECIPES_FIRST)
     return (router,)
 
 

@@ -51,7 +51,13 @@ class LineCodec:
     end: str = END
 
     def ask(self, question: Question) -> AskedByLines:
-        """As `Codec.ask`."""
+        """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
+        last = _LAST.get(self.name)
+        if last is None or last.question is not question:
+            last = _LAST[self.name] = self._asked(question)
+        return last
+
+    def _asked(self, question: Question) -> AskedByLines:
         unit = _canonical(question.text, question.kernel)
         shown = unit.shown
         if len(shown) > MOST_LINES:
@@ -220,6 +226,10 @@ class AskedByLines:
             if tokens.texts:
                 found.append(self.names.show(tokens.texts))
         return found
+
+
+_LAST: dict[str, AskedByLines] = {}
+"""The last question of each codec."""
 
 
 def _after_sides(text: str, position: int) -> int:

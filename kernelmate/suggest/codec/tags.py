@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 MOST_TAGS = 8
@@ -92,9 +93,16 @@ def tag_tokens() -> tuple[str, ...]:
 
 def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
     """What sentences, names of recipes, or tags' own tokens say, bottlenecks first; each tag once."""
-    texts = tuple(text for text in analysis if _FACT.match(text) is None)
-    found = [tag for tag in TAGS if any(tag.token == text or tag.pattern.search(text) for text in texts)]
-    return tuple(sorted(found, key=lambda tag: tag.kind != "why"))[:MOST_TAGS]
+    said = {place for text in analysis for place in _places_in(text)}
+    return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
+
+
+@lru_cache(maxsize=4096)
+def _places_in(text: str) -> tuple[int, ...]:
+    """Places among `TAGS` of what one sentence says; a corpus says the same few hundred over and over."""
+    if _FACT.match(text) is not None:
+        return ()
+    return tuple(place for place, tag in enumerate(TAGS) if tag.token == text or tag.pattern.search(text))
 
 
 def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:

@@ -17,7 +17,7 @@ __global__ void scale(float* x, int n) {
   if (i < n) x[i] = x[i] / 3.0;
 }
 """
-MOST_TOKENS = 768
+MOST_TOKENS = 512
 """Of an answer: several times what edits take."""
 
 

@@ -14,6 +14,8 @@ from kernelmate.session.authors import Wishes, local_model
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.local.library import Library
 from kernelmate.suggest.local.starter import MOST_BYTES, install, shipped
+from kernelmate.suggest.offline import Offline
+from kernelmate.suggest.router import Router
 
 KERNEL = find_kernels(text_unit("__global__ void k(float* x) { x[0] = 1; }"))[0]
 
@@ -95,6 +97,24 @@ def test_a_search_asks_it_by_its_codec(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found is not None
     assert (found.name, found.codec) == ("local:starter", "lines-1")
     assert local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes(), wanted=False) is None
+
+
+def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: Path
+) -> None:
+    monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
+    monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
+    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, Wishes())
+    assert isinstance(router, Router)
+    assert isinstance(router.recipes, Offline)
+    assert (router.recipes.most, router.samples) == (24, 8)
+    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, Wishes())
+    assert isinstance(router, Router)
+    assert router.samples == 3
+    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes())
+    assert isinstance(router, Router)
+    assert isinstance(router.recipes, Offline)
+    assert (router.local, router.recipes.most) == (None, None)
 
 
 def test_without_llama_cpp_nobody_is_bothered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: Path) -> None:
