@@ -215,10 +215,13 @@ def codec_named(name: str) -> Codec:
     Raises:
         UsageError: there is none.
     """
-    from importlib import import_module
+    from kernelmate.suggest import codec
 
-    found: Codec = import_module("kernelmate.suggest.codec").codec_named(name)
-    return found
+    if name == codec.CHAT:
+        from kernelmate.upskill.chat import ChatCodec
+
+        return ChatCodec()
+    return codec.codec_named(name)
 
 
 def hash_seed(*parts: int) -> int:

@@ -24,15 +24,9 @@ CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 BASE = "Qwen/Qwen2.5-Coder-3B-Instruct"
 
 
-def chat_codec() -> str:
-    from kernelmate.suggest.codec import NAMES
-
-    return next((name for name in NAMES if name.startswith("chat")), NAMES[0])
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
-    section = FineTuneSection(base=BASE, name="tiny", codec=chat_codec(), random=True, steps=3, batch=2, accumulate=1)
+    section = FineTuneSection(base=BASE, name="tiny", codec="chat-1", random=True, steps=3, batch=2, accumulate=1)
     document = {"name": "ft", "folder": tmp_path_factory.mktemp("ft"), "corpus": {"folder": CORPUS}}
     return Upskill.model_validate({**document, "finetune": section.model_dump()})
 
@@ -71,7 +65,7 @@ def test_the_end_stands_once_behind_what_is_learned(folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     ends = [token["content"] for token in tokenizer["added_tokens"] if token["special"]]
     assert "<|im_end|>" in ends
-    assert codec_named(chat_codec()).end
+    assert codec_named("chat-1").end == "<|im_end|>"
 
 
 def examples(task: str, count: int) -> list[Example]:
