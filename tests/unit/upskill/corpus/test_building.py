@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -114,3 +120,41 @@ def test_the_sieve_takes_each_row_once_and_no_more_of_a_task_than_is_wanted() ->
     assert [sieve.takes(row("debug", n)) for n in range(2, 7)] == [True, True, True, False, False]
     assert not sieve.full
     assert sieve.duplicates == 1
+
+
+def alive(group: int) -> list[int]:
+    """Processes of a group that are not only waiting to be reaped (Linux, proc(5))."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_ctrl_c_stops_at_once_and_leaves_no_worker(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "kernelmate.upskill.corpus",
+        str(tmp_path),
+        "--count",
+        "9999",
+        "--workers",
+        "1",
+        "--families",
+        "int-map",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        parts = tmp_path / PARTS
+        while not (parts.exists() and parts.stat().st_size) and process.poll() is None:
+            time.sleep(0.05)
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+        assert process.returncode == 130
+        assert "goes on from here" in said
+        while alive(process.pid):  # a helper of Python's own ends a moment after its parent
+            time.sleep(0.05)
