@@ -258,7 +258,8 @@ class Court:
             timeout_s=self.timeout_s,
             sanitize=self.sanitize,
             profile=self.profile,
-            executed=self.executed,
+            # Beside a GPU, whose time is what counts, a disassembler would take longer than all the rest.
+            executed=self.executed and (self.backend == "emulator" or self.profile),
         )
 
     def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:

@@ -150,8 +150,8 @@ def test_memory_of_kernels_and_their_stacks_is_bounded(backend) -> None:
 
 
 def test_a_process_of_its_own_is_held_to_the_settings_memory() -> None:
-    text = RIGHT.replace("n = 400000", "n = 6000000")
-    with Session(load_settings(seed=3, backend="cuda", timing_budget_s=0, device_memory_mb=32)) as session:
+    text = RIGHT.replace("n = 400000", "n = 12000000")
+    with Session(load_settings(seed=3, backend="cuda", timing_budget_s=0, device_memory_mb=64)) as session:
         verdict = judged(session, text)
         assert codes(verdict) == {"out-of-memory"}
         assert judged(session, RIGHT).correct is True
