@@ -156,7 +156,9 @@ class KernelmateMagics(Magics):
             progress.gone()
             raise
         if not quiet:
-            progress.result(verdict_bundle(verdicts, kernel, (*session.notices, *_guessed(kernel, contract))))
+            remarks = (*session.notices, *_guessed(kernel, contract))
+            progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # charts take a while to draw
+            progress.result(verdict_bundle(verdicts, kernel, remarks))
         return verdicts
 
     # ----------------------------------------------------------------------------------------------- for commands

@@ -59,8 +59,10 @@ def views_bundle(*views: Any) -> dict[str, Any]:
     return {"text/plain": as_text(*views), "text/html": as_html(*views)}
 
 
-def verdict_bundle(verdicts: tuple[Verdict, ...], kernel: Kernel, remarks: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The verdicts on a cell's kernel, one per instance."""
+def verdict_bundle(
+    verdicts: tuple[Verdict, ...], kernel: Kernel, remarks: tuple[str, ...] = (), *, charts: bool = True
+) -> dict[str, Any]:
+    """The verdicts on a cell's kernel, one per instance; without charts where there is no time for them yet."""
     from kernelmate.report.console import lines
     from kernelmate.report.tables import verdict_view
 
@@ -70,7 +72,7 @@ def verdict_bundle(verdicts: tuple[Verdict, ...], kernel: Kernel, remarks: tuple
     scenes: list[Scene] = []
     for verdict in verdicts:
         views += [*([""] if views else []), verdict_view(verdict, sources)]
-        scenes += _scenes([Shown(words.kernel_words(verdict), verdict)])
+        scenes += _scenes([Shown(words.kernel_words(verdict), verdict)]) if charts else []
         parts += _verdict(verdict, sources)
     said = as_text(*views, *([lines(remarks)] if remarks else []))
     return _bundle(said, parts, scenes, remarks)

@@ -66,6 +66,16 @@ class CellProgress:
         else:
             display(bundle, raw=True)
 
+    def first(self, bundle: dict[str, Any]) -> None:
+        """Show what is known already, where the whole result can take its place."""
+        if not self._enabled:
+            return
+        if self._handle is None:
+            self._handle = DisplayHandle()
+            self._handle.display(bundle, raw=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
     def gone(self) -> None:
         """Leave nothing behind, since no result comes."""
         if self._handle is not None:

@@ -331,3 +331,13 @@ def test_searches_of_one_notebook_pay_from_one_purse_whose_limit_can_be_raised(n
     notebook.run("%kernelmate config -q claude_budget_usd=2")
     assert desk.purse(desk.settings()) is purse
     assert (purse.limit_usd, purse.spent_usd) == (2.0, 0.75)
+
+
+def test_the_verdict_is_shown_before_its_charts_are_drawn_and_they_take_its_place(monkeypatch, notebook) -> None:
+    monkeypatch.setattr(notebook.shell, "kernel", object(), raising=False)  # a front end that can replace outputs
+    shown = notebook.run("%%kernelmate\n" + notebook.SCALE).outputs
+    first, last = shown[-2:]
+    assert "image/png" not in first
+    assert "clean" in first["text/html"]
+    assert "image/png" in last
+    assert first["text/plain"] == last["text/plain"]
