@@ -194,6 +194,8 @@ def test_a_page_that_is_loaded_again_shows_the_panel_as_it_is(searched: Book) ->
 def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
     searched: Book, lab: Lab, new_page: Callable[[], Any]
 ) -> None:
+    # What is kept is drawn after the panel has answered.
+    expect(searched.page.locator("[class^='km-kept-']")).to_contain_text("The cell's own version is in force.")
     searched.save()
     outputs = [one for cell in lab.saved("first.ipynb")["cells"] for one in cell["outputs"]]
     assert outputs
