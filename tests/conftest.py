@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,3 +18,14 @@ def _own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # For those tests that take every setting out of the environment.
         patch.setenv("XDG_DATA_HOME", str(folder))
         yield
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    """Playwright: one for all tests that want a browser, since a process cannot start a second one beside it."""
+    playwright_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    playwright_api.expect.set_options(timeout=120_000)
+    with playwright_api.sync_playwright() as playwright:
+        yield playwright

@@ -11,16 +11,14 @@ from tests.extension.vscode import HOW, Code, Host, browser_path, lacking
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
+def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
     missing = lacking()
     if missing is not None:
         pytest.skip(f"{missing}; {HOW}")
-    playwright_api = pytest.importorskip("playwright.sync_api", reason=f"playwright is not installed; {HOW}")
-    playwright_api.expect.set_options(timeout=120_000)
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    driver = request.getfixturevalue("driver")
+    browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="module")
