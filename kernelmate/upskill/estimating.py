@@ -9,16 +9,18 @@ from kernelmate.upskill.settings import FineTuneSection, ModelSection, Upskill
 from kernelmate.upskill.shapes import Shape, peak_flops
 
 UTILISATION = 0.3
-"""Share of the peak rate that training of small models reached on an H100 with compiled layers and FlashAttention."""
+"""Share of the peak rate of training with compiled layers and FlashAttention: 21 % at 15 million parameters, 27 % at 33 and 33 %
+at 80 on an H200 (`benchmarks/results/upskill_run.txt`)."""
 FINETUNE_UTILISATION = 0.35
+"""A guess: no fine-tune of a large base has been timed."""
 CPU_FLOPS_PER_CORE = 2.0e10
-"""Float32 rate of a core in training of a tiny model, as measured on x86-64 servers; within a factor of three elsewhere."""
+"""Float32 rate of a core in training of a tiny model: a guess, good to a factor of three or so."""
 EMULATED_ROWS_PER_CORE_S = 0.35
-"""Judged pairs of a corpus per core and second on the emulator."""
-GPU_ROWS_PER_CORE_S = 1.2
-"""The same where a GPU judges and times."""
-TOKENS_PER_EXAMPLE = 900
-"""Prompt and answer of the corpus' pairs, on average, in a vocabulary of 4096."""
+"""Judged pairs of a corpus per core and second on the emulator: a guess."""
+GPU_ROWS_PER_CORE_S = 2.5
+"""The same where a GPU judges and times: 25,880 rows by 62 workers in 170 s (`benchmarks/results/upskill_run.txt`)."""
+TOKENS_PER_EXAMPLE = 300
+"""Prompt and answer of the corpus' pairs, on average: 29.7 million tokens in 98,012 examples of that run."""
 KNOWN_BASES = {
     "Qwen/Qwen2.5-Coder-0.5B-Instruct": (0.494e9, 24, 896),
     "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1.544e9, 28, 1536),
