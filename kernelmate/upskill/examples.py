@@ -120,10 +120,15 @@ def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) 
 
 
 def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example:
+    from kernelmate.suggest.codec import TELL_RECIPES
+
     question = question_of(line, seed)
     after = None if question.task == "analyse" else version_of(line["after"])
     asked = codec.ask(question)
-    answer = codec.answer(question, after, line.get("reasoning") or ())
+    author = str(line.get("author") or "")
+    knows_recipes = codec.name in TELL_RECIPES and author.startswith("recipe:")
+    said = (*(line.get("reasoning") or ()), *([author] if knows_recipes else []))
+    answer = codec.answer(question, after, said)
     held_out = line.get("split") == "held-out"
     group = str(line.get("group") or "")
     return Example(asked.prompt, answer + codec.end, question.task, group, held_out, tuple(asked.messages))

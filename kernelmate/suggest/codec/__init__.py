@@ -9,8 +9,11 @@ STARTER = "lines-1"
 """The codec of the model that ships."""
 CHAT = "chat-1"
 """How ordinary instruct models are asked, and every model whose file names no codec."""
-NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", CHAT)
-"""All codecs: line edits and whole kernels, both also without placeholders, recipes by name, and conversations."""
+NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-1", CHAT)
+"""All codecs: line edits and whole kernels, both also without placeholders, recipes by name, programs, and conversations."""
+
+TELL_RECIPES = ("actions-1", "mixed-1")
+"""Codecs that tell a version by the recipes that made it, where its author names them."""
 
 
 def codec_named(name: str) -> Codec:
@@ -32,6 +35,10 @@ def codec_named(name: str) -> Codec:
         from kernelmate.suggest.codec.actions import ActionCodec
 
         return ActionCodec()
+    if name == "mixed-1":
+        from kernelmate.suggest.codec.mixed import MixedCodec
+
+        return MixedCodec()
     from kernelmate.suggest.codec.starter import LineCodec
 
     return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))

@@ -47,7 +47,7 @@ def header_tokens() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int]) -> str:
+def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
     """Everything before the code.
 
     Args:
@@ -55,8 +55,9 @@ def header(question: Question, names: Names, arguments: Sequence[Argument], plac
         names: placeholders of the unit.
         arguments: of the contract, where there is one.
         places: number of the shown line that each line of the text is part of.
+        wants: special tokens of what the user's words ask for by name.
     """
-    parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}"]
+    parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
         parts += _facts(question.verdict)
     parts += _launch(question, names)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -30,7 +31,7 @@ MOST_ANSWER = 64 * 1024
 Form = Literal["edits", "whole"]
 
 _LAUNCH = re.compile(r"@(grid|block|shared|require)")
-_SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,]|v(?!\d)|k(?!\d))")
+_SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,#]|v(?!\d)|k(?!\d))")
 _ENTRY = re.compile(r"[ \t]*(?://|#)[ \t]*(\w+)[ \t]*=[ \t]*\"([^\"]*)\"")
 _ARRAY = re.compile(r"(in|out|inout)[ \t]+\w+\[(.*?)\][ \t]*(?:~.*)?\Z")
 _SCALAR = re.compile(r"(\w+)(?:[ \t]*=[ \t]*(.+))?\Z")
@@ -105,8 +106,8 @@ class AskedByLines:
     def prompt(self) -> str:
         """As `Asked.prompt`."""
         question = self.question
-        arguments = _arguments(question)
-        places = _places(self.unit) if question.broken else {}
+        arguments = arguments_of(question)
+        places = places_of(self.unit) if question.broken else {}
         said = header.header(question, self.names, arguments, places)
         tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
         code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
@@ -124,29 +125,42 @@ class AskedByLines:
         Raises:
             Untellable: it differs where answers cannot reach.
         """
-        unit = _canonical(after.text, self.question.kernel)
-        relaunched = after.launch != self.question.launch
-        if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
-            raise Untellable("The version changes code that the model is not shown.")
-        lines = [dense(self.names.hide(line.texts)) for line in unit.shown]
+        unit, lines = self.compared(after)
         edits = line_edits.difference(self.lines, lines)
-        if self._order(edits) != [line.hidden for line in unit.lines]:
-            raise Untellable("The version has new code among code that the model is not shown.")
+        self.must_keep_order(unit, edits)
         if self.codec.form == "whole":
             changes = "".join(LINE + line for line in lines) if edits else ""
         else:
             changes = line_edits.written(edits)
-        answer = self._launch_told(after.launch) + changes
+        answer = self.launch_told(after.launch) + changes
         if not answer:
             raise Untellable("The version is the one that was asked about.")
         return answer
 
-    def _order(self, edits: Sequence[Edit]) -> list[bool]:
-        """Which lines are hidden once edits are made."""
-        changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
-        return [isinstance(line, Line) and line.hidden for line in changed]
+    def compared(self, after: Version) -> tuple[Canonical, list[str]]:
+        """A version in canonical form, and its shown lines as a model would see them beside those of the question.
 
-    def _launch_told(self, launch: Launch) -> str:
+        Raises:
+            Untellable: it changes what is not shown.
+        """
+        unit = _canonical(after.text, self.question.kernel)
+        relaunched = after.launch != self.question.launch
+        if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
+            raise Untellable("The version changes code that the model is not shown.")
+        return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
+
+    def must_keep_order(self, unit: Canonical, edits: Sequence[Edit]) -> None:
+        """Edits must leave hidden lines where a version, as `unit`, has them.
+
+        Raises:
+            Untellable: they do not.
+        """
+        changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
+        if [isinstance(line, Line) and line.hidden for line in changed] != [line.hidden for line in unit.lines]:
+            raise Untellable("The version has new code among code that the model is not shown.")
+
+    def launch_told(self, launch: Launch) -> str:
+        """What makes the question's launch another one; empty for the same."""
         old = self.question.launch
         parts = []
         for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
@@ -164,28 +178,24 @@ class AskedByLines:
 
     def read(self, answer: str) -> Answer:
         """As `Asked.read`."""
-        if len(answer) > MOST_ANSWER:
-            raise Unreadable(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
-        text = answer.strip().removesuffix(self.codec.end).strip()
+        text = cleaned(answer, self.codec.end)
         tags, position = read_tags(text)
         said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
         if self.question.task == "analyse":
             return said
-        try:
-            launch, position = self._launch_read(text, position)
+        with readable():
+            launch, position = self.launch_read(text, position, self.question.launch)
             changed = self._changed(text[position:])
-            return replace(said, version=_version(self.question, changed, launch))
-        except KeyError as error:
-            raise Unreadable(f"The answer uses {error.args[0]}, which stands for nothing.") from None
-        except KernelmateError as error:
-            raise Unreadable(f"The answer cannot be put into the text: {error.message}") from None
-        except RecursionError:
-            raise Unreadable("The answer is nested too deep.") from None
+            return replace(said, version=version_of(self.question, changed, launch))
 
-    def _launch_read(self, text: str, position: int) -> tuple[Launch, int]:
-        launch = self.question.launch
+    def launch_read(self, text: str, position: int, launch: Launch) -> tuple[Launch, int]:
+        """A launch after the changes that stand in a text from `position` on, and where they end.
+
+        Raises:
+            Unreadable: a side is empty. KeyError: a placeholder stands for nothing.
+        """
         while (found := _LAUNCH.match(text, position)) is not None:
-            following = _after_sides(text, found.end())
+            following = after_sides(text, found.end())
             sides = tuple(
                 header.lengthened(self.names.show_expression(side.strip()))
                 for side in text[found.end() : following].split(header.SIDE)
@@ -216,23 +226,58 @@ class AskedByLines:
 
     def _tokens(self, edit: Edit) -> list[list[str]]:
         """The tokens of an edit's lines, names and literals in their places."""
-        found = []
-        for line in edit.lines:
-            special = _SPECIAL.search(line)
-            if special is not None and not _in_literal(line, special.start()):
-                raise Unreadable(f"The answer has {special.group()!r} in the middle of a line.")
-            tokens = read_tokens(line)
-            mark_object_macros(tokens)
-            if tokens.texts:
-                found.append(self.names.show(tokens.texts))
-        return found
+        return [self.names.show(texts) for texts in tokens_of(edit.lines)]
 
 
 _LAST: dict[str, AskedByLines] = {}
 """The last question of each codec."""
 
 
-def _after_sides(text: str, position: int) -> int:
+def cleaned(answer: str, end: str) -> str:
+    """An answer without blanks around it and without the token that ends it.
+
+    Raises:
+        Unreadable: it is longer than what is read.
+    """
+    if len(answer) > MOST_ANSWER:
+        raise Unreadable(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
+    return answer.strip().removesuffix(end).strip()
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Whatever goes wrong when an answer is put into a text, as `Unreadable`."""
+    try:
+        yield
+    except KeyError as error:
+        raise Unreadable(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+    except KernelmateError as error:
+        raise Unreadable(f"The answer cannot be put into the text: {error.message}") from None
+    except Untellable as error:
+        raise Unreadable(str(error)) from None
+    except RecursionError:
+        raise Unreadable("The answer is nested too deep.") from None
+
+
+def tokens_of(lines: Sequence[str]) -> list[list[str]]:
+    """The tokens of an answer's lines, placeholders as they are; empty lines are left out.
+
+    Raises:
+        Unreadable: a special token stands within a line.
+    """
+    found = []
+    for line in lines:
+        special = _SPECIAL.search(line)
+        if special is not None and not _in_literal(line, special.start()):
+            raise Unreadable(f"The answer has {special.group()!r} in the middle of a line.")
+        tokens = read_tokens(line)
+        mark_object_macros(tokens)
+        if tokens.texts:
+            found.append(tokens.texts)
+    return found
+
+
+def after_sides(text: str, position: int) -> int:
     """Where the sides of a launch end: before the next special token that is no placeholder and no comma."""
     for found in _SPECIAL.finditer(text, position):
         if not text.startswith(header.SIDE, found.start()):
@@ -280,7 +325,7 @@ def _split_angles(texts: Sequence[str]) -> list[str]:
     return joined
 
 
-def _places(unit: Canonical) -> dict[int, int]:
+def places_of(unit: Canonical) -> dict[int, int]:
     """Number of the shown line that each line of the text is part of; blank and hidden lines are part of none."""
     starts: list[int] = []
     line = 1
@@ -296,7 +341,7 @@ def _places(unit: Canonical) -> dict[int, int]:
     return found
 
 
-def _arguments(question: Question) -> tuple[Argument, ...]:
+def arguments_of(question: Question) -> tuple[Argument, ...]:
     """What the contract says of arguments, as far as a prompt has it; the block in the text is read where none is given."""
     if question.contract is not None:
         return question.contract.args
@@ -321,7 +366,7 @@ def _arguments_in(text: str) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def _version(question: Question, text: str, launch: Launch) -> Version:
+def version_of(question: Question, text: str, launch: Launch) -> Version:
     """The text with a launch in its contract and wherever the file launches the kernel."""
     if launch == question.launch:
         return Version(text, launch)

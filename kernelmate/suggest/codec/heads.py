@@ -1,0 +1,197 @@
+"""Changes of a kernel's head as words: which pointers are `__restrict__` or const, and the launch bounds.
+
+The head as text is what a small model garbles most, and all of it but these is given by the contract.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelmate.suggest.codec.base import Unreadable, Untellable
+from kernelmate.suggest.codec.header import SIDE, lengthened, shortened
+from kernelmate.suggest.codec.known import KEYWORDS
+from kernelmate.suggest.codec.names import Names
+from kernelmate.suggest.codec.tokens import is_word, read_tokens
+
+RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS = (
+    "@restrict", "@const", "@no-restrict", "@no-const", "@bounds", "@maxreg", "@no-bounds",
+)  # fmt: skip
+HEAD_WORDS = (RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS)
+"""Special tokens of head changes, in the order in which they are written. Without names, the first four mean every pointer."""
+
+_ATTRIBUTES = {BOUNDS: "__launch_bounds__", MOST_REGISTERS: "__maxnreg__"}
+_RESTRICTS = frozenset({"__restrict__", "__restrict", "restrict"})
+_NAME = re.compile(r"@v\d+|[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """Tokens `start` up to `stop` of a head; `star` and `name` are places of its last star and of its name."""
+
+    start: int
+    stop: int
+    star: int | None
+    name: int
+
+    def is_const(self, texts: Sequence[str]) -> bool:
+        """What it points to, or the value itself, is const."""
+        return "const" in texts[self.start : self.name if self.star is None else texts.index("*", self.start)]
+
+    def is_restrict(self, texts: Sequence[str]) -> bool:
+        """The pointer is."""
+        return bool(_RESTRICTS & set(texts[self.start : self.name]))
+
+
+def head_told(before: Sequence[str], after: Sequence[str], names: Names) -> str:
+    """The words that make one head of another, both as tokens.
+
+    Raises:
+        Untellable: no words do.
+    """
+    if list(before) == list(after):
+        return ""
+    words = _words(before, after, names)
+    try:
+        made = head_changed(before, words, names)
+    except Unreadable:
+        made = []
+    if made != list(after):
+        raise Untellable("The version changes the kernel's head where there is no word for it.")
+    return "".join(word + operands for word, operands in words)
+
+
+def _words(before: Sequence[str], after: Sequence[str], names: Names) -> list[tuple[str, str]]:
+    old = {before[one.name]: one for one in _parameters(before)}
+    new = {after[one.name]: one for one in _parameters(after)}
+    if list(old) != list(new):
+        raise Untellable("The version has other parameters.")
+    pointers = [name for name, one in old.items() if one.star is not None]
+    found: list[tuple[str, str]] = []
+    for word, has, wanted in (
+        (RESTRICT, _Parameter.is_restrict, True),
+        (CONST, _Parameter.is_const, True),
+        (NO_RESTRICT, _Parameter.is_restrict, False),
+        (NO_CONST, _Parameter.is_const, False),
+    ):
+        changed = [n for n in old if has(new[n], after) is wanted and has(old[n], before) is not wanted]
+        every = [n for n in pointers if has(old[n], before) is not wanted]
+        if changed:
+            found.append((word, "" if changed == every else SIDE.join(map(names.hide_expression, changed))))
+    bounds = _bounds(after)
+    if bounds != _bounds(before):
+        word, sides = bounds or (NO_BOUNDS, ())
+        found.append((word, SIDE.join(shortened(names.hide_expression(side)) for side in sides)))
+    return found
+
+
+def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Names) -> list[str]:
+    """The tokens of a head after words with their operands.
+
+    A name that is no pointer's where only a pointer can be meant changes nothing.
+
+    Raises:
+        Unreadable: a word is without what it needs, or the head is not of the form of one.
+        KeyError: a placeholder stands for nothing.
+    """
+    texts = list(before)
+    for word, operands in words:
+        if word == NO_BOUNDS or word in _ATTRIBUTES:
+            texts = _bounded(texts, word, [names.show_expression(side) for side in operands.split(SIDE)])
+            continue
+        named = {names.show_expression(found[0]) for found in _NAME.finditer(operands)}
+        for one in reversed(_parameters(texts)):
+            if texts[one.name] in named or (not named and one.star is not None):
+                texts[one.start : one.stop] = _qualified(texts, one, word)
+    return texts
+
+
+def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
+    """The tokens of one parameter after a word."""
+    tokens = list(texts[one.start : one.stop])
+    name = one.name - one.start
+    if word == RESTRICT and one.star is not None and not one.is_restrict(texts):
+        tokens.insert(name, "__restrict__")
+    elif word == NO_RESTRICT:
+        tokens = [token for place, token in enumerate(tokens) if place > name or token not in _RESTRICTS]
+    elif word == CONST and not one.is_const(texts):
+        tokens.insert(0, "const")
+    elif word == NO_CONST and one.is_const(texts):
+        tokens.remove("const")
+    return tokens
+
+
+def _parameters(texts: Sequence[str]) -> list[_Parameter]:
+    """The parameters of a head.
+
+    Raises:
+        Unreadable: it has none that could be found.
+    """
+    opening = _opening(texts)
+    found: list[_Parameter] = []
+    start, depth = opening + 1, 0
+    for place in range(opening + 1, len(texts)):
+        text = texts[place]
+        if depth == 0 and text in (",", ")"):
+            if place > start:
+                found.append(_parameter(texts, start, place))
+            start = place + 1
+            if text == ")":
+                return found
+        depth += (text in ("(", "[", "<", "{")) - (text in (")", "]", ">", "}")) - 2 * (text == ">>")
+    raise Unreadable("The kernel's head does not end.")
+
+
+def _opening(texts: Sequence[str]) -> int:
+    """The parenthesis that opens the parameters: the first after `__global__` that no attribute has."""
+    place = texts.index("__global__") + 1 if "__global__" in texts else 0
+    while place < len(texts):
+        if texts[place] == "(" and place and is_word(texts[place - 1]):
+            if not texts[place - 1].startswith("__"):
+                return place
+            place = _closing(texts, place)
+        place += 1
+    raise Unreadable("The kernel's head has no parameters that could be found.")
+
+
+def _closing(texts: Sequence[str], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(texts)):
+        depth += (texts[place] == "(") - (texts[place] == ")")
+        if depth == 0:
+            return place
+    return len(texts)
+
+
+def _parameter(texts: Sequence[str], start: int, stop: int) -> _Parameter:
+    end = next((place for place in range(start, stop) if texts[place] in ("[", "=")), stop)
+    words = [place for place in range(start, end) if is_word(texts[place]) and texts[place] not in KEYWORDS]
+    if not words:
+        raise Unreadable("The kernel's head has a parameter without a name.")
+    stars = [place for place in range(start, words[-1]) if texts[place] == "*"]
+    return _Parameter(start, stop, stars[-1] if stars else None, words[-1])
+
+
+def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The word for a head's launch bounds with their sides; None without any."""
+    for word, attribute in _ATTRIBUTES.items():
+        if attribute in texts:
+            place = texts.index(attribute) + 1
+            sides = "".join(texts[place + 1 : _closing(texts, place)]).split(",")
+            return word, tuple(map(lengthened, sides))
+    return None
+
+
+def _bounded(texts: list[str], word: str, sides: Sequence[str]) -> list[str]:
+    """A head with other launch bounds, or without; new ones stand before the name, as recipes write them."""
+    place = _opening(texts) - 1
+    for attribute in _ATTRIBUTES.values():
+        if attribute in texts:
+            place = texts.index(attribute)
+            del texts[place : _closing(texts, place + 1) + 1]
+    if word == NO_BOUNDS:
+        return texts
+    if not all(side.strip() for side in sides) or len(sides) > 3:
+        raise Unreadable("The answer leaves launch bounds empty.")
+    return [*texts[:place], _ATTRIBUTES[word], "(", *read_tokens(", ".join(sides)).texts, ")", *texts[place:]]

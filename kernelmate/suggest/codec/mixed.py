@@ -1,0 +1,306 @@
+"""A codec whose answers are short programs: the kernel's head by words, its launch, its body by line, then recipes.
+
+What can be done for certain is a word: a pointer is `__restrict__`, launch bounds, a recipe. What is given by the contract, or is
+none of the kernel's, has no number and cannot be named, so no answer garbles it. Edits come before recipes, since they name the
+lines that the model was shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from kernelmate.suggest.codec import edits as line_edits
+from kernelmate.suggest.codec import header, mends
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
+from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told
+from kernelmate.suggest.codec.layout import put_back, replaced
+from kernelmate.suggest.codec.lines import Canonical, Line
+from kernelmate.suggest.codec.names import placeholders
+from kernelmate.suggest.codec.programs import MOST_VARIANTS, RECIPES, Step, assumed, named_steps, path, taken
+from kernelmate.suggest.codec.regions import Regions, regions
+from kernelmate.suggest.codec.requests import launch_of
+from kernelmate.suggest.codec.starter import (
+    END,
+    AskedByLines,
+    LineCodec,
+    after_sides,
+    arguments_of,
+    cleaned,
+    places_of,
+    readable,
+    tokens_of,
+    version_of,
+)  # fmt: skip
+from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
+
+NAME = "mixed-1"
+TOP, WANTS = "@top", "@wants"
+
+_SECTION = re.compile(
+    rf"(?P<head>{'|'.join(sorted(HEAD_WORDS, key=len, reverse=True))})|(?P<launch>@(?:grid|block|shared|require))"
+    rf"|(?P<top>{TOP}(?=@\|))|(?P<edit>@(?:rep|ins|del)(?=@\d))|@use-(?P<recipe>[a-z0-9-]+):(?:@#(?P<variant>\d{{1,3}}))?"
+)
+_HELPER = re.compile(r"#define|(?:static|inline|constexpr|template|__device__|__forceinline__|__host__)\b|__constant__")
+_PLACEHOLDER = re.compile(r"@v\d+\Z")
+
+
+@dataclass(frozen=True)
+class MixedCodec:
+    """A codec of programs."""
+
+    name: str = NAME
+    end: str = END
+
+    def ask(self, question: Question) -> AskedMixed:
+        """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
+        last = _LAST.get(self.name)
+        if last is None or last.question is not question:
+            lines = LineCodec(self.name).ask(question)
+            last = _LAST[self.name] = AskedMixed(self, question, lines, regions(lines.unit.shown, question.kernel))
+        return last
+
+    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+        """As `Codec.answer`; recipes are told where an author such as `recipe:coalesce+unroll` is among the analysis."""
+        tags = "".join(tag.token for tag in tags_of(analysis))
+        if after is None:
+            if not tags:
+                raise Untellable("The analysis says nothing that there is a tag for.")
+            return tags
+        names = named_steps(analysis)
+        steps = path(assumed(question), after, names) if names else None
+        if steps is not None:
+            return tags + "".join(_step_told(step) for step in steps)
+        return tags + self.ask(question).told(after)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """As `Codec.vocabulary`."""
+        return (
+            self.end,
+            *header.header_tokens(),
+            WANTS,
+            *HEAD_WORDS,
+            TOP,
+            *line_edits.edit_tokens(),
+            *tag_tokens(),
+            *(f"@use-{name}:" for name in RECIPES),
+            *(f"@#{number}" for number in range(1, MOST_VARIANTS)),
+            *(line_token(number) for number in range(MOST_LINES + 1)),
+            *placeholders(),
+        )
+
+
+@dataclass(slots=True)
+class _Program:
+    """An answer taken apart."""
+
+    launch: Launch
+    head: list[tuple[str, str]] = field(default_factory=list)
+    top: list[str] = field(default_factory=list)
+    edits: str = ""
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass
+class AskedMixed:
+    """One question, as `Asked`. The lines of the body have numbers, from 1; the others stand for themselves."""
+
+    codec: MixedCodec
+    question: Question
+    lines: AskedByLines
+    where: Regions
+    messages: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """As `Asked.prompt`."""
+        question, where, names = self.question, self.where, self.lines.names
+        places = places_of(self.lines.unit) if question.broken else {}
+        numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
+        asked_for = [tag.token for tag in tags_of([question.prompt]) if tag.kind == "do"] if question.prompt else []
+        wants = [WANTS, *asked_for] if asked_for else []
+        said = header.header(question, names, arguments_of(question), numbers, wants)
+        code = "".join(
+            (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
+            for number, line in enumerate(self.lines.lines)
+        )
+        tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
+        return said + header.CODE + code + tried + header.ANSWER
+
+    def _tried(self, tried: Tried) -> str:
+        try:
+            return header.TRIED + header.outcome(tried) + self.told(tried.version)
+        except Untellable:
+            return ""
+
+    # ------------------------------------------------------------------------------------------------- telling
+
+    def told(self, after: Version) -> str:
+        """The answer that leads to a version, without recipes.
+
+        Raises:
+            Untellable: it differs where answers cannot reach.
+        """
+        lines, where = self.lines, self.where
+        unit, changed = lines.compared(after)
+        new = regions(unit.shown, self.question.kernel)
+        stop = len(changed) - (len(lines.lines) - where.stop)
+        # Text is compared, not lines: where braces do not pair, other lines are made of the same text.
+        beside = "".join(lines.lines[: where.head])
+        top = [] if "".join(changed[: new.head]) == beside else changed[where.head : new.head]
+        if "".join(changed[: new.head - len(top)]) != beside or not _is_helper(top):
+            raise Untellable("The version changes what stands beside the kernel.")
+        if stop < new.start or changed[stop:] != list(lines.lines[where.stop :]):
+            raise Untellable("The version changes what stands behind the kernel.")
+        head = head_told(lines.unit.shown[where.head].texts, unit.shown[new.head].texts, lines.names)
+        edits = line_edits.difference(lines.lines[where.start : where.stop], changed[new.start : stop])
+        self._must_keep_order(unit, len(top), edits)
+        answer = head + lines.launch_told(after.launch)
+        answer += (TOP + "".join(LINE + line for line in top) if top else "") + line_edits.written(edits)
+        if not answer:
+            raise Untellable("The version is the one that was asked about.")
+        return answer
+
+    def _must_keep_order(self, unit: Canonical, count: int, edits: Sequence[Edit]) -> None:
+        """`count` new lines above the kernel's head, and edits of its body, must leave hidden lines where `unit` has them."""
+        old, start = self.lines.unit, self.where.start
+        moved = [(edit.start + start, edit.stop + start, [[line] for line in edit.lines]) for edit in edits]
+        changed = list(replaced(old, moved))
+        head = next(at for at, line in enumerate(changed) if line is old.shown[self.where.head])
+        other = unit.lines.index(unit.shown[regions(unit.shown, self.question.kernel).head])
+        flags = [isinstance(line, Line) and line.hidden for line in changed[head:]]
+        above = [line.hidden for line in unit.lines[other - count : other]]
+        if any(above) or flags != [line.hidden for line in unit.lines[other:]]:
+            raise Untellable("The version has new code among code that the model is not shown.")
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def read(self, answer: str) -> Answer:
+        """As `Asked.read`."""
+        text = cleaned(answer, self.codec.end)
+        tags, position = read_tags(text)
+        said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
+        if self.question.task == "analyse":
+            return said
+        with readable():
+            program = self._program(text, position)
+            version = version_of(self.question, self._changed(program), program.launch)
+            if not program.steps:
+                return replace(said, version=version)
+            request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
+        version = Version(request.kernel.unit.text, launch_of(request.contract))
+        return replace(said, version=version, analysis=(*said.analysis, *whys))
+
+    def _program(self, text: str, position: int) -> _Program:
+        program = _Program(self.question.launch)
+        while position < len(text):
+            found = _SECTION.match(text, position)
+            if found is None:
+                raise Unreadable(f"The answer holds {text[position : position + 40]!r} where a change should begin.")
+            if program.steps and not found["recipe"]:
+                raise Unreadable("The answer changes the kernel after a recipe, where its lines have other numbers.")
+            if found["launch"]:
+                program.launch, position = self.lines.launch_read(text, position, program.launch)
+                continue
+            if found["head"]:
+                end = after_sides(text, found.end())
+                program.head.append((found["head"], text[found.end() : end].strip()))
+            elif found["recipe"]:
+                program.steps.append((found["recipe"], int(found["variant"] or 0)))
+                end = found.end()
+            else:
+                following = _SECTION.search(text, found.end())
+                end = following.start() if following is not None else len(text)
+                if found["top"]:
+                    program.top += [line.strip() for line in text[found.end() : end].split(LINE)[1:]]
+                else:
+                    program.edits += text[position:end]
+            position = end
+        return program
+
+    def _changed(self, program: _Program) -> str:
+        """The unit's text after all but the recipes."""
+        unit, where = self.lines.unit, self.where
+        edits = line_edits.read(program.edits, where.stop - where.start)
+        if not _is_helper(program.top):
+            raise Unreadable("The answer brings something above the kernel that is no helper of it.")
+        if not (edits or program.head or program.top):
+            return self.question.text
+        written = [tokens_of(lines) for lines in (program.top, *(edit.lines for edit in edits))]
+        fresh = self._fresh(chain.from_iterable(written))
+        top, *new = ([[fresh.get(text, text) for text in line] for line in lines] for lines in written)
+        top, *new = ([self.lines.names.show(line) for line in lines] for lines in (top, *new))
+        new, missing = self._paired(edits, new)
+        changes = [
+            (edit.start + where.start, edit.stop + where.start, lines) for edit, lines in zip(edits, new, strict=True)
+        ]
+        head = unit.shown[where.head].texts
+        renewed = head_changed(head, program.head, self.lines.names)
+        first = [(where.head, where.head, top), (where.head, where.head + 1, [renewed])]
+        if renewed == head:
+            del first[1]
+        closing = [(where.stop, where.stop, [["}"]] * missing)]
+        changed = list(replaced(unit, [*first, *changes, *closing]))
+        changed = mends.renamed(changed, mends.named(unit, changed))
+        unknown = mends.undeclared(unit, changed, set(fresh.values()))
+        if unknown is not None:
+            mark = next(mark for mark, name in fresh.items() if name == unknown)
+            raise Unreadable(f"The answer uses {mark}, which stands for nothing.")
+        return put_back(unit, changed)
+
+    def _fresh(self, lines: Iterable[Sequence[str]]) -> dict[str, str]:
+        """Names for placeholders that stand for nothing: a model may have meant a new one, which its lines declare."""
+        names = self.lines.names
+        taken_marks = set(names.names.values())
+        marks = dict.fromkeys(text for line in lines for text in line if _PLACEHOLDER.match(text))
+        found: dict[str, str] = {}
+        for mark in marks:
+            if mark not in taken_marks:
+                name = f"v{mark[2:]}"
+                while name in names.names:
+                    name += "_"
+                found[mark] = name
+        return found
+
+    def _paired(self, edits: Sequence[Edit], new: Sequence[list[list[str]]]) -> tuple[list[list[list[str]]], int]:
+        """The new lines of each edit, and how many closing braces are to be added behind the body."""
+        body = [line.texts for line in self.lines.unit.shown[self.where.start : self.where.stop]]
+        gone = [line for edit in edits for line in body[edit.start : edit.stop]]
+        short = _open(chain.from_iterable(new)) - _open(gone)
+        if _open(body) or not short or abs(short) > mends.MOST_BRACES:
+            return list(new), 0
+        return (list(new), short) if short > 0 else (mends.paired(new, short), 0)
+
+
+def _open(lines: Iterable[Sequence[str]]) -> int:
+    """Braces that are opened and not closed."""
+    return sum(list(line).count("{") - list(line).count("}") for line in lines)
+
+
+def _is_helper(lines: Sequence[str]) -> bool:
+    """Lines are definitions that may stand above a kernel: constants, macros, functions of the device; or there are none."""
+    return not lines or (
+        _HELPER.match(lines[0]) is not None
+        and sum(line.count("{") - line.count("}") for line in lines) == 0
+        and not any("__global__" in line for line in lines)
+    )
+
+
+def _step_told(step: Step) -> str:
+    name, number = step
+    return f"@use-{name}:" + (f"@#{number}" if number else "")
+
+
+def _asked_anew(question: Question, version: Version) -> Question:
+    """The question with a version in the place of its kernel."""
+    launch, contract = version.launch, question.contract
+    if contract is not None:
+        contract = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
+    return replace(question, text=version.text, launch=launch, contract=contract, tried=())
+
+
+_LAST: dict[str, AskedMixed] = {}
+"""The last question of each codec."""

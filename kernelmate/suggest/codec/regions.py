@@ -1,0 +1,48 @@
+"""Where in a unit's shown lines the kernel's head and body are: what an answer may say in words, and what by line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmate.suggest.codec.base import Untellable
+from kernelmate.suggest.codec.lines import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Places among the shown lines, counted from 0.
+
+    Attributes:
+        head: the line that ends with the kernel's opening brace.
+        start, stop: the lines of its body, without the one that closes it where that is a brace alone.
+    """
+
+    head: int
+    start: int
+    stop: int
+
+
+def regions(shown: Sequence[Line], kernel: str) -> Regions:
+    """The regions of the shown lines of a unit.
+
+    Raises:
+        Untellable: the kernel is not among them.
+    """
+    heads = [number for number, line in enumerate(shown) if "__global__" in line.texts]
+    opened = [number for number in heads if shown[number].texts[-1] == "{"]
+    if not heads:
+        raise Untellable(f"The kernel {kernel} is not in the text.")
+    head = (opened or heads)[0]
+    return Regions(head, head + 1, _end(shown, head))
+
+
+def _end(shown: Sequence[Line], head: int) -> int:
+    """The line that closes the body; one past all lines where none does."""
+    depth = 0
+    for number in range(head, len(shown)):
+        texts = shown[number].texts
+        depth += texts.count("{") - texts.count("}")
+        if depth <= 0 and number > head:
+            return number if texts == ["}"] else number + 1
+    return len(shown)
