@@ -1,7 +1,11 @@
-"""What tests of training share: a tiny vocabulary, examples that can be learned, and one thread."""
+"""What tests of training share: a tiny vocabulary, examples that can be learned, and one thread.
+
+Corpus, exam, codecs and commands need no torch, so nothing here loads it: a module that trains asks for it by itself.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +15,14 @@ import pytest
 from kernelmate.upskill.encoded import Encoded
 from kernelmate.upskill.shapes import Shape
 
-torch = pytest.importorskip("torch", reason="training needs the extra `train`")
-
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     """Threads of tiny products wait for each other longer than they work."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -42,6 +48,7 @@ def tiny() -> Shape:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
+    pytest.importorskip("tokenizers", reason="vocabularies need the extra `train`")
     from kernelmate.upskill.vocabulary import train_tokenizer
 
     texts = ["float x = a[i] + b[i];\n  for (int i = 0; i < n; ++i) sum += x;\n<v1> = <v2>;"] * 4

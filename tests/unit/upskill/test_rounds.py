@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="rounds need the extra `train`")
-
 from kernelmate.upskill.examples import codec_named, lines_of, question_of, version_of
 from kernelmate.upskill.judges import Case, judge_all
 from kernelmate.upskill.rounds import Asked, figures, lessons, play, tried_of

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 
 from kernelmate.cli.main import cli  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
-from kernelmate.upskill.examples import codec_named, lines_of, question_of, tell  # noqa: E402
+from kernelmate.upskill.examples import lines_of, tell  # noqa: E402
 from kernelmate.upskill.journal import events  # noqa: E402
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
@@ -55,29 +55,6 @@ def config(tmp_path: Path) -> Callable[..., Path]:
 
 def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-
-@pytest.mark.parametrize("name", ["lines-1", "whole-1"])
-def test_answers_of_a_stored_corpus_lead_back_to_its_versions(name: str) -> None:
-    codec = codec_named(name)
-    lines = lines_of(CORPUS)
-    told = tell(lines, name, processes=1)
-    assert not told.left_out
-    for line, example in zip(map(json.loads, lines), told.examples, strict=True):
-        asked = codec.ask(question_of(line))
-        assert asked.prompt == example.prompt
-        answer = asked.read(example.answer)
-        assert (answer.version is None) == (example.task == "analyse")
-        if answer.version is not None:
-            assert asked.read(codec.answer(question_of(line), answer.version)).version == answer.version
-
-
-def test_copies_differ_in_placeholders_alone() -> None:
-    lines = lines_of(CORPUS)[:2]
-    told = tell(lines, "lines-1", copies=3, processes=1).examples
-    assert len(told) == 6
-    assert len({example.prompt for example in told[:3]}) == 3
-    assert len({len(example.prompt.split("@v")) for example in told[:3]}) == 1
 
 
 def test_one_command_trains_exports_and_asks(config: Callable[..., Path], tmp_path: Path) -> None:
