@@ -45,8 +45,9 @@ ARRIVE = f"""\
 import gc, time
 from kernelmate_widgets.panel import Panel
 panel = next(one for one in gc.get_objects() if isinstance(one, Panel))
-while len(panel._judged) < {CANDIDATES}:
-    panel.on_judged(panel._judged[0])
+found = panel._listing.found[0]
+while len(panel.versions) <= {CANDIDATES}:
+    panel.on_judged(found)
     time.sleep(0.1)
 """
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.lab import Book, Lab, browser_path
+from tests.browser.lab import SIZE, Book, Lab, browser_path
 
 HERE = {"127.0.0.1", "localhost", ""}
 
@@ -53,7 +53,7 @@ def new_page(chromium: Any, requested: list[str]) -> Callable[[], Any]:
     """Makes pages, each with a context of its own."""
 
     def new() -> Any:
-        page = chromium.new_context(viewport={"width": 1400, "height": 2200}).new_page()
+        page = chromium.new_context(viewport=SIZE).new_page()
         page.set_default_timeout(120_000)
         page.on("request", lambda request: requested.append(request.url))
         return page

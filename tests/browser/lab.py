@@ -16,6 +16,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "of-the-tests"
+SIZE = {"width": 1400, "height": 2200}
+"""Of a page as it is opened, in pixels: high enough for a whole panel."""
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "screenshots")
@@ -192,9 +195,12 @@ class Book:
         clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
         self.page.screenshot(path=path, clip=clip)
 
+    def is_dark(self) -> bool:
+        return bool(self.page.locator("body").get_attribute("data-jp-theme-light") == "false")
+
     def theme(self, name: str) -> None:
         wanted = "false" if "Dark" in name else "true"
-        if self.page.locator("body").get_attribute("data-jp-theme-light") != wanted:
+        if self.is_dark() != ("Dark" in name):
             self.menu("Settings", "Theme")
             self.page.locator(".lm-Menu-itemLabel").get_by_text(name, exact=True).click()
         self.page.locator(f'body[data-jp-theme-light="{wanted}"]').wait_for(state="attached")

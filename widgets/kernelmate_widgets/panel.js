@@ -87,10 +87,15 @@ async function draw(model, holder, chart) {
 
 // ------------------------------------------------------------------------------------------------------------ parts
 
+const PAGE = crypto.getRandomValues(new Uint32Array(1))[0].toString(16);
+let wishes = 0;
+
 class View {
   constructor(model, root) {
     this.model = model;
     this.root = root;
+    this.wish = null; // the version that is asked for, until the kernel has answered: { key, asked }
+    this.details = new Map(); // those that have come, by their versions' keys
     this.seen = new IntersectionObserver((entries) => this.drawSeen(entries));
     this.build();
     // What stands above for pages without this kernel would say everything twice here.
@@ -146,7 +151,9 @@ class View {
     this.text = make("pre", { class: "km-text", "aria-label": "What the model writes" });
     this.question = make("div", { class: "km-question", role: "alertdialog", "aria-label": "May this be sent?" });
     this.list = make("div", { class: "km-list", role: "listbox", "aria-label": "Versions", tabindex: "0", onkeydown: (event) => this.move(event) });
-    this.detail = make("div", { class: "km-detail" });
+    this.buttons = make("div", { class: "km-buttons" });
+    this.body = make("div");
+    this.detail = make("div", { class: "km-detail" }, this.buttons, this.body);
     this.charts = make("div", { class: "km-charts" });
     const asked = chips.map((chip) => make("button", { class: "km-chip", onclick: () => this.choose(chip) }, chip));
     this.root.classList.add("km-panel");
@@ -193,7 +200,7 @@ class View {
     if (this.wasInForce !== state.inForce || this.wasBusy !== state.busy) {
       [this.wasInForce, this.wasBusy] = [state.inForce, state.busy];
       this.showVersions();
-      this.showDetail();
+      this.showButtons();
     }
     const by = state.source && state.source !== "user" ? ` version of ${state.source} in force` : " the cell's own version in force";
     this.force.replaceChildren(by);
@@ -213,21 +220,37 @@ class View {
 
   // ------------------------------------------------------------------------------------------------------- versions
 
+  /** The key of the version that the user looks at: what was asked for last, else what the kernel shows. */
+  get selected() {
+    return this.wish?.key ?? this.model.get("detail").key;
+  }
+
+  /** Looks at a version. The list follows at once; its detail too where it has come before, else once the kernel answers. */
+  select(key) {
+    this.wish = { key, asked: `${PAGE}-${++wishes}` };
+    this.send("select", this.wish);
+    this.showVersions();
+    this.showDetail();
+  }
+
   showVersions() {
     const versions = this.model.get("versions");
     const { inForce } = this.model.get("state");
-    const selected = this.model.get("detail").number;
+    const selected = this.selected;
     // Rows that are the same stay as they are: with forty of them the page must stay fluid.
     versions.forEach((version, index) => {
-      const key = JSON.stringify([version, version.number === selected, version.number === inForce]);
+      const mark = JSON.stringify([version, version.key === selected, version.key === inForce]);
       const old = this.list.children[index];
-      if (old?.key === key) return;
-      const row = this.row(version, version.number === selected, version.number === inForce);
-      row.key = key;
+      if (old?.mark === mark) return;
+      const row = this.row(version, version.key === selected, version.key === inForce);
+      row.mark = mark;
       if (old) old.replaceWith(row);
       else this.list.append(row);
     });
     while (this.list.children.length > versions.length) this.list.lastChild.remove();
+    const keys = new Set(versions.map((version) => version.key));
+    for (const key of this.details.keys()) if (!keys.has(key)) this.details.delete(key);
+    this.showButtons(); // a version may have been put aside
   }
 
   row(version, selected, inForce) {
@@ -239,7 +262,7 @@ class View {
         role: "option",
         "aria-selected": String(selected),
         "data-number": String(version.number),
-        onclick: () => this.send("select", { number: version.number }),
+        onclick: () => this.select(version.key),
       },
       make("span", { class: "km-number" }, version.number === 0 ? "" : String(version.number)),
       make(
@@ -255,33 +278,67 @@ class View {
 
   move(event) {
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
-    const selected = this.model.get("detail").number ?? 0;
-    if (event.key === "Enter" && selected > 0) this.send("accept", { number: selected });
-    else if (event.key === "Delete" && selected > 0) this.send("reject", { number: selected });
+    const versions = this.model.get("versions");
+    const at = Math.max(0, versions.findIndex((version) => version.key === this.selected));
+    const key = versions[at]?.key;
+    if (event.key === "Enter" && at > 0) this.send("accept", { key });
+    else if (event.key === "Delete" && at > 0) this.send("reject", { key });
     else if (step === undefined) return;
-    else this.send("select", { number: Math.max(0, Math.min(this.model.get("versions").length - 1, selected + step)) });
+    else {
+      this.select(versions[Math.max(0, Math.min(versions.length - 1, at + step))].key);
+      this.list.children[versions.findIndex((version) => version.key === this.selected)]?.scrollIntoView({ block: "nearest" });
+    }
     event.preventDefault();
     event.stopPropagation();
   }
 
   // --------------------------------------------------------------------------------------------------------- detail
 
+  /** Shows the version that is looked at. Until its detail has come, that of another one takes no clicks: they would hit
+      what the user did not mean. */
   showDetail() {
-    const detail = this.model.get("detail");
-    if (detail.number === undefined) return;
+    const latest = this.model.get("detail");
+    if (latest.key === undefined) return;
+    this.details.set(latest.key, latest);
+    if (this.wish?.asked === latest.asked) this.wish = null;
+    const detail = this.details.get(this.selected);
+    this.detail.inert = detail === undefined;
+    this.detail.classList.toggle("km-awaited", detail === undefined);
+    this.detail.setAttribute("aria-busy", String(detail === undefined));
+    if (detail === undefined || detail.key === this.shown?.key) return;
+    this.shown = detail;
+    this.showButtons();
+    this.showBody(detail);
+    this.showVersions();
+  }
+
+  showButtons() {
+    if (this.shown === undefined) return;
+    const { key, refused } = this.shown;
     const { inForce, busy } = this.model.get("state");
-    const number = detail.number;
-    const rejected = this.model.get("versions")[number]?.rejected;
+    const version = this.model.get("versions").find((one) => one.key === key);
+    const mark = JSON.stringify([key, refused, inForce === key, busy, version?.number > 0, version?.rejected]);
+    if (this.buttons.mark === mark) return;
+    this.buttons.mark = mark;
     const buttons = [];
-    if (number > 0) {
-      const why = detail.refused ? `Cannot be accepted: ${detail.refused}` : busy ? "Wait for the end of the search, or cancel it" : "";
+    if (version?.number > 0) {
+      const why = refused ? `Cannot be accepted: ${refused}` : busy ? "Wait for the end of the search, or cancel it" : "";
       buttons.push(
-        make("button", { class: "km-accept", disabled: Boolean(detail.refused) || busy || inForce === number, title: why || "Put this version in force", onclick: () => this.send("accept", { number }) }, inForce === number ? "In force" : "Accept"),
-        make("button", { class: "km-reject", onclick: () => this.send("reject", { number }) }, rejected ? "Take back in" : "Reject"),
+        make("button", { class: "km-accept", disabled: Boolean(refused) || busy || inForce === key, title: why || "Put this version in force", onclick: () => this.send("accept", { key }) }, inForce === key ? "In force" : "Accept"),
+        make("button", { class: "km-reject", onclick: () => this.send("reject", { key }) }, version.rejected ? "Take back in" : "Reject"),
       );
       if (why && !busy) buttons.push(make("span", { class: "km-why-not" }, why));
     }
-    const parts = [make("div", { class: "km-buttons" }, ...buttons)];
+    const held = this.buttons.contains(document.activeElement) ? document.activeElement.className : null;
+    this.buttons.replaceChildren(...buttons);
+    if (held === null) return;
+    // Who works by keys stays where they were, or on the list where that is no place any more.
+    const same = buttons.find((button) => button.className === held && !button.disabled);
+    (same ?? this.list).focus();
+  }
+
+  showBody(detail) {
+    const parts = [];
     if (detail.why) parts.push(make("p", { class: "km-why" }, detail.why));
     parts.push(...detail.messages.map((message) => this.message(message)));
     if (detail.reasons.length) parts.push(make("ul", {}, ...detail.reasons.map((reason) => make("li", {}, reason))));
@@ -293,11 +350,7 @@ class View {
     this.source = this.lines(detail);
     this.sourceFold = this.folded("Source", this.source, false);
     parts.push(this.sourceFold);
-    this.detail.replaceChildren(...parts);
-    if (this.shown !== number) {
-      this.shown = number;
-      this.showVersions();
-    }
+    this.body.replaceChildren(...parts);
   }
 
   folded(title, content, open) {

@@ -24,6 +24,7 @@ from kernelmate_widgets.commands import SearchOptions
 from kernelmate_widgets.completion import PROMPTS
 from kernelmate_widgets.desk import Desk
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.listing import Listing
 from kernelmate_widgets.output import panel_bundle
 from kernelmate_widgets.searches import BackgroundSearch, Wish
 
@@ -74,11 +75,11 @@ class Panel(anywidget.AnyWidget):
         self._kept: DisplayHandle | None = None
         self._desk, self._name, self._handle = desk, name, handle
         self._search: BackgroundSearch | None = None
-        self._judged: list[Judged] = []
         self._base = handle.version
         self._shown: Optimization | None = None
-        self._rejected: set[int] = set()
-        self._selected = 0
+        self._listing = Listing()
+        self._asked = ""
+        self._showing = threading.RLock()  # a search and the page's requests come from two threads
         self._answer: threading.Event | None = None
         self._agreed = False
         self._drawn_at = self._staged_at = 0.0
@@ -90,7 +91,7 @@ class Panel(anywidget.AnyWidget):
             "notes": [],
             "question": None,
             "prompt": "",
-            "inForce": 0,
+            "inForce": None,
         }
         self.on_msg(self._message)
         handle.watch(self._changed)
@@ -138,10 +139,12 @@ class Panel(anywidget.AnyWidget):
         self._search.start()
 
     def _begin(self, prompt: str) -> None:
-        self._judged, self._rejected, self._selected = [], set(), 0
         self._base = self._handle.version
-        self._say(busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, inForce=0)
-        self._show_versions(None)
+        self._listing.begin()
+        self._say(
+            busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, inForce=self._listing.selected.key
+        )
+        self._show_versions()
         self._show_detail()
         self._draw()
 
@@ -152,16 +155,18 @@ class Panel(anywidget.AnyWidget):
             self._search.cancel()
 
     def _accept(self, content: dict[str, Any]) -> None:
-        number = int(content.get("number", 0))
         if self._search is not None:
             raise UsageError("The search is still under way.", hint="Wait for its end, or cancel it.")
+        number = self._listing.number(_key(content))
+        if number is None or not self._listing.shows(self._handle.candidates):
+            raise UsageError("That version is no longer in the list.", hint="Choose one of those that are.")
         self._handle.accept(number)
         self._say(error="")
 
     def _reject(self, content: dict[str, Any]) -> None:
         """Take a version out of sight, or back in."""
-        self._rejected ^= {int(content.get("number", 0))}
-        self._show_versions(self._best())
+        self._listing.reject(_key(content))
+        self._show_versions()
         self._draw()
 
     def _revert(self, _: dict[str, Any]) -> None:
@@ -169,9 +174,10 @@ class Panel(anywidget.AnyWidget):
         self._say(error="")
 
     def _select(self, content: dict[str, Any]) -> None:
-        number = int(content.get("number", 0))
-        if 0 <= number <= len(self._judged):
-            self._selected = number
+        """Show a version. The answer carries the page's own mark, so that it knows which of its wishes it answers."""
+        with self._showing:
+            self._listing.select(_key(content))
+            self._asked = str(content.get("asked", ""))
             self._show_detail()
 
     def _send_plotly(self, _: dict[str, Any]) -> None:
@@ -209,8 +215,8 @@ class Panel(anywidget.AnyWidget):
 
     def on_judged(self, found: Judged) -> None:
         """One more candidate has its verdict."""
-        self._judged.append(found)
-        self._show_versions(None)
+        self._listing.add(found)
+        self._show_versions()
         if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
             self._draw()
 
@@ -230,7 +236,8 @@ class Panel(anywidget.AnyWidget):
         notes = panel_state.notes_of(optimization)
         if optimization is not None and self._handle.optimization is optimization:
             self._shown = optimization
-            self._take(optimization)
+            self._listing.arrange(optimization.candidates, optimization.best)
+            self._refresh()
         elif self._handle.version is not self._base:
             notes.append("The kernel was changed meanwhile, so what was found for its old version is gone.")
             self._adopt()
@@ -254,59 +261,36 @@ class Panel(anywidget.AnyWidget):
         """Begin from what the handle has: another text of the cell, or another search."""
         self._shown = self._handle.optimization
         self._base = self._handle.version
-        self._judged = [] if self._shown is None else list(self._shown.candidates)
-        self._rejected = set()
-
-    def _take(self, optimization: Optimization) -> None:
-        """The end's order, the best first; what was selected stays selected."""
-        chosen = self._judged[self._selected - 1] if 0 < self._selected <= len(self._judged) else None
-        gone = [self._judged[number - 1] for number in self._rejected if number <= len(self._judged)]
-        self._judged = list(optimization.candidates)
-        self._rejected = {number for number, one in enumerate(self._judged, 1) if one in gone}
-        self._selected = self._judged.index(chosen) + 1 if chosen in self._judged else (optimization.best or -1) + 1
-        if optimization.best is not None and chosen is None:
-            self._selected = optimization.best + 1
-        self._refresh()
+        self._listing.begin()
+        if self._shown is not None:
+            self._listing.arrange(self._shown.candidates, self._shown.best)
 
     def _refresh(self) -> None:
-        self._selected = min(self._selected, len(self._judged))
-        self._show_versions(self._best())
+        self._show_versions()
         self._show_detail()
         self._draw()
 
-    def _best(self) -> int | None:
-        found = self._handle.optimization
-        return None if found is None or list(found.candidates) != self._judged else found.best
-
     def _in_force(self) -> int:
-        """The candidate that is in force; 0 for the kernel as it was."""
+        """The key of the version that is in force."""
         text = self._handle.version.kernel
-        for number, one in enumerate(self._judged, 1):
-            if one.candidate.kernel is text:
-                return number
-        return 0
+        first, *others = self._listing.versions
+        return next((one.key for one in others if one.found and one.found.candidate.kernel is text), first.key)
 
-    def _show_versions(self, best: int | None) -> None:
-        first = panel_state.row(0, self._base.author, self._base.verdict)
-        listed = [
-            panel_state.row(number, one.candidate.author, one.verdict, best=number - 1 == best, cost=one.candidate.cost)
-            for number, one in enumerate(self._judged, 1)
-        ]
-        self.versions = [{**one, "rejected": one["number"] in self._rejected} for one in (first, *listed)]
+    def _show_versions(self) -> None:
+        found = self._handle.optimization
+        with self._showing:
+            best = found.best if found is not None and self._listing.shows(found.candidates) else None
+            self.versions = [
+                panel_state.row(one, self._base, best=best is not None and one.number == best + 1)
+                for one in self._listing.versions
+            ]
 
     def _show_detail(self) -> None:
-        base, number = self._base, self._selected
-        if number == 0:
-            self.detail = panel_state.detail(0, base.kernel, base.contract, base.verdict, base.kernel, None)
-            return
-        found = self._judged[number - 1]
-        candidate = found.candidate
-        self.detail = panel_state.detail(
-            number, candidate.kernel, candidate.contract, found.verdict, base.kernel, found
-        )
+        with self._showing:
+            self.detail = {"asked": self._asked, **panel_state.detail(self._listing.selected, self._base)}
 
     def _draw(self) -> None:
-        self.charts = panel_state.charts(self._base.verdict, self._judged, self._rejected)
+        self.charts = panel_state.charts(self._base.verdict, self._listing.versions)
         self._drawn_at = time.monotonic()
 
     def _stage(self, text: str) -> None:
@@ -316,4 +300,10 @@ class Panel(anywidget.AnyWidget):
             self._say(stage=text)
 
     def _say(self, **changes: Any) -> None:
-        self.state = {**self.state, **changes}
+        with self._showing:
+            self.state = {**self.state, **changes}
+
+
+def _key(content: dict[str, Any]) -> int:
+    """The version that the page means; one that no list has where it names none."""
+    return int(content.get("key", -1))

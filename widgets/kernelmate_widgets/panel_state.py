@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Cost, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.figures import BASELINE, MOST_VERSIONS, Shown, figures, template
@@ -15,27 +15,32 @@ from kernelmate.report.html import case_row, figure_rows, pairs, table
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.drawing import svg
-from kernelmate_widgets.handle import reason_not_to_take
+from kernelmate_widgets.handle import Version, reason_not_to_take
+from kernelmate_widgets.listing import Listed
 
 Plain = dict[str, Any]
 
 
-def row(number: int, author: str, verdict: Verdict, *, best: bool = False, cost: Cost | None = None) -> Plain:
-    """One version as the list shows it; 0 is the kernel as it is."""
-    standing, tone = words.standing(verdict, candidate=number > 0)
+def row(listed: Listed, base: Version, *, best: bool = False) -> Plain:
+    """One version as the list shows it; number 0 is the kernel as it is."""
+    found = listed.found
+    author, verdict = (base.author, base.verdict) if found is None else (found.candidate.author, found.verdict)
+    standing, tone = words.standing(verdict, candidate=found is not None)
     right, right_tone = words.correctness_words(verdict)
     result = verdict.objective
     return {
-        "number": number,
+        "key": listed.key,
+        "number": listed.number,
         "author": words.one_line(author),
         "standing": standing,
         "tone": tone,
         "right": right,
         "rightTone": right_tone,
         "best": best,
+        "rejected": listed.rejected,
         "asked": "" if result is None else f"{words.METRIC_WORDS[result.name]} {words.objective_words(result)}",
         "predicted": result is not None and result.basis == "predicted",
-        "cost": cost_words(cost),
+        "cost": cost_words(None if found is None else found.candidate.cost),
     }
 
 
@@ -47,13 +52,17 @@ def cost_words(cost: Cost | None) -> str:
     return tokens if cost.usd is None else f"{tokens}, {cost.usd:.4f} USD"
 
 
-def detail(
-    number: int, kernel: Kernel, contract: Contract, verdict: Verdict, before: Kernel, found: Judged | None
-) -> Plain:
+def detail(listed: Listed, base: Version) -> Plain:
     """Everything of one version: why, findings with their lines, its text, what it changes, sizes and figures.
 
     Values called `html` are pieces of the report, escaped there; all others are text.
     """
+    found = listed.found
+    kernel, contract, verdict = (
+        (base.kernel, base.contract, base.verdict)
+        if found is None
+        else (found.candidate.kernel, found.candidate.contract, found.verdict)
+    )
     sizes = [case_row(case, verdict) for case in verdict.cases]
     heads = ["size", "from", "result", "max error", "time", "first wrong"]
     messages = [
@@ -67,14 +76,15 @@ def detail(
         if told or f.code != "compile-error"
     ]
     return {
-        "number": number,
+        "key": listed.key,
+        "number": listed.number,
         "why": "" if found is None else words.printable(found.candidate.why),
         "reasons": list(words.further_reasons(verdict)),
         "lifts": list(_lifts(verdict, contract)),
         "messages": messages,
         "firstLine": kernel.unit.locate(1, 1)[0],
         "source": words.printable(whole_text(kernel)),
-        "diff": [] if found is None else _diff(before, kernel),
+        "diff": [] if found is None else _diff(base.kernel, kernel),
         "html": "".join([*pairs(figure_rows(verdict)), *(table(heads, sizes) if sizes else [])]),
         "refused": None if found is None else reason_not_to_take(found),
     }
@@ -97,12 +107,13 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
         return ()
 
 
-def charts(baseline: Verdict, judged: Sequence[Judged], rejected: Collection[int]) -> list[Plain]:
+def charts(baseline: Verdict, versions: Sequence[Listed]) -> list[Plain]:
     """The report's charts, each drawn, and as Plotly takes it; none where plotly is not installed."""
     shown = [Shown(BASELINE, baseline)]
-    for number, one in enumerate(judged, 1):
-        if number not in rejected and len(shown) < MOST_VERSIONS:
-            shown.append(Shown(f"{number} {one.candidate.author.removeprefix('recipe:')}", one.verdict))
+    for one in versions:
+        if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:
+            name = one.found.candidate.author.removeprefix("recipe:")
+            shown.append(Shown(f"{one.number} {name}", one.found.verdict))
     try:
         made = figures(shown)
     except KernelmateError:

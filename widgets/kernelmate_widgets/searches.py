@@ -104,7 +104,7 @@ class BackgroundSearch:
             error = None if self._stop.is_set() else str(failure)
         except Exception as failure:  # noqa: BLE001 -- nobody else sees what a thread raises
             error = None if self._stop.is_set() else f"{type(failure).__name__}: {failure}"
-        if optimization is None and self._stop.is_set():
+        if optimization is None and (self._stop.is_set() or self._found):
             optimization = self._partial()
         if optimization is not None and self._handle.version is self._version:
             self._handle.found(optimization)

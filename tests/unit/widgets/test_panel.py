@@ -47,20 +47,21 @@ def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook
     assert panel.detail["number"] == best["number"]
     assert any(kind == "added" for kind, _ in panel.detail["diff"])
     handle = notebook.names["row_sum"]
-    do(panel, "accept", number=best["number"])
+    do(panel, "accept", key=best["key"])
     assert handle.version.author == best["author"]
-    assert panel.state["inForce"] == best["number"]
+    assert panel.state["inForce"] == best["key"]
     assert panel.state["canRevert"]
     do(panel, "revert")
     assert handle.version.author == "user"
-    assert panel.state["inForce"] == 0
+    assert panel.state["inForce"] == panel.versions[0]["key"]
 
 
 def test_what_a_cell_does_shows_in_the_panel(panel, notebook) -> None:
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     assert len(panel.versions) == 2
+    assert panel.detail["number"] == 1, "the best is in view"
     notebook.run("%kernelmate accept row_sum -q")
-    assert panel.state["inForce"] == 1
+    assert panel.state["inForce"] == panel.versions[1]["key"]
     notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("0.0f", "0.f"))
     assert len(panel.versions) == 1
     assert "0.f" in panel.detail["source"]
@@ -89,20 +90,21 @@ def test_a_rejected_candidate_is_put_aside_and_leaves_the_charts(panel) -> None:
     do(panel, "ask", prompt="reduce memory usage")
     ended(panel)
     charts = str(panel.charts)
-    do(panel, "reject", number=1)
+    do(panel, "reject", key=panel.versions[1]["key"])
     assert panel.versions[1]["rejected"]
     assert str(panel.charts) != charts
-    do(panel, "reject", number=1)
+    do(panel, "reject", key=panel.versions[1]["key"])
     assert str(panel.charts) == charts
 
 
 def test_what_cannot_be_done_is_said_and_changes_nothing(panel, notebook) -> None:
     before = notebook.names["row_sum"].version
-    do(panel, "accept", number=4)
-    assert "no candidates" in panel.state["error"]
+    do(panel, "accept", key=4)
+    assert "no longer in the list" in panel.state["error"]
     do(panel, "revert")
     assert "nothing to take back" in panel.state["error"]
-    do(panel, "select", number=99)
+    do(panel, "select", key=99, asked="here-1")
+    assert panel.detail["asked"] == "here-1", "the page is answered, and waits no more"
     do(panel, "something else")
     assert notebook.names["row_sum"].version is before
     assert panel.detail["number"] == 0
@@ -132,9 +134,9 @@ def test_nothing_is_sent_before_the_user_agrees_to_the_text_shown(panel) -> None
 def test_forty_candidates_are_small_enough_to_be_sent_again_and_again(panel) -> None:
     do(panel, "ask", prompt="reduce memory usage")
     ended(panel)
-    panel._judged = panel._judged[:1] * 40
-    panel._show_versions(None)
-    assert len(panel.versions) == 41
+    found = panel._listing.found[0]
+    while len(panel.versions) < 41:
+        panel.on_judged(found)
     assert len(str(panel.versions)) < 20_000
 
 
@@ -149,3 +151,42 @@ def test_what_a_model_writes_is_in_the_panel_while_it_writes(panel, notebook) ->
     assert len(lengths) > 2, "piece by piece"
     assert any(text.startswith('{"analysis": "<b>wide') for text in seen)
     assert any("local" in note for note in panel.state["notes"]), "an answer that cannot be read is told"
+
+
+def test_what_is_asked_of_a_version_of_an_old_list_changes_no_other(panel, notebook) -> None:
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    old = [one["key"] for one in panel.versions]
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("0.0f", "0.f"))
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    assert not set(old) & {one["key"] for one in panel.versions}
+    before, seen = notebook.names["row_sum"].version, panel.detail["key"]
+    for key in old:
+        do(panel, "select", key=key)
+        do(panel, "reject", key=key)
+        do(panel, "accept", key=key)
+    assert panel.detail["key"] == seen
+    assert not any(one["rejected"] for one in panel.versions)
+    assert notebook.names["row_sum"].version is before
+
+
+def test_a_search_that_fails_keeps_what_it_found_and_accepts_no_other(panel, notebook, monkeypatch) -> None:
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    session = type(notebook.shell._kernelmate_magics.desk.session({}))
+    optimize = session.optimize
+
+    def fails(*given, **more):
+        optimize(*given, **more)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(session, "optimize", fails)
+    do(panel, "ask", prompt="make it faster")
+    ended(panel)
+    assert "the disk is full" in panel.state["error"]
+    assert len(panel.versions) > 1
+    shown = panel.versions[1]
+    do(panel, "accept", key=shown["key"])
+    assert notebook.names["row_sum"].version.author in {shown["author"], "user"}
+    assert panel._listing.shows(notebook.names["row_sum"].candidates), "what is listed is what would be accepted"
