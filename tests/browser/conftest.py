@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.lab import SIZE, Book, Lab, browser_path
+
+SLOWNESS = float(os.environ.get("KERNELMATE_SLOW_PAGES") or 1)
+"""How many times slower than this machine pages run: what holds with 4 holds on a busy machine."""
 
 HERE = {"127.0.0.1", "localhost", ""}
 
@@ -56,6 +60,8 @@ def new_page(chromium: Any, requested: list[str]) -> Callable[[], Any]:
         page = chromium.new_context(viewport=SIZE).new_page()
         page.set_default_timeout(120_000)
         page.on("request", lambda request: requested.append(request.url))
+        if SLOWNESS > 1:
+            page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWNESS})
         return page
 
     return new

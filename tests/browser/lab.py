@@ -175,9 +175,16 @@ class Book:
     def panel(self, name: str) -> Any:
         return self.page.locator(f'.km-panel[data-kernel="{name}"]')
 
-    def save(self) -> None:
+    def save(self, name: str) -> None:
+        """Save the notebook, and wait until its file was written."""
+        file = self.lab.folder / name
+        before = file.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
-        self.page.wait_for_timeout(1500)
+        end = time.monotonic() + 60
+        while file.stat().st_mtime_ns == before:
+            assert time.monotonic() < end, f"{name} was not saved"
+            self.page.wait_for_timeout(100)
+        self.page.wait_for_timeout(300)  # the file is written, then what else of it there is to be said
 
     def shot(self, name: str, what: Any = None) -> None:
         """A picture of the page, or of what of an element stands in the notebook's view."""

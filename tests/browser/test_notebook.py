@@ -227,7 +227,7 @@ def test_a_page_that_is_loaded_again_shows_the_panel_as_it_is(searched: Book) ->
     book = searched
     book.panel("row_sum").get_by_role("button", name="Accept", exact=True).click()
     expect(book.panel("row_sum").locator(".km-force")).to_contain_text("recipe:")
-    book.save()
+    book.save("first.ipynb")
     book.page.reload()
     book.idle()
     again = book.panel("row_sum")
@@ -243,7 +243,7 @@ def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
 ) -> None:
     # What is kept is drawn after the panel has answered.
     expect(searched.page.locator("[class^='km-kept-']")).to_contain_text("The cell's own version is in force.")
-    searched.save()
+    searched.save("first.ipynb")
     outputs = [one for cell in lab.saved("first.ipynb")["cells"] for one in cell["outputs"]]
     assert outputs
     for one in outputs:
