@@ -35,6 +35,22 @@ __global__ void slow(const float* x, float* y, int n) {
 """
 
 
+def runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def works(process: psutil.Process) -> bool:
+    """Whether a process is a worker."""
+    try:
+        return "kernelmate.worker.child" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
 class Kernel:
     """A running kernel and its client."""
 
@@ -48,7 +64,8 @@ class Kernel:
         return int(self.manager.provisioner.pid)
 
     def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
+        """The processes that it has started and that still run: one that has ended may wait to be reaped."""
+        return [one for one in psutil.Process(self.pid).children(recursive=True) if runs(one)]
 
     def run(self, code: str) -> tuple[str, str]:
         """Status (`ok`, or the exception's name) and what was printed."""
@@ -102,13 +119,13 @@ def test_interrupting_stops_the_worker_and_leaves_the_namespace_as_it_was(kernel
     workers = []
 
     def working() -> bool:
-        workers[:] = [one for one in kernel.children() if "kernelmate.worker.child" in " ".join(one.cmdline())]
+        workers[:] = [one for one in kernel.children() if works(one)]
         return bool(workers) and workers[0].cpu_times().user > 2.0
 
     assert until(working), "the worker is at work"
     kernel.manager.interrupt_kernel()
     assert kernel.ended(request)[0] == "KeyboardInterrupt"
-    assert until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in workers))
+    assert until(lambda: not any(runs(one) for one in workers))
     assert kernel.run("print(sorted(k for k in globals() if not k.startswith('_')))")[1] == before
     # And the notebook goes on.
     assert kernel.run(ENDLESS.replace("k < 4000", "k < 1").replace("262144", "64"))[0] == "ok"
@@ -127,5 +144,5 @@ def test_no_process_outlives_the_kernel(kernel, how) -> None:
         kernel.manager.restart_kernel()
     else:
         kernel.manager.shutdown_kernel()
-    gone = until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in children))
-    assert gone, [one.cmdline() for one in children if one.is_running()]
+    gone = until(lambda: not any(runs(one) for one in children))
+    assert gone, [one.cmdline() for one in children if runs(one)]
