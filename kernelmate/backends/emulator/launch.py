@@ -205,6 +205,14 @@ class Launch:
         execution = Execution(machine, self.decoded, shadows, limits, choice, self.counted, watched)
         self._check_batches()
         try:
+            self._batches(execution)
+            return self._result(execution.finish())
+        finally:
+            self.memory.close()
+
+    def _batches(self, execution: Execution) -> None:
+        number = 0
+        try:
             for number in range(self.lanes.batches()):
                 self._batch(number, execution)
                 self._check_size(number, execution.tally)
@@ -213,7 +221,6 @@ class Launch:
                 raise WaitsForLater from None
         except Overrun:
             raise self._too_large(execution.longest) from None
-        return self._result(execution.finish())
 
     def _waits_for_later(self, number: int) -> bool:
         """Whether a batch hangs that later batches might set free, because some of its blocks have ended."""

@@ -9,10 +9,12 @@ import numpy as np
 
 from kernelmate.backends.emulator.footprints import Marks
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
+from kernelmate.backends.emulator.spare import BYTES
 from kernelmate.backends.emulator.types import Array
 
 _ALIGNMENT = 256
 _SECTOR = 32
+_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ class GlobalMemory:
         slot = int(self._order[number])
         origin = GLOBAL_BASE + slot * BUFFER_SPACING + BUFFER_SPACING // 2 + int(self._shift[number]) * _ALIGNMENT
         length = -(-(lead + content.size) // _SECTOR) * _SECTOR + _SECTOR
-        data = np.empty(length, np.uint8)
+        data = BYTES.take(length)
         data[:lead] = 0
         data[lead : lead + content.size] = content
         data[lead + content.size :] = 0
@@ -107,6 +109,13 @@ class GlobalMemory:
         self.buffers.append(buffer)
         self.by_slot[slot] = buffer
         return buffer
+
+    def close(self) -> None:
+        """Let go of all bytes; who holds some of them keeps those. What made the launch refers to itself in circles,
+        and would hold them until the next collection."""
+        for buffer in self.buffers:
+            buffer.views.clear()
+            buffer.data, buffer.stored, buffer.touched = _NOTHING, None, None
 
     def at(self, address: int) -> Buffer | None:
         """The buffer in whose slot an address lies."""

@@ -1,0 +1,50 @@
+"""Memory of launches that have ended, taken again by the next: the first touch of fresh pages costs more than the copy."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+
+from kernelmate.backends.emulator.types import Array
+
+_SMALLEST = 256 << 10
+"""Bytes below which the allocator keeps pages by itself."""
+_MOST = 64 << 20
+"""Bytes kept for later launches, in all."""
+_OURS = 3
+"""References to an array that nobody uses: the list's, the loop's, and that of the call which counts them."""
+
+
+class Spare:
+    """Arrays of bytes that are handed out again once nobody holds them, or a view of them, any more."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._kept: list[Array] = []
+        self._alone = threading.Lock()
+
+    def take(self, length: int) -> Array:
+        """That many bytes, whatever stood in them before."""
+        if length < _SMALLEST:
+            return np.empty(length, np.uint8)
+        with self._alone:
+            for array in self._kept:
+                if length <= array.size <= 2 * length and sys.getrefcount(array) <= _OURS:
+                    return array[:length]
+            fresh = np.empty(length, np.uint8)
+            self._keep(fresh)
+            return fresh[:]
+
+    def _keep(self, array: Array) -> None:
+        """Remember an array, and forget the oldest where that would be too much; those who hold them keep them."""
+        if array.size > self._most:
+            return
+        self._kept.append(array)
+        while sum(kept.size for kept in self._kept) > self._most:
+            del self._kept[0]
+
+
+BYTES = Spare()
+"""Of this process."""
