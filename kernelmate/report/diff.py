@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rich.text import Text
@@ -25,11 +26,22 @@ def whole_text(kernel: Kernel) -> str:
 
 
 def diff_lines(before: str, after: str, path: str) -> list[str]:
-    """A unified diff without line ends, three lines of context; empty when nothing changed."""
-    name = printable(path, keep="")
+    """A unified diff without line ends, three lines of context; empty when nothing changed.
+
+    It names the file as `patch -p1` finds it: from the current folder where the file lies below it, else from the root.
+    """
+    name = printable(_named(path), keep="")
     # Split at \n alone: the other line ends of str.splitlines are part of a line to a compiler.
     old, new = before.split("\n"), after.split("\n")
     return list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""))
+
+
+def _named(path: str) -> str:
+    place = Path(path)
+    if not place.is_absolute():
+        return path
+    here = Path.cwd()
+    return (place.relative_to(here) if place.is_relative_to(here) else place.relative_to(place.anchor)).as_posix()
 
 
 def line_kind(line: str, index: int) -> LineKind:

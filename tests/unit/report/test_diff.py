@@ -30,3 +30,19 @@ def test_patch_applies_it(tmp_path: Path, make: SimpleNamespace) -> None:
     text = "\n".join(line for line, _ in Diff(make.source, after, "k.cu").lines()) + "\n"
     subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "k.cu").read_text() == after
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs the patch program")
+@pytest.mark.parametrize("below", [True, False])
+def test_patch_finds_a_file_named_from_the_root(
+    below: bool, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "folder" / "k.cu"
+    place.parent.mkdir()
+    place.write_text(make.source)
+    monkeypatch.chdir(place.parent if below else "/")
+    after = make.source.replace("4096", "2048")
+    lines = [line for line, _ in Diff(make.source, after, str(place)).lines()]
+    assert "//" not in lines[0]
+    subprocess.run(["patch", "-p1"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
+    assert place.read_text() == after

@@ -14,7 +14,7 @@ from llvmlite import ir
 from kernelmate.backends.emulator.decode import Block
 from kernelmate.backends.emulator.footprints import marks_of
 from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
-from kernelmate.backends.emulator.jit.emit import VOID, bump, counting, item, load, number
+from kernelmate.backends.emulator.jit.emit import POINTER, VOID, bump, item, load, number, whole
 from kernelmate.backends.emulator.jit.frame import Frame, Uniform
 from kernelmate.backends.emulator.jit.helpers import Helpers, bits
 from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
@@ -125,27 +125,17 @@ class _Writer:
 
     def _write_pick(self) -> None:
         """Find the lanes that come first; leave the warp where those are the scheduler's."""
-        frame, b = self._frame, ir.IRBuilder(self._pick)
-        self._note_steps(b)
-        least, here, all_of_them = (frame.variable(I32) for _ in range(3))
-        pieces = number(self._places.pieces, I32)
-        b.store(pieces, least)
-        for variable in (here, all_of_them):
-            b.store(number(0, I32), variable)
-        with counting(b, number(32)) as lane:
-            place = load(b, item(b, self._lane_places, lane, 4), I32)
-            so_far = b.load(least, typ=I32)
-            b.store(b.select(b.icmp_unsigned("<", place, so_far), place, so_far), least)
-        first = b.load(least, typ=I32)
-        with counting(b, number(32)) as lane:
-            place = load(b, item(b, self._lane_places, lane, 4), I32)
-            bit = b.shl(number(1, I32), b.trunc(lane, I32))
-            for variable, chosen in ((here, b.icmp_unsigned("==", place, first)),
-                                     (all_of_them, b.icmp_unsigned("<", place, pieces))):  # fmt: skip
-                b.store(b.or_(b.load(variable, typ=I32), b.select(chosen, bit, number(0, I32))), variable)
-        mask = b.load(here, typ=I32)
-        b.store(mask, self._mask)
-        b.store(b.icmp_unsigned("==", mask, b.load(all_of_them, typ=I32)), self._alone)
+        b = ir.IRBuilder(self._pick)
+        kind = ir.VectorType(I32, 32)
+        places = b.load(b.inttoptr(self._lane_places, POINTER), typ=kind, align=4)
+        least = b.module.declare_intrinsic("llvm.vector.reduce.umin.v32i32", (), ir.FunctionType(I32, [kind]))
+        first = b.call(least, [places])
+        mask = b.bitcast(b.icmp_unsigned("==", places, whole(b, first)), I32)
+        inside = b.icmp_unsigned("<", places, whole(b, number(self._places.pieces, I32)))
+        with b.if_then(b.icmp_unsigned("!=", mask, b.load(self._mask, typ=I32))):
+            self._note_steps(b)
+            b.store(mask, self._mask)
+        b.store(b.icmp_unsigned("==", mask, b.bitcast(inside, I32)), self._alone)
         switch = b.switch(first, self._warp_done)
         for index, start in self._starts.items():
             switch.add_case(number(index, I32), start)

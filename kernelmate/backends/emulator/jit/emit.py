@@ -11,6 +11,8 @@ from kernelmate.backends.emulator.jit.lowering import I32, I64, intrinsic
 
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
+CHOSEN = ir.VectorType(ir.IntType(1), 32)
+"""Which lanes of a warp; a mask's bits, the first lane's lowest."""
 
 
 def number(value: int, kind: ir.Type = I64) -> ir.Constant:
@@ -30,6 +32,13 @@ def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int | None
 
 def _bytes(kind: ir.Type) -> int:
     return kind.width // 8 if isinstance(kind, ir.IntType) else 8
+
+
+def whole(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """A value for every lane of a warp, side by side."""
+    kind = ir.VectorType(value.type, 32)
+    first = b.insert_element(ir.Constant(kind, None), value, number(0, I32))
+    return b.shuffle_vector(first, ir.Constant(kind, None), ir.Constant(ir.VectorType(I32, 32), [0] * 32))
 
 
 def item(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: int) -> ir.Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from kernelmate.backends.emulator.jit.emit import (
+    CHOSEN,
     POINTER,
     VOID,
     bump,
@@ -15,6 +16,7 @@ from kernelmate.backends.emulator.jit.emit import (
     number,
     store,
     table,
+    whole,
 )
 from kernelmate.backends.emulator.jit.layout import FIELD_BYTES, Field, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, intrinsic
@@ -102,8 +104,9 @@ class Helpers:
             return self._made["put"]
         function, b = self._function("put", VOID, I64, I32, I32)
         places, mask, place = function.args
-        with each_lane(b, mask) as lane:
-            store(b, place, item(b, places, lane, 4))
+        at = b.inttoptr(places, POINTER)
+        standing = b.load(at, typ=ir.VectorType(I32, 32), align=4)
+        b.store(b.select(b.bitcast(mask, CHOSEN), whole(b, place), standing), at, align=4)
         b.ret_void()
         return function
 
@@ -114,12 +117,10 @@ class Helpers:
             return self._made["took"]
         function, b = self._function("took", VOID, I64, I32, I64)
         counts, mask, steps = function.args
-        whole = ir.VectorType(I64, 32)
-        chosen = b.bitcast(mask, ir.VectorType(BOOL, 32))
-        amount = b.insert_element(ir.Constant(whole, None), steps, number(0, I32))
-        amount = b.shuffle_vector(amount, ir.Constant(whole, None), ir.Constant(ir.VectorType(I32, 32), [0] * 32))
+        kind = ir.VectorType(I64, 32)
+        amount = b.select(b.bitcast(mask, CHOSEN), whole(b, steps), ir.Constant(kind, None))
         at = b.inttoptr(counts, POINTER)
-        b.store(b.add(b.load(at, typ=whole, align=8), b.select(chosen, amount, ir.Constant(whole, None))), at, align=8)
+        b.store(b.add(b.load(at, typ=kind, align=8), amount), at, align=8)
         b.ret_void()
         return function
 
