@@ -111,8 +111,10 @@ class GlobalMemory:
         return buffer
 
     def close(self) -> None:
-        """Let go of all bytes; who holds some of them keeps those. What made the launch refers to itself in circles,
-        and would hold them until the next collection."""
+        """Let go of all bytes; who holds some of them keeps those.
+
+        What made the launch refers to itself in circles, and would hold them until the next collection.
+        """
         for buffer in self.buffers:
             buffer.views.clear()
             buffer.data, buffer.stored, buffer.touched = _NOTHING, None, None
