@@ -204,37 +204,55 @@ def _sensitivity(
     if not names:
         return moves, inner
     move = MOVE if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[name].dtype) for name in names))
+    movable = _Movable.of(arrays, names)
     for _ in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
-        _keep_largest(moves, reference(_moved(arrays, names, move, rng), size), want, move)
+        _keep_largest(moves, reference(movable.moved(move, rng), size), want, move)
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
         finer = np.dtype(np.longdouble if double else np.float64)
         for _ in range(INNER_DRAWS):
-            near = _moved(arrays, names, INNER_MOVE, rng)
+            near = movable.moved(INNER_MOVE, rng)
             near.update({name: wide(near[name], working) for name in names})
             answer = reference(near, size, finer)
             _keep_largest(inner, reference(near, size, working), answer, unit_roundoff(working))
     return moves, inner
 
 
-def _moved(arrays: Arrays, names: list[str], move: float, rng: np.random.Generator) -> Arrays:
-    """The inputs with the named ones moved by about `move` of each element.
+@dataclass(frozen=True, slots=True)
+class _Movable:
+    """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
-    Whole numbers stay: they may be positions or classes in floating dress, and are exact in any case.
+    `wide` holds them all, `fixed` says for each that moves which elements stay: whole numbers may be positions or classes
+    in floating dress, and are exact in any case.
     """
-    moved = {name: wide(array) for name, array in arrays.items()}
-    for name in names:
-        steps = move * rng.standard_normal(arrays[name].shape)
+
+    wide: Arrays
+    fixed: Arrays
+
+    @staticmethod
+    def of(arrays: Arrays, names: list[str]) -> _Movable:
+        widened = {name: wide(array) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            moved[name] = np.where(moved[name] == np.rint(moved[name]), moved[name], moved[name] * (1.0 + steps))
-    return moved
+            return _Movable(widened, {name: widened[name] == np.rint(widened[name]) for name in names})
+
+    def moved(self, move: float, rng: np.random.Generator) -> dict[str, Array]:
+        """The inputs with those that may be moved by about `move` of each element."""
+        moved = dict(self.wide)
+        for name, fixed in self.fixed.items():
+            factors = rng.standard_normal(fixed.shape)
+            factors *= move
+            factors += 1.0
+            factors[fixed] = 1.0
+            with np.errstate(all="ignore"):
+                moved[name] = self.wide[name] * factors
+        return moved
 
 
 def _keep_largest(worst: Expected, got: Expected, want: Expected, unit: float) -> None:
     for name, w in want.items():
         with np.errstate(all="ignore"):
-            step = np.abs(wide(got[name]) - wide(w)) / unit
+            step = np.abs(got[name] - w) / unit
         np.fmax(worst[name], np.where(np.isfinite(step), step, 0.0), out=worst[name])
 
 
@@ -246,13 +264,15 @@ def _terms(
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))
     most = 1.0
+    moved = {name: wide(array) for name, array in arrays.items()}
     for name in _movable(contract, arrays):
+        flat = moved[name].reshape(-1)
         for place in rng.integers(0, arrays[name].size, 4 if exact else 1):
-            moved = {other: wide(array) for other, array in arrays.items()}
-            flat = moved[name].reshape(-1)
+            stood = flat[place]
             with np.errstate(all="ignore"):
-                flat[place] += abs(flat[place]) / 64 + (1e-3 if flat[place] == 0 else 0.0)
+                flat[place] += abs(stood) / 64 + (1e-3 if stood == 0 else 0.0)
             got = reference(moved, size)
+            flat[place] = stood
             follow = sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items())
             most = max(most, follow * arrays[name].size / outputs)
     return min(float(MOST_TERMS), most)

@@ -121,6 +121,7 @@ def parse_expression(expression: str) -> ast.expr:
     return tree
 
 
+@lru_cache(maxsize=1024)
 def names_in(expression: str) -> tuple[tuple[str, int], ...]:
     """The names that an expression uses, each with its offset in characters, in order of position.
 
