@@ -8,13 +8,17 @@ from __future__ import annotations
 from kernelmate.suggest.repairs import (
     divergent_barrier,
     grid_rounding,
+    index_order,
+    integer_ratio,
     lost_update,
     missing_barrier,
     missing_guard,
     missing_include,
     missing_token,
     misspelt_name,
+    neutral_start,
     off_by_one,
+    sign,
     small_shared,
     unset_start,
     wide_index,
@@ -25,6 +29,9 @@ ALL: tuple[Repair, ...] = (
     missing_include.REPAIR,
     missing_token.REPAIR,
     misspelt_name.REPAIR,
+    grid_rounding.REPAIR,
+    integer_ratio.REPAIR,
+    neutral_start.REPAIR,
     wide_index.REPAIR,
     off_by_one.REPAIR,
     missing_guard.REPAIR,
@@ -33,7 +40,8 @@ ALL: tuple[Repair, ...] = (
     lost_update.REPAIR,
     missing_barrier.REPAIR,
     unset_start.REPAIR,
-    grid_rounding.REPAIR,
+    index_order.REPAIR,
+    sign.REPAIR,
 )
 """Every repair, in the order in which they are tried: what changes least first."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import Repair, line_of
+from kernelmate.suggest.repairs.base import RACES, UNINITIALISED, VALUES, Repair, line_of
 from kernelmate.suggest.syntax import Node, Tree, is_barrier, read_tree
 from kernelmate.suggest.syntax_effects import (
     calls,
@@ -48,7 +48,10 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, frozenset({"divergent-barrier", "hang", "time-limit"}))
+# Threads that do not take the branch may end while the others wait, which then seems right but for what was read too soon.
+_CODES = frozenset({"divergent-barrier", "hang", "time-limit"}) | RACES | UNINITIALISED | VALUES
+
+REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, _CODES)
 
 
 def _split(tree: Tree, branch: Node) -> str | None:

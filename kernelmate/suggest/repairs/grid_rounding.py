@@ -9,7 +9,10 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite, relaunch
 from kernelmate.suggest.repairs.base import VALUES, Repair
 
-_DOWN = re.compile(r"\s*(?P<over>\w+|\([^()]*\))\s*//?\s*(?P<under>\w+|\([^()]*\))\s*\Z")
+_OPERAND = r"(?:\w+|\([^()]*\))"
+_DOWN = re.compile(rf"(?P<over>{_OPERAND}(?:\s*\*\s*{_OPERAND})*)\s*//?\s*(?P<under>{_OPERAND})")
+_UP_ALREADY = re.compile(r"[+-]\s*\w+\s*-\s*1|\+\s*\d*[1357]\b|-\s*1\b")
+"""A dividend such as `n + block - 1` or `n + 255`: what it is divided by rounds up."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -27,8 +30,13 @@ REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, VALUES | {"launch-f
 
 
 def _up(side: str) -> str:
-    found = _DOWN.match(side)
-    if found is None:
-        return side
-    over, under = (found[part].removeprefix("(").removesuffix(")") for part in ("over", "under"))
-    return f"cdiv({over}, {under})"
+    """A side of the grid in which every division rounds up, wherever it stands: `max(1, n // block)` too."""
+
+    def up(found: re.Match[str]) -> str:
+        if _UP_ALREADY.search(found["over"]):
+            return found[0]
+        alone = "*" not in found["over"]
+        over = found["over"].removeprefix("(").removesuffix(")") if alone else found["over"]
+        return f"cdiv({over}, {found['under'].removeprefix('(').removesuffix(')')})"
+
+    return _DOWN.sub(up, side)

@@ -32,3 +32,8 @@ def test_the_grid_rounds_up_in_the_contract_and_in_the_files_launch(mended) -> N
 
 def test_a_grid_that_rounds_up_is_left_alone(texts, search) -> None:
     assert search(texts["row"].replace("k > 0", "k > 1"), REPAIR).candidates == ()
+
+
+def test_a_division_inside_another_function_rounds_up_too(mended) -> None:
+    source = TWICE.replace('"n // block"', '"max(1, n // block)"').replace('// require = ["n >= 256"]\n', "")
+    assert mended(source, REPAIR).candidate.contract.grid == ("max(1, cdiv(n, block))",)
