@@ -50,6 +50,11 @@ class Variable:
         return "__shared__" in self.qualifiers
 
 
+def language() -> tree_sitter.Language:
+    """The grammar that kernels are read by."""
+    return _LANGUAGE
+
+
 class Tree:
     """The syntax tree of one kernel's definition. Use `read_tree`, which gives None for what it cannot read."""
 

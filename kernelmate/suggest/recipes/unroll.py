@@ -28,14 +28,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     fewer = request.objective.metric in {"registers", "occupancy", "local_bytes"}
     if fewer:
         every = list(tree.walk(*LOOPS))
-        edits = [edit for node in every for edit in _pragma(tree, node, "unroll 1")]
+        edits = [edit for node in every for edit in pragma(tree, node, "unroll 1")]
         if edits:
             why = "The compiler unrolls loops by itself and keeps the values of several turns; told not to, it needs fewer registers."  # fmt: skip
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
         return
     wanted = [node for node in inner if _worth_unrolling(tree, node)]
     for turns in TURNS:
-        edits = [edit for node in wanted for edit in _pragma(tree, node, f"unroll {turns}")]
+        edits = [edit for node in wanted for edit in pragma(tree, node, f"unroll {turns}")]
         if edits:
             why = f"Loads of {turns} turns of the innermost loop are under way at once instead of each waiting for the one before."  # fmt: skip
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
@@ -65,7 +65,7 @@ def _own_pragma(node: Node) -> Node | None:
     )
 
 
-def _pragma(tree: Tree, node: Node, text: str) -> Iterator[Edit]:
+def pragma(tree: Tree, node: Node, text: str) -> Iterator[Edit]:
     """The pragma on a line of its own before a loop, in place of one that is there."""
     present = _own_pragma(node)
     if present is not None:

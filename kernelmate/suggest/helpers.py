@@ -1,0 +1,57 @@
+"""Device functions beside a kernel that nothing else uses: a rewrite of the kernel may change them along."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import tree_sitter
+
+from kernelmate.records import Kernel
+from kernelmate.suggest.syntax import Tree, language, read_tree
+
+
+def own_trees(kernel: Kernel) -> list[Tree]:
+    """The trees of the kernel and of the plain `__device__` functions that it alone calls, itself first."""
+    own = read_tree(kernel)
+    if own is None:
+        return []
+    found, waiting = [own], [own]
+    functions = _functions(kernel)
+    taken: set[str] = set()
+    while waiting:
+        caller = waiting.pop()
+        for name, (start, end) in functions.items():
+            if name in taken or not re.search(rf"\b{name}\s*\(", caller.text(caller.body)):
+                continue
+            taken.add(name)
+            tree = read_tree(replace(kernel, start=start, end=end))
+            if tree is not None and _used_here_only(kernel, name, [*found, tree]):
+                found.append(tree)
+                waiting.append(tree)
+    return found
+
+
+def _functions(kernel: Kernel) -> dict[str, tuple[int, int]]:
+    """Names and offsets of `__device__` functions of the unit's outermost level that are no templates, each name once."""
+    data = kernel.unit.text.encode()
+    found: dict[str, tuple[int, int]] = {}
+    twice: set[str] = set()
+    for node in tree_sitter.Parser(language()).parse(data).root_node.named_children:
+        text = data[node.start_byte : node.end_byte].decode()
+        head = text.partition("{")[0]
+        match = re.search(r"(\w+)\s*\([^()]*\)\s*$", head.strip())
+        if node.type != "function_definition" or "__device__" not in head or match is None:
+            continue
+        if match[1] in found:
+            twice.add(match[1])
+        start = len(data[: node.start_byte].decode())
+        found[match[1]] = start, start + len(text)
+    return {name: span for name, span in found.items() if name not in twice}
+
+
+def _used_here_only(kernel: Kernel, name: str, trees: list[Tree]) -> bool:
+    """Every mention of the name is in the trees' texts."""
+    spans = [(tree.kernel.start, tree.kernel.end) for tree in trees]
+    mentions = [match.start() for match in re.finditer(rf"\b{name}\b", kernel.unit.text)]
+    return all(any(start <= mention < end for start, end in spans) for mention in mentions)

@@ -1,0 +1,141 @@
+"""E[x^2] - E[x]^2 is computed about the first element instead of about zero.
+
+Applies to a loop that adds elements and their squares, and a variance `q / n - mean * mean` after it. Where the mean is large
+beside the spread, the two terms agree in most digits and the difference has few left; about a value from among the elements
+both are small (Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). All threads of a block take the
+same value, so that what joins their sums stays as it is. It is for accuracy, and costs one load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, strip_parentheses
+from kernelmate.suggest.syntax_effects import fresh, indent_of, names, operator, plain, substitute
+from kernelmate.suggest.syntax_loops import Loop, loops
+
+_FIRST = re.compile(r"0u?|threadIdx\.x|lane|lane_?id|threadIdx\.x%32|threadIdx\.x&31|t|tid|tx")
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The loop that adds elements and squares: the terms' nodes, and the element in terms of what is known outside."""
+
+    loop: Loop
+    terms: tuple[Node, ...]
+    squares: tuple[tuple[Node, str], ...]
+    value: str
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: the first such loop."""
+    tree = read_tree(request.kernel)
+    if tree is None:
+        return
+    spread = _variance(tree)
+    sums = None if spread is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
+    if spread is None or sums is None:
+        return
+    mean, product = spread
+    shift = fresh(tree, "shift")
+    edits = list(_edits(tree, sums, shift))
+    edits.append(tree.replace(product, f"({mean} - {shift}) * ({mean} - {shift})"))
+    variable = tree.variable(mean)
+    if variable is None or variable.value is None:
+        return
+    edits.append(tree.replace(variable.value, f"{shift} + ({tree.text(variable.value)})"))
+    why = f"The mean of the squares less the square of `{mean}` cancels where the mean is large; about the first element, {sums.value}, nothing large is subtracted."  # fmt: skip
+    yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+
+
+RECIPE = Recipe("shifted-variance", ("accuracy",), ("registers",), rewrites)
+
+
+def _variance(tree: Tree) -> tuple[str, Node] | None:
+    """The mean and the node of `mean * mean` in `... - mean * mean`, where the mean is declared with its value."""
+    for node in tree.walk("binary_expression"):
+        right = node.child_by_field_name("right")
+        if operator(tree, node) != "-" or right is None:
+            continue
+        inner = strip_parentheses(right)
+        left, other = inner.child_by_field_name("left"), inner.child_by_field_name("right")
+        if inner.type != "binary_expression" or operator(tree, inner) != "*" or left is None or other is None:
+            continue
+        mean = plain(tree, left)
+        variable = tree.variable(mean)
+        if mean == plain(tree, other) and variable is not None and variable.value is not None and variable.type in {"float", "double"}:  # fmt: skip
+            return mean, inner
+    return None
+
+
+def _sums(tree: Tree, loop: Loop) -> Sums | None:
+    """`s += v; q += v * v;`, with nothing else that is added."""
+    terms: list[Node] = []
+    squares: list[tuple[Node, str]] = []
+    for node in tree.walk("assignment_expression", under=loop.block):
+        right = node.child_by_field_name("right")
+        if operator(tree, node) != "+=" or right is None:
+            continue
+        inner = strip_parentheses(right)
+        square = _squared(tree, inner)
+        if square is None:
+            terms.append(right)
+        else:
+            squares.append((right, square))
+    texts = {plain(tree, term) for term in terms} | {square for _, square in squares}
+    if len(terms) != 1 or len(squares) != 1 or len(texts) != 1:
+        return None
+    first = _first_element(tree, loop, terms[0])
+    return None if first is None else Sums(loop, tuple(terms), tuple(squares), first)
+
+
+def _squared(tree: Tree, node: Node) -> str | None:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    if node.type != "binary_expression" or operator(tree, node) != "*" or left is None or right is None:
+        return None
+    return plain(tree, left) if plain(tree, left) == plain(tree, right) else None
+
+
+def _first_element(tree: Tree, loop: Loop, term: Node) -> str | None:
+    """The value at the loop variable's least value over the whole block, locals of the loop written out."""
+    start = plain(tree, loop.start).replace(" ", "")
+    variable = tree.variable(start)
+    if variable is not None and variable.value is not None:
+        start = plain(tree, variable.value)
+    if _FIRST.fullmatch(start) is None or loop.inclusive:
+        return None
+    given = {loop.name: "0"}
+    for declaration in loop.body:
+        for declarator in declaration.children_by_field_name("declarator") if declaration.type == "declaration" else ():
+            name, value = tree.name_node(declarator), declarator.child_by_field_name("value")
+            if name is None or value is None:
+                return None
+            given[tree.text(name)] = f"({substitute(tree, value, given)})"
+    text = substitute(tree, term, given)
+    left = names(tree, loop.block) & set(re.findall(r"[A-Za-z_]\w*", text)) & _declared(tree, loop)
+    return None if left or "[" not in text else text
+
+
+def _declared(tree: Tree, loop: Loop) -> set[str]:
+    found = {loop.name}
+    for declaration in tree.walk("declaration", under=loop.block):
+        for declarator in declaration.children_by_field_name("declarator"):
+            name = tree.name_node(declarator)
+            if name is not None:
+                found.add(tree.text(name))
+    return found
+
+
+def _edits(tree: Tree, sums: Sums, shift: str) -> Iterator[Edit]:
+    start, indent = tree.span(sums.loop.node)[0], indent_of(tree, sums.loop.node)
+    bound = tree.text(sums.loop.bound)
+    yield start, start, f"const float {shift} = {bound} > 0 ? {sums.value} : 0.0f;\n{indent}"
+    for term in sums.terms:
+        yield tree.replace(term, f"{tree.text(term)} - {shift}")
+    for square, value in sums.squares:
+        yield tree.replace(square, f"({value} - {shift}) * ({value} - {shift})")
