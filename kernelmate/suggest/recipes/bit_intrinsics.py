@@ -16,7 +16,9 @@ from kernelmate.suggest.syntax import Edit, Node, Tree
 from kernelmate.suggest.syntax_effects import plain, statements
 from kernelmate.suggest.syntax_loops import read_loop
 
-_WORDS = frozenset({"unsigned", "unsigned int", "uint32_t", "uint", "unsigned char", "uint8_t", "unsigned short", "uint16_t"})
+_WORDS = frozenset(
+    {"unsigned", "unsigned int", "uint32_t", "uint", "unsigned char", "uint8_t", "unsigned short", "uint16_t"}
+)
 _SIGNED = frozenset({"int", "int32_t"})
 
 _COUNTS = (
@@ -27,7 +29,10 @@ _COUNTS = (
 """One turn of a loop over i that counts the set bits of v in c."""
 
 _SHIFTED = (r"(?P<c>\w+)\+=(?P<v>\w+)&1u?;(?P=v)>>=1", r"(?P<c>\w+)\+=\(?(?P<v>\w+)&1u?\)?;(?P=v)=(?P=v)>>1")
-_CLEARED = (r"(?P<v>\w+)&=(?P=v)-1u?;(?:\+\+)?(?P<c>\w+)(?:\+\+)?", r"(?:\+\+)?(?P<c>\w+)(?:\+\+)?;(?P<v>\w+)&=(?P=v)-1u?")
+_CLEARED = (
+    r"(?P<v>\w+)&=(?P=v)-1u?;(?:\+\+)?(?P<c>\w+)(?:\+\+)?",
+    r"(?:\+\+)?(?P<c>\w+)(?:\+\+)?;(?P<v>\w+)&=(?P=v)-1u?",
+)
 _REVERSED = (
     r"(?P<c>\w+)=\((?P=c)<<1\)\|\((?P<v>\w+)&1u?\);(?P=v)>>=1", r"(?P<c>\w+)<<=1;(?P=c)\|=(?P<v>\w+)&1u?;(?P=v)>>=1",
     r"(?P<c>\w+)=\((?P=c)<<1\)\|\(\((?P<v>\w+)>>{i}\)&1u?\)", r"(?P<c>\w+)=(?P=c)<<1\|(?P<v>\w+)>>{i}&1u?",
@@ -86,7 +91,12 @@ def _over_all(tree: Tree, turn: str, i: str, bits: int) -> str | None:
             return f"{{ {match['c']} += __popc({match['v']}); {match['v']} = 0; }}"
     for pattern in _REVERSED:
         match = re.fullmatch(pattern.replace("{i}", i), turn)
-        if match is not None and bits == 32 and _is_word(tree, match["v"], _WORDS) and _is_word(tree, match["c"], _WORDS):
+        if (
+            match is not None
+            and bits == 32
+            and _is_word(tree, match["v"], _WORDS)
+            and _is_word(tree, match["c"], _WORDS)
+        ):
             reset = f" {match['v']} = 0;" if ">>=" in turn else ""
             return f"{{ {match['c']} = __brev({match['v']});{reset} }}"
     return None

@@ -29,7 +29,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     largest = _largest(request)
     if tree is None or largest is None or largest > MOST:
         return
-    wide = {v.name for v in tree.variables.values() if v is not None and v.type in WIDE and not v.pointers and not v.dims}
+    wide = {
+        v.name for v in tree.variables.values() if v is not None and v.type in WIDE and not v.pointers and not v.dims
+    }
     narrow = _only_counting(tree, wide)
     edits = [*_of_variables(tree, narrow), *_of_casts(tree)]
     if edits:
@@ -87,7 +89,12 @@ def _counts(tree: Tree, use: Node, among: set[str]) -> bool:
                 return True
         elif parent.type == "update_expression":
             return tree.text(node) in among
-        elif parent.type not in {"parenthesized_expression", "conditional_expression", "cast_expression", "unary_expression"}:
+        elif parent.type not in {
+            "parenthesized_expression",
+            "conditional_expression",
+            "cast_expression",
+            "unary_expression",
+        }:
             return statement_expression(parent) is not None and parent.type == "expression_statement"
         node = parent
     return False
@@ -108,7 +115,11 @@ def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
             for use in tree.uses(name):
                 yield tree.replace(use, copy)
         elif kind is not None and kind.id not in seen:
-            declared = {tree.text(n) for d in variable.declaration.children_by_field_name("declarator") if (n := tree.name_node(d))}
+            declared = {
+                tree.text(n)
+                for d in variable.declaration.children_by_field_name("declarator")
+                if (n := tree.name_node(d))
+            }
             if declared <= names:
                 seen.add(kind.id)
                 yield tree.replace(kind, "int")

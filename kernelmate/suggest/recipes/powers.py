@@ -33,7 +33,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
                 continue
             if any(_inside(call, other) for other in tree.walk("call_expression") if other.id != call.id and call_name(tree, other) in _NAMES):  # fmt: skip
                 continue
-            changed = _written_out(tree, call, *arguments.named_children, number=len(found))
+            changed = _written_out(tree, call, arguments.named_children[0], arguments.named_children[1], len(found))
             if changed:
                 edits += changed
                 found.append(tree.text(call))
@@ -65,7 +65,11 @@ def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int
     edits: list[Edit] = []
     if power in {0.5, -0.5, -1.0}:
         f = "" if double else "f"
-        return [tree.replace(call, {0.5: f"sqrt{f}({text})", -0.5: f"rsqrt{f}({text})", -1.0: f"(1.0{f} / ({text}))"}[power])]
+        return [
+            tree.replace(
+                call, {0.5: f"sqrt{f}({text})", -0.5: f"rsqrt{f}({text})", -1.0: f"(1.0{f} / ({text}))"}[power]
+            )
+        ]
     if not _SIMPLE.fullmatch(text):
         statement = _statement(call)
         if statement is None or not only_pure_calls(tree, base):
@@ -123,7 +127,10 @@ def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, numb
     parent = loop.node.parent
     if parent is None or parent.type != "compound_statement" or not invariant(tree, base, loop.node):
         return []
-    if tree.text(loop.start) not in {"0", "1"} or next(tree.walk("continue_statement", under=loop.block), None) is not None:
+    if (
+        tree.text(loop.start) not in {"0", "1"}
+        or next(tree.walk("continue_statement", under=loop.block), None) is not None
+    ):
         return []
     name = fresh(tree, "power" if not number else f"power{number}")
     indent, text = indent_of(tree, loop.node), tree.text(base)

@@ -22,7 +22,15 @@ NARROW = {
 }  # fmt: skip
 """Each half type with its conversions to and from float."""
 
-_BINARY = {"__hadd": "+", "__hsub": "-", "__hmul": "*", "__hdiv": "/", "__hadd_rn": "+", "__hsub_rn": "-", "__hmul_rn": "*"}
+_BINARY = {
+    "__hadd": "+",
+    "__hsub": "-",
+    "__hmul": "*",
+    "__hdiv": "/",
+    "__hadd_rn": "+",
+    "__hsub_rn": "-",
+    "__hmul_rn": "*",
+}
 _COMPARED = {"__hgt": ">", "__hge": ">=", "__hlt": "<", "__hle": "<=", "__heq": "=="}
 _FUNCTIONS = {"hexp": "expf", "hlog": "logf", "hsqrt": "sqrtf", "hrsqrt": "rsqrtf", "hsin": "sinf", "hcos": "cosf", "hrcp": "1.0f / ", "__habs": "fabsf", "__hmax": "fmaxf", "__hmin": "fminf"}  # fmt: skip
 
@@ -182,7 +190,9 @@ class _Widening:
             if tree.text(use) not in self._names:
                 continue
             element = use
-            while element.parent is not None and element.parent.type == "subscript_expression" and element.id != node.id:
+            while (
+                element.parent is not None and element.parent.type == "subscript_expression" and element.id != node.id
+            ):
                 element = element.parent
             call = None if element.parent is None else element.parent.parent
             if call is not None and call.type == "call_expression" and call_name(tree, call) == self._up:

@@ -100,7 +100,9 @@ def _exchanged(tree: Tree, places: list[Place], lengths: dict[str, set[str]], di
         length = _length(slow, fast, stride, places, lengths, dims)
         if length is None:
             return None
-        text = " + ".join(part for part in (f"{fast} * {length}" if fast != "0" else "", slow if slow != "0" else "") if part)
+        text = " + ".join(
+            part for part in (f"{fast} * {length}" if fast != "0" else "", slow if slow != "0" else "") if part
+        )
         edits.append(tree.replace(place.node, text or "0"))
     return edits
 

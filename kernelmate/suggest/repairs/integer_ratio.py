@@ -31,7 +31,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             line = tree.kernel.unit.locate(line_of(tree, node), None)[0]
             why = f"`{tree.text(node)}` in line {line} divides whole numbers and drops the fraction, where a float is wanted."
             edits.append(((start, start, "(float)"), why))
-    yield from each_then_all(request, edits, "Every quotient of whole numbers in float arithmetic is computed in float.")
+    yield from each_then_all(
+        request, edits, "Every quotient of whole numbers in float arithmetic is computed in float."
+    )
 
 
 REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, VALUES)

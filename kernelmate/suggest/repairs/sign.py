@@ -35,7 +35,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             line = tree.kernel.unit.locate(line_of(tree, node), None)[0]
             turned = _TURNED[tree.text(sign)]
             edit: Edit = tree.replace(sign, turned)
-            yield from each_then_all(request, [(edit, f"The sign of `{tree.text(node)}` in line {line} is `{turned}`.")], "")
+            yield from each_then_all(
+                request, [(edit, f"The sign of `{tree.text(node)}` in line {line} is `{turned}`.")], ""
+            )
 
 
 REPAIR = Repair("sign", ("correct",), (), rewrites, VALUES)
