@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
     from kernelmate.upskill.preparing import prepare
     from kernelmate.upskill.torch_device import place
     from kernelmate.upskill.torch_trainer import Progress, Trainer
+    from kernelmate.upskill.varying import Variation, Varying
     from kernelmate.upskill.vocabulary import PAD
 
     folder = settings.model_folder(model.name)
@@ -72,12 +73,13 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
     with place(plan.precision) as here:
         held_out = prepared.held_out if len(prepared.held_out) else None
-        trainer = Trainer(plan, shape, prepared.train, held_out, folder, here, on_progress=line, stop=asked_to_stop)
+        varying = Varying(Variation.of(plan.augment), prepared.tokenizer, model.codec) if plan.augment else None
+        trainer = Trainer(plan, shape, prepared.train, held_out, folder, here, varying=varying, on_progress=line, stop=asked_to_stop)  # fmt: skip
         done = trainer.run()
         facts: dict[str, Any] = {
             "name": model.name, "codec": model.codec, "end": _end(model.codec), "pad": PAD, "licence": settings.licence,
             "parameters": shape.parameters, "vocabulary": shape.vocabulary, "steps": done.step, "finished": done.finished,
-            "loss": done.loss, "held_out_loss": done.held_out, "tokens": done.tokens, "seconds": round(done.seconds, 1),
+            "loss": done.loss, "held_out_loss": done.held_out, "best_step": done.best_step, "tokens": done.tokens, "seconds": round(done.seconds, 1),
             "tokens_per_s": round(done.tokens_per_s, 1), "gpu": here.name, "processes": here.processes, "corpus": prepared.facts,
         }  # fmt: skip
         if here.rank == 0:
@@ -215,10 +217,14 @@ def from_checkpoint(settings: Upskill, model: ModelSection) -> None:
     from kernelmate.upskill.preparing import prepare
     from kernelmate.upskill.torch_checkpoints import newest
     from kernelmate.upskill.torch_llama import Llama
+    from kernelmate.upskill.torch_trainer import BEST
     from kernelmate.upskill.vocabulary import PAD
 
     folder = settings.model_folder(model.name)
-    found = newest(folder)
+    last, best = newest(folder), newest(folder / BEST)
+    found = (
+        last if best is None or not best.state or last is None else replace(last, state={**last.state, **best.state})
+    )
     if found is None or not found.state:
         raise UsageError("There is no checkpoint.", file=str(folder), hint="Train the model first.")
     prepared = prepare(settings, model)

@@ -14,10 +14,13 @@ import numpy as np
 
 from kernelmate.upskill.encoded import Encoded
 from kernelmate.upskill.examples import TASKS
+from kernelmate.upskill.varying import Varying
 
 Array = np.ndarray[Any, Any]
 OPEN_ROWS = 32
 """Rows that are filled at once: more fill better, fewer keep examples near their drawn place."""
+VARIED = 1
+"""Keeps the draws of variations apart from those of examples."""
 ROOM = 1.25
 """Over the mean number of texts in a batch, for the ones that have more."""
 
@@ -51,7 +54,7 @@ class Packer:
         encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
         weights: share of each task among drawn examples. seed: of the draws.
         prompt_weight: of prompts' tokens in the loss; answers' have 1.
-        pad: the token that fills rows.
+        pad: the token that fills rows. varying: tells each example otherwise in every draw; None as it is.
     """
 
     encoded: Encoded
@@ -61,6 +64,7 @@ class Packer:
     seed: int
     prompt_weight: float = 0.0
     pad: int = 1
+    varying: Varying | None = None
 
     def steps(self, first: int = 0) -> Iterator[list[list[int]]]:
         """The rows of each step from `first` on, without end; a row is the examples in it."""
@@ -112,39 +116,55 @@ class Packer:
             parts.append(np.concatenate([np.zeros(0, dtype=np.int64), *passes])[:count])
         return random.permutation(np.concatenate(parts))
 
-    def batch(self, rows: list[list[int]]) -> Batch:
-        """The tokens of rows, padded to their length."""
+    def batch(self, rows: list[list[int]], at: tuple[int, int] = (0, 0)) -> Batch:
+        """The tokens of rows, padded to their length.
+
+        Args:
+            rows: the examples of each.
+            at: number of the step, and of the first row in it, which decide how examples are varied.
+        """
         shape = (len(rows), self.length)
         tokens, targets = np.full(shape, self.pad, np.int64), np.full(shape, self.pad, np.int64)
         weights = np.zeros(shape, np.float32)
         positions, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        bounds, squares = [0], 0
+        bounds, squares, filled = [0], 0, 0
         for number, row in enumerate(rows):
-            at = 0
-            for document, example in enumerate(row):
-                start, end = self.encoded.starts[example], self.encoded.starts[example + 1]
-                size, cut = int(end - start), int(self.encoded.answers[example])
-                here = slice(at, at + size)
-                tokens[number, here] = self.encoded.tokens[start:end]
-                targets[number, at : at + size - 1] = self.encoded.tokens[start + 1 : end]
-                weights[number, at : at + size - 1] = self.prompt_weight
-                weights[number, at + max(cut - 1, 0) : at + size - 1] = 1.0
+            at_token = 0
+            for document, (text, cut) in enumerate(self._texts(row, (at[0], at[1] + number))):
+                size = len(text)
+                here = slice(at_token, at_token + size)
+                tokens[number, here] = text
+                targets[number, at_token : at_token + size - 1] = text[1:]
+                weights[number, at_token : at_token + size - 1] = self.prompt_weight
+                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = 1.0
                 positions[number, here] = np.arange(size)
                 documents[number, here] = document
-                at += size
+                at_token += size
                 squares += size * size
-                bounds.append(number * self.length + at)
-            if at < self.length:
-                positions[number, at:] = np.arange(self.length - at)
-                documents[number, at:] = len(row)
+                bounds.append(number * self.length + at_token)
+            filled += at_token
+            if at_token < self.length:
+                positions[number, at_token:] = np.arange(self.length - at_token)
+                documents[number, at_token:] = len(row)
                 bounds.append((number + 1) * self.length)
-        filled = sum(int(self.encoded.lengths[example]) for row in rows for example in row)
         fixed = np.full(self.most_bounds(len(rows), len(bounds)), bounds[-1], np.int32)
         fixed[: len(bounds)] = bounds
         return Batch(tokens, targets, weights, positions, documents, fixed, filled, squares / 2 / max(filled, 1))
 
+    def _texts(self, row: list[int], at: tuple[int, int]) -> Iterator[tuple[Array, int]]:
+        """The tokens of each example of a row, and how many of them are its prompt's."""
+        encoded = self.encoded
+        random = np.random.default_rng([self.seed, VARIED, *at]) if self.varying is not None else None
+        for example in row:
+            text = encoded.tokens[encoded.starts[example] : encoded.starts[example + 1]]
+            cut = int(encoded.answers[example])
+            if random is None or self.varying is None:
+                yield text, cut
+            else:
+                yield self.varying.draw(text, cut, TASKS[encoded.tasks[example]], random)
+
     def weight(self, rows: list[list[int]]) -> float:
-        """The sum of the weights of rows, without making them."""
+        """The sum of the weights of rows as they are before they are varied, without making them."""
         lengths, cuts = self.encoded.lengths, self.encoded.answers
         pairs = ((int(lengths[one]), int(cuts[one])) for row in rows for one in row)
         return float(sum(size - max(cut, 1) + self.prompt_weight * (max(cut, 1) - 1) for size, cut in pairs))

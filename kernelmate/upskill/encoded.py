@@ -25,12 +25,14 @@ class Encoded:
     Attributes:
         tokens: of all, uint16 or uint32. starts: int64 [examples + 1], where each begins.
         answers: int64 [examples], how many tokens each one's prompt has. tasks: uint8, index into `TASKS`.
+        families: uint16, which examples are of one kind of problem; None where that is not known.
     """
 
     tokens: np.ndarray[Any, Any]
     starts: np.ndarray[Any, Any]
     answers: np.ndarray[Any, Any]
     tasks: np.ndarray[Any, Any]
+    families: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -48,11 +50,20 @@ class Encoded:
             digest.update(np.ascontiguousarray(part).tobytes())
         return digest.hexdigest()
 
+    def take(self, chosen: np.ndarray[Any, Any]) -> Encoded:
+        """Some of the examples, by their numbers."""
+        texts = [self.tokens[self.starts[at] : self.starts[at + 1]] for at in chosen]
+        starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
+        tokens = np.concatenate([self.tokens[:0], *texts])
+        families = None if self.families is None else self.families[chosen]
+        return Encoded(tokens, starts, self.answers[chosen], self.tasks[chosen], families)
+
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
         partial = path.with_name(path.name + ".partial")
         with partial.open("wb") as file:
-            np.savez(file, tokens=self.tokens, starts=self.starts, answers=self.answers, tasks=self.tasks)
+            families = np.zeros(0, np.uint16) if self.families is None else self.families
+            np.savez(file, tokens=self.tokens, starts=self.starts, answers=self.answers, tasks=self.tasks, families=families)  # fmt: skip
         partial.replace(path)
 
 
@@ -69,15 +80,18 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> t
     prompts = tokenizer.encode_batch([example.prompt for example in examples], add_special_tokens=False)
     answers = tokenizer.encode_batch([example.answer for example in examples], add_special_tokens=False)
     width = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-    texts, cuts, tasks = [], [], []
+    texts, cuts, tasks, families = [], [], [], []
+    known: dict[str, int] = {}
     for example, prompt, answer in zip(examples, prompts, answers, strict=True):
         if len(prompt.ids) + len(answer.ids) <= longest:
             texts.append(np.array([*prompt.ids, *answer.ids], dtype=width))
             cuts.append(len(prompt.ids))
             tasks.append(TASKS.index(example.task))
+            families.append(known.setdefault(example.family, len(known)))
     starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
     tokens = np.concatenate(texts) if texts else np.zeros(0, dtype=width)
-    found = Encoded(tokens, starts, np.array(cuts, dtype=np.int64), np.array(tasks, dtype=np.uint8))
+    kinds = np.array(tasks, dtype=np.uint8), np.array(families, dtype=np.uint16)
+    found = Encoded(tokens, starts, np.array(cuts, dtype=np.int64), *kinds)
     return found, len(examples) - len(texts)
 
 
@@ -89,7 +103,8 @@ def load_encoded(path: Path) -> Encoded:
     """
     try:
         with np.load(path) as file:
-            return Encoded(file["tokens"], file["starts"], file["answers"], file["tasks"])
+            families = file["families"]
+            return Encoded(file["tokens"], file["starts"], file["answers"], file["tasks"], families if len(families) else None)  # fmt: skip
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise UsageError(
             f"The encoded examples cannot be read: {error}.",

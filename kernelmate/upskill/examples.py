@@ -30,6 +30,7 @@ class Example:
         prompt: the exact input. answer: what should follow, the codec's end included.
         task: one of `TASKS`. group: examples of one problem share it. held_out: kept for validation.
         messages: role and text of the prompt for models that are asked by a chat template; empty for others.
+        family: the kind of problem, which many groups share.
     """
 
     prompt: str
@@ -38,6 +39,7 @@ class Example:
     group: str
     held_out: bool
     messages: tuple[tuple[str, str], ...] = ()
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,15 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
     answer = codec.answer(question, after, said)
     held_out = line.get("split") == "held-out"
     group = str(line.get("group") or "")
-    return Example(asked.prompt, answer + codec.end, question.task, group, held_out, tuple(asked.messages))
+    return Example(
+        asked.prompt,
+        answer + codec.end,
+        question.task,
+        group,
+        held_out,
+        tuple(asked.messages),
+        str(line.get("family") or ""),
+    )
 
 
 def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:

@@ -25,6 +25,11 @@ class TrainingPlan:
         task_weights: shares of the tasks among drawn examples. prompt_weight: of prompts' tokens in the loss.
         seed: of the model's start and of all draws.
         checkpoint_s, log_steps: how often. held_out_s: how often the loss on what is held out is taken; 0 never.
+        held_out_steps: the same by steps, so that a run that goes on does it at the same ones; it goes before `held_out_s`.
+        patience: the run comes to its end once so many held-out losses in a row were no better than the best, smoothed: the rate
+            decays within `cooldown` of the steps so far, and the best model is what stays. 0 for neither.
+        dropout: of what each layer adds to the stream. augment: shares of what is varied, as in `Variation`; empty for none.
+        workers: processes that make batches; 0 makes them in a thread.
         precision: `auto` is bf16 on a GPU that has it. compile: None compiles on a GPU.
     """
 
@@ -43,6 +48,12 @@ class TrainingPlan:
     checkpoint_s: float = 120.0
     log_steps: int = 10
     held_out_s: float = 30.0
+    held_out_steps: int | None = None
+    patience: int = 0
+    cooldown: float = 0.25
+    dropout: float = 0.0
+    augment: Mapping[str, float] = field(default_factory=dict)
+    workers: int = 0
     precision: Literal["auto", "bf16", "float32"] = "auto"
     compile: bool | None = None
 
@@ -53,6 +64,15 @@ class TrainingPlan:
     def identity(self) -> dict[str, Any]:
         """What a run that goes on must have in common with its beginning: all that decides what a step does."""
         plan = asdict(self)
-        for name in ("checkpoint_s", "log_steps", "held_out_s", "compile", "steps", "seconds", "rows_at_once"):
+        for name in (
+            "checkpoint_s",
+            "log_steps",
+            "held_out_s",
+            "compile",
+            "steps",
+            "seconds",
+            "rows_at_once",
+            "workers",
+        ):
             del plan[name]
         return plan

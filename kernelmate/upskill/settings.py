@@ -13,6 +13,7 @@ from kernelmate.errors import UsageError
 from kernelmate.upskill.plans import TASK_WEIGHTS, TrainingPlan
 from kernelmate.upskill.schedule import Form, Schedule
 from kernelmate.upskill.shapes import Shape
+from kernelmate.upskill.varying import Variation
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -62,8 +63,19 @@ class TrainingSection(Section):
     checkpoint_s: float = Field(default=120.0, gt=0)
     log_steps: int = Field(default=10, gt=0)
     held_out_s: float = Field(default=30.0, ge=0)
+    held_out_steps: int | None = Field(default=None, gt=0)
+    patience: int = Field(default=0, ge=0)
+    cooldown: float = Field(default=0.25, gt=0, le=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    augment: dict[str, float] = Field(default_factory=dict)
+    workers: int = Field(default=0, ge=0)
     precision: Literal["auto", "bf16", "float32"] = "auto"
     compile: bool | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> TrainingSection:
+        Variation.of(self.augment)
+        return self
 
 
 class ModelSection(Section):

@@ -82,17 +82,21 @@ class Block(nn.Module):
         self.mlp = FeedForward(shape)
         self.attend = attend
         self.longest = shape.context
+        self.dropout = 0.0
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Tensor) -> Tensor:
         """The stream one layer on [rows, tokens, hidden]."""
         query, key, value = self.self_attn.project(self.input_layernorm(x), cos, sin)
-        x = x + self.self_attn.out(self.attend(query, key, value, layout, self.longest))
+        x = x + self._dropped(self.self_attn.out(self.attend(query, key, value, layout, self.longest)))
         return self.fed(x)
 
     def fed(self, x: Tensor) -> Tensor:
         """The second half of the layer, which looks at one token at a time."""
-        result: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        result: Tensor = x + self._dropped(self.mlp(self.post_attention_layernorm(x)))
         return result
+
+    def _dropped(self, added: Tensor) -> Tensor:
+        return functional.dropout(added, self.dropout, self.training) if self.dropout else added
 
 
 class Decoder(nn.Module):
@@ -124,6 +128,11 @@ class Llama(nn.Module):
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 # What is added to the stream by all layers together starts no wider than what one adds (GPT-2).
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
+
+    def drop(self, share: float) -> None:
+        """From now on, leave this share out of what each layer adds to the stream, while training (Srivastava et al.)."""
+        for layer in self.model.layers:
+            layer.dropout = share
 
     @property
     def head(self) -> Tensor:

@@ -94,8 +94,4 @@ def joined(one: Encoded, other: Encoded) -> Encoded:
 
 def drawn(data: Encoded, count: int, seed: int) -> Encoded:
     """Some of the examples, each at most once."""
-    chosen = np.random.default_rng(seed).permutation(len(data))[:count]
-    texts = [data.tokens[data.starts[at] : data.starts[at + 1]] for at in chosen]
-    starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
-    tokens = np.concatenate([data.tokens[:0], *texts])
-    return Encoded(tokens, starts, data.answers[chosen], data.tasks[chosen])
+    return data.take(np.random.default_rng(seed).permutation(len(data))[:count])

@@ -6,14 +6,10 @@ step alone, and a checkpoint holds everything else, so a run that was cut goes o
 
 from __future__ import annotations
 
-import itertools
 import math
-import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +17,7 @@ from torch import Tensor
 from kernelmate.errors import TrainingFailed, UsageError
 from kernelmate.upskill.batches import Batch, Packer
 from kernelmate.upskill.encoded import Encoded
+from kernelmate.upskill.examples import hash_seed
 from kernelmate.upskill.journal import Journal
 from kernelmate.upskill.plans import TrainingPlan
 from kernelmate.upskill.schedule import Clock
@@ -28,13 +25,15 @@ from kernelmate.upskill.shapes import Shape, peak_flops
 from kernelmate.upskill.torch_attention import best_way, mask_of, varlen
 from kernelmate.upskill.torch_checkpoints import NotSaved, newest, save
 from kernelmate.upskill.torch_device import Place, compile_layers
+from kernelmate.upskill.torch_feed import Feed, Step
+from kernelmate.upskill.torch_held_out import HeldOut
 from kernelmate.upskill.torch_llama import Llama, answer_loss
 from kernelmate.upskill.torch_optimisers import optimisers
+from kernelmate.upskill.varying import Varying
+from kernelmate.upskill.watching import Watch
 
-AHEAD = 4
-"""Batches that are made while the device works."""
-HELD_OUT_ROWS = 128
-"""Rows that the held-out loss is taken over, at most."""
+BEST = "best"
+"""Folder within a run's, for the model that did best on what is held out."""
 MOST_FALLBACKS = 2
 """How often a run goes back to its last checkpoint, at half the rate, when its loss is no number any more."""
 
@@ -54,8 +53,9 @@ class Trained:
     """What became of a run.
 
     Attributes:
-        model: as it is now. step: steps done. finished: it came to its end and was not stopped.
-        loss: mean of the last logged steps. held_out: loss on what is held out, None without any.
+        model: as it is now, or was when it did best on what is held out. step: steps done. finished: it came to its end and was
+            not stopped. best_step: the step after which the model was what it is.
+        loss: mean of the last logged steps. held_out: the model's loss on what is held out, None without any.
         tokens: seen, over all processes. seconds: of work. tokens_per_s: in the last stretch.
     """
 
@@ -67,6 +67,7 @@ class Trained:
     tokens: int
     seconds: float
     tokens_per_s: float
+    best_step: int
 
 
 class _NotFinite(Exception):
@@ -79,22 +80,31 @@ class Trainer:
     Args:
         plan: what to do. shape: of the model. data: to learn. held_out: to watch; None without any.
         folder: where checkpoints and the log go. place: this process's.
+        varying: tells examples otherwise in every draw; None as they are.
         start: tensors that training begins from; None for random ones.
         on_progress: told every few steps. stop: looked at between steps; True saves and ends.
     """
 
-    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
+    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, varying: Varying | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
         self.plan, self.place, self.folder = plan, place, folder
         self._on_progress, self._stop = on_progress, stop
         self.journal = Journal(folder / "log.jsonl" if place.rank == 0 else None)
         rows = max(plan.tokens_per_step // shape.context, 1)
         self._portion = plan.rows_at_once or max(rows // place.processes, 1)
         rows += -rows % (self._portion * place.processes)
-        self.packer = Packer(data, rows, shape.context, plan.task_weights, plan.seed, plan.prompt_weight)
-        self._held_out = held_out if held_out is not None and len(held_out) else None
+        self.packer = Packer(
+            data, rows, shape.context, plan.task_weights, plan.seed, plan.prompt_weight, varying=varying
+        )
         torch.manual_seed(plan.seed)
         self._attend = best_way(place.device)
         self.model = Llama(shape, self._attend).to(place.device)
+        self.model.drop(plan.dropout)
+        self._feed = Feed(self.packer, place, self._portion, bounds=self._attend is varlen, workers=plan.workers, told=lambda why: self.journal.write("lost", what=why))  # fmt: skip
+        self._held_out = None
+        if held_out is not None and len(held_out):
+            self._held_out = HeldOut(held_out, self._portion, shape.context, plan.task_weights)
+        self.watch = Watch(plan.patience, plan.cooldown)
+        self._best: dict[str, Tensor] | None = None
         if start is not None:
             self.model.load_state_dict(start)
         self._optimisers = optimisers(self.model, plan.optimiser, plan.rate, plan.weight_decay)
@@ -105,7 +115,7 @@ class Trainer:
             self._loss = torch.compile(answer_loss)
         self.step = self.tokens = self._fallbacks = 0
         self._spent = self._lead = 0.0
-        self._saved_step = -1
+        self._saved_step = self._best_saved = -1
         self._speed = self._seen = 0.0
 
     def run(self) -> Trained:
@@ -127,10 +137,9 @@ class Trainer:
         marks = _Marks(clock.spent, self.tokens)
         losses: list[Tensor] = []
         share, finished, loss = 0.0, False, math.nan
-        held_out: float | None = None
         self.journal.write("start", step=self.step, parameters=self.model.shape.parameters, gpu=self.place.name, processes=self.place.processes, attention=self._attend.__name__, rows=self.packer.rows, **self._identity)  # fmt: skip
-        for batch in _ahead(self._batches()):
-            share = self.place.agreed(clock.progress(self.step))
+        for batch in self._feed.steps(self.step):
+            share = self.place.agreed(self._progress(clock))
             finished = share >= 1.0
             if finished or self.place.agreed(float(self._stop())):
                 break
@@ -141,51 +150,36 @@ class Trainer:
             if self.step % self.plan.log_steps == 0:
                 loss = self._look(losses, clock, marks, batch.attended, share)
                 losses.clear()
-                if self._held_out is not None and 0 < self.plan.held_out_s <= clock.spent - marks.held_out:
-                    held_out, marks.held_out = self._held_out_loss(clock), clock.spent
                 if clock.spent - marks.saved >= self.plan.checkpoint_s:
                     self._save(clock)
                     marks.saved = clock.spent
-        return self._end(losses, clock, marks, finished, loss, held_out)
+            if self._is_due(clock, marks):
+                self._look_at_held_out(clock, share)
+                marks.held_out = clock.spent
+        return self._end(losses, clock, finished, loss)
 
-    def _end(self, losses: list[Tensor], clock: Clock, marks: _Marks, finished: bool, loss: float, held_out: float | None) -> Trained:  # fmt: skip
+    def _progress(self, clock: Clock) -> float:
+        decays_from = 1.0 - self.plan.schedule.decay if self.plan.schedule.form == "wsd" else 0.0
+        return self.watch.progress(self.step, clock.progress(self.step), decays_from)
+
+    def _end(self, losses: list[Tensor], clock: Clock, finished: bool, loss: float) -> Trained:
         if losses:
             loss = self._mean(losses)
-        if self._held_out is not None:
-            held_out = self._held_out_loss(clock)
+        if self._held_out is not None and finished:
+            # Not where a run was cut: one that goes on from here must look when it would have looked.
+            self._look_at_held_out(clock, 1.0)
         self._save(clock)
-        seconds = clock.spent
-        self.journal.write("end", step=self.step, finished=finished, loss=loss, held_out=held_out, tokens=self.tokens, seconds=round(seconds, 2))  # fmt: skip
-        return Trained(self.model, self.step, finished, loss, held_out, self.tokens, seconds, self._speed)
+        seconds, held_out, best_step = clock.spent, self.watch.loss, self.step
+        if self._best is not None and finished and self.watch.best_step != self.step:
+            self.model.load_state_dict(self._best)
+            held_out, best_step = self.watch.best, self.watch.best_step
+        self.journal.write("end", step=self.step, finished=finished, loss=loss, held_out=held_out, best_step=best_step, tokens=self.tokens, seconds=round(seconds, 2))  # fmt: skip
+        return Trained(self.model, self.step, finished, loss, held_out, self.tokens, seconds, self._speed, best_step)
 
-    def _batches(self) -> Iterator[_Step]:
-        """From the step that is next on; this process's share of each, in portions that fit into memory."""
-        mine = self.packer.rows // self.place.processes
-        first = self.place.rank * mine
-        for rows in self.packer.steps(self.step):
-            portions = [
-                self.packer.batch(rows[at : at + self._portion]) for at in range(first, first + mine, self._portion)
-            ]
-            total = self.packer.weight(rows)
-            filled = sum(portion.filled for portion in portions)
-            attended = sum(portion.attended for portion in portions) / len(portions)
-            yield _Step([self._tensors(portion, total) for portion in portions], filled, attended)
-
-    def _tensors(self, batch: Batch, total: float) -> dict[str, Tensor]:
-        """A portion as tensors of this device; weights add up to one over all of a step."""
-        host = {
-            "tokens": torch.from_numpy(batch.tokens),
-            "targets": torch.from_numpy(batch.targets),
-            "weights": torch.from_numpy(batch.weights / max(total, 1e-9)),
-            "positions": torch.from_numpy(batch.positions),
-            "layout": torch.from_numpy(batch.bounds if self._attend is varlen else batch.documents),
-        }
-        if self.place.device.type != "cuda":
-            return host
-        return {name: one.pin_memory().to(self.place.device, non_blocking=True) for name, one in host.items()}
-
-    def _one(self, step: _Step, share: float) -> Tensor:
+    def _one(self, step: Step, share: float) -> Tensor:
         """One step; gives its loss, still on the device."""
+        if self.plan.dropout:
+            torch.manual_seed(hash_seed(self.plan.seed, self.step, self.place.rank))
         rate = self.plan.rate * self.plan.schedule.factor(share) * 0.5**self._fallbacks
         for optimiser in self._optimisers:
             for group in optimiser.param_groups:
@@ -236,18 +230,29 @@ class Trainer:
             raise _NotFinite
         return float(sum(values) / len(values))
 
-    def _held_out_loss(self, clock: Clock) -> float:
-        """Mean loss over answers of held-out examples; gradients are kept track of so that compiled code serves again."""
+    def _is_due(self, clock: Clock, marks: _Marks) -> bool:
+        """It is time for a look at what is held out."""
+        if self._held_out is None:
+            return False
+        if self.plan.held_out_steps is not None:
+            return self.step % self.plan.held_out_steps == 0
+        return 0 < self.plan.held_out_s <= clock.spent - marks.held_out
+
+    def _look_at_held_out(self, clock: Clock, share: float) -> None:
+        """Take the loss on held-out examples; keep the model where it did best, if the run is to end with that."""
         assert self._held_out is not None
-        packer = Packer(self._held_out, self._portion, self.packer.length, self.plan.task_weights, 0)
-        portions = max(min(HELD_OUT_ROWS, len(packer.epoch_rows(0))) // self._portion, 1)
-        total = weight = 0.0
-        for rows in itertools.islice(packer.steps(), portions):
-            total += float(self._loss_of(self._tensors(packer.batch(rows), 1.0)).detach())
-            weight += packer.weight(rows)
-        loss = total / max(weight, 1e-9)
-        self.journal.write("held-out", step=self.step, loss=loss, seconds=round(clock.spent, 2))
-        return loss
+        if self.plan.dropout:
+            self.model.eval()
+        found = self._held_out.look(self._loss_on)
+        self.model.train()
+        if self.watch.see(found.loss, self.step, share) and self.plan.patience:
+            self._best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        ends = self.watch.ends_at
+        self.journal.write("held-out", step=self.step, loss=found.loss, smoothed=self.watch.smoothed, tasks=found.tasks, families=found.families, ends_at=ends, seconds=round(clock.spent, 2))  # fmt: skip
+
+    def _loss_on(self, batch: Batch) -> float:
+        """The sum of a batch's losses; gradients are kept track of so that compiled code serves again."""
+        return float(self._loss_of(self._feed.tensors(batch, 1.0)).detach())
 
     def _save(self, clock: Clock) -> None:
         """A checkpoint, by the first process; that it cannot be written is said and ends nothing."""
@@ -265,9 +270,13 @@ class Trainer:
             "spent": clock.spent,
             "lead": clock.lead,
             "fallbacks": self._fallbacks,
+            "watch": self.watch.state(),
             "identity": self._identity,
         }
         try:
+            if self._best is not None and self._best_saved != self.watch.best_step:
+                save(self.folder / BEST, self.watch.best_step, {"model": self._best, "step": self.watch.best_step})
+                self._best_saved = self.watch.best_step
             save(self.folder, self.step, state)
             self._saved_step = self.step
         except NotSaved as error:
@@ -298,7 +307,21 @@ class Trainer:
             max(self._fallbacks, state["fallbacks"]),
         )
         self._saved_step = self.step
+        self.watch = Watch(**state["watch"])
+        self._resume_best()
         self.journal.write("resume", step=self.step, file=found.path.name)
+
+    def _resume_best(self) -> None:
+        """The model that did best so far; where it is lost, that is said, and the next one that does well is the best."""
+        self._best = None
+        if self.watch.best_step < 0 or not self.plan.patience:
+            return
+        found = newest(self.folder / BEST, self.place.device)
+        if found is not None and found.state.get("step") == self.watch.best_step:
+            self._best, self._best_saved = found.state["model"], self.watch.best_step
+            return
+        self.journal.write("damaged checkpoint", file=f"{BEST}: the model of step {self.watch.best_step} is not there")
+        self.watch.best, self.watch.best_step = math.inf, -1
 
     def _go_back(self) -> None:
         """To the last checkpoint, at half the rate from there on."""
@@ -317,15 +340,6 @@ class Trainer:
         self._resume()
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What one process does in one step: portions of rows, their tokens without padding, and how far those look back."""
-
-    portions: list[dict[str, Tensor]]
-    filled: int
-    attended: float
-
-
 @dataclass(slots=True)
 class _Marks:
     """When and at how many tokens the last figures were taken; when the last checkpoint and held-out loss were."""
@@ -338,35 +352,3 @@ class _Marks:
 
     def __post_init__(self) -> None:
         self.saved = self.held_out = self.at
-
-
-def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Makes the next batches in a thread while the device works; what goes wrong there is raised here."""
-    ready: queue.Queue[Any] = queue.Queue(AHEAD)
-    over = threading.Event()
-
-    def fill() -> None:
-        try:
-            for batch in batches:
-                while not over.is_set():
-                    try:
-                        ready.put(batch, timeout=0.2)
-                        break
-                    except queue.Full:
-                        continue
-                if over.is_set():
-                    return
-        except Exception as error:  # noqa: BLE001 -- carried over to the loop, which raises it
-            ready.put(error)
-
-    thread = threading.Thread(target=fill, daemon=True)
-    thread.start()
-    try:
-        while True:
-            item = ready.get()
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        over.set()
-        thread.join()

@@ -22,9 +22,69 @@ DIRECTIONS = ("in", "out", "inout")
 GRID, BLOCK, SIDE, SHARED_BYTES, REQUIRE, ARGUMENT, SAYS, TRIED, CODE, ANSWER = (
     "@grid", "@block", "@,", "@shared", "@require", "@arg", "@says", "@tried", "@code", "@answer",
 )  # fmt: skip
-MOST_WORDS, MOST_TRIED = 160, 3
+MOST_WORDS, MOST_TRIED, MOST_TOLD = 160, 3, 3
 
 _PLACE = re.compile(r"\((\d+)\):?|:(\d+)(?=[:)\s])|\bline (\d+):?|<?[\w./<>-]*\.cuh?\b|<cell>|<text>")
+_LINE, _WORD = re.compile(r"(?:\bline |:)(\d+)"), re.compile(r"[A-Za-z_]\w*")
+_PLAIN = frozenset(
+    [
+        "all",
+        "and",
+        "are",
+        "at",
+        "be",
+        "block",
+        "by",
+        "byte",
+        "bytes",
+        "element",
+        "elements",
+        "first",
+        "has",
+        "have",
+        "in",
+        "is",
+        "it",
+        "its",
+        "lane",
+        "line",
+        "memory",
+        "never",
+        "nothing",
+        "of",
+        "on",
+        "one",
+        "or",
+        "orders",
+        "read",
+        "reads",
+        "say",
+        "shared",
+        "should",
+        "size",
+        "sizes",
+        "still",
+        "that",
+        "the",
+        "they",
+        "this",
+        "thread",
+        "threads",
+        "times",
+        "to",
+        "two",
+        "want",
+        "warp",
+        "when",
+        "where",
+        "which",
+        "write",
+        "writes",
+        "written",
+        "wrong",
+    ]
+)
+"""Words that judges say themselves, and that a name in the kernel may happen to be."""
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
 
@@ -47,7 +107,7 @@ def header_tokens() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
+def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int], *, wants: Sequence[str] = (), coarse: bool = False) -> str:  # fmt: skip
     """Everything before the code.
 
     Args:
@@ -56,14 +116,16 @@ def header(question: Question, names: Names, arguments: Sequence[Argument], plac
         arguments: of the contract, where there is one.
         places: number of the shown line that each line of the text is part of.
         wants: special tokens of what the user's words ask for by name.
+        coarse: the judge's words are told as their code with the lines and names in them; the figures are left out.
     """
     parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
-        parts += _facts(question.verdict)
+        facts = _facts(question.verdict)
+        parts += [fact for fact in facts if not (coarse and question.broken and fact.startswith("@!"))]
     parts += _launch(question, names)
     parts += [_argument(argument, names) for argument in arguments]
     if question.broken:
-        parts.append(SAYS + _words(question.broken, names, places))
+        parts.append(SAYS + (_coarse_words if coarse else _words)(question.broken, names, places))
     return "".join(parts)
 
 
@@ -152,6 +214,20 @@ def _words(text: str, names: Names, places: dict[int, int]) -> str:
 
     first = " ".join(_PLACE.sub(place, _LABEL.sub("", text.replace("@", ""))).split())[:MOST_WORDS]
     return names.hide_expression(first)
+
+
+def _coarse_words(text: str, names: Names, places: dict[int, int]) -> str:
+    """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
+    code, _, rest = text.partition(": ")
+    if text.startswith("wrong values"):
+        code, rest = "wrong-values", text
+    if code not in CODES or code == "compile-error":
+        return _words(text, names, places)
+    lines = (places.get(int(number)) for number in _LINE.findall(rest))
+    words = (names.names.get(word) for word in _WORD.findall(rest) if word not in _PLAIN)
+    told = dict.fromkeys(line_token(line) for line in lines if line is not None)
+    named = dict.fromkeys(mark for mark in words if mark is not None)
+    return f"@!{code}" + "".join([*list(told)[:MOST_TOLD], *list(named)[:MOST_TOLD]])
 
 
 def shortened(expression: str) -> str:

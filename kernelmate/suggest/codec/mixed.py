@@ -122,7 +122,7 @@ class AskedMixed:
         numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
         asked_for = [tag.token for tag in tags_of([question.prompt]) if tag.kind == "do"] if question.prompt else []
         wants = [WANTS, *asked_for] if asked_for else []
-        said = header.header(question, names, arguments_of(question), numbers, wants)
+        said = header.header(question, names, arguments_of(question), numbers, wants=wants, coarse=True)
         code = "".join(
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,22 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 
 from kernelmate.errors import TrainingFailed, UsageError  # noqa: E402
+from kernelmate.suggest.codec import codec_named  # noqa: E402
 from kernelmate.upskill import torch_checkpoints  # noqa: E402
-from kernelmate.upskill.encoded import Encoded  # noqa: E402
+from kernelmate.upskill.batches import Packer  # noqa: E402
+from kernelmate.upskill.encoded import Encoded, encode  # noqa: E402
+from kernelmate.upskill.examples import tell  # noqa: E402
 from kernelmate.upskill.journal import events  # noqa: E402
-from kernelmate.upskill.plans import TrainingPlan  # noqa: E402
+from kernelmate.upskill.plans import TASK_WEIGHTS, TrainingPlan  # noqa: E402
+from kernelmate.upskill.schedule import Clock  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
+from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_device import Place  # noqa: E402
+from kernelmate.upskill.torch_feed import Feed  # noqa: E402
+from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_trainer import Trained, Trainer  # noqa: E402
+from kernelmate.upskill.varying import Variation, Varying  # noqa: E402
+from kernelmate.upskill.vocabulary import train_tokenizer  # noqa: E402
 
 CPU = Place(torch.device("cpu"))
 
@@ -59,6 +70,103 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path: Path, revers
     second = train(tmp_path / "cut", reversals, tiny, plan())
     assert second.finished
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+VARIED = plan(steps=14, dropout=0.1, held_out_steps=2, patience=3, augment={"names": 1.0, "facts": 0.3, "numbers": 0.5}, checkpoint_s=0.0, optimiser="adamw")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[Encoded, Shape, Varying]:
+    """Real pairs by the codec of programs, a shape that takes them, and what varies them."""
+    path = Path(__file__).resolve().parents[2] / "data" / "upskill" / "pairs.jsonl"
+    codec = codec_named("mixed-1")
+    examples = tell(path.read_text().splitlines()[:8], "mixed-1", processes=1).examples
+    texts = (text for one in examples for text in (one.prompt, one.answer))
+    tokenizer = train_tokenizer(texts, codec.vocabulary(), codec.end, 1400)
+    data, _ = encode(examples, tokenizer, 512)
+    shape = Shape(tokenizer.get_vocab_size(), hidden=32, layers=2, heads=2, kv_heads=1, feed_forward=64, context=512)
+    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str(), "mixed-1")
+
+
+@pytest.mark.parametrize("cut", [1, 6, 11])
+def test_a_run_with_dropout_variation_and_early_stopping_goes_on_as_if_it_had_not_been_cut(tmp_path: Path, pairs: Any, cut: int) -> None:  # fmt: skip
+    data, shape, varying = pairs
+    how = replace(VARIED, tokens_per_step=1024)
+
+    def go(name: str, **more: Any) -> Trained:
+        return Trainer(how, shape, data, data, tmp_path / name, CPU, varying=varying, **more).run()
+
+    def held_out(name: str) -> dict[int, float]:
+        return {event["step"]: event["loss"] for event in events(tmp_path / name / "log.jsonl", "held-out")}
+
+    whole = go("whole")
+    looks = itertools.count()
+    assert not go("cut", stop=lambda: next(looks) >= cut).finished
+    second = go("cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert held_out("cut") == held_out("whole")
+    assert (second.step, second.best_step, second.held_out) == (whole.step, whole.best_step, whole.held_out)
+    one, other = second.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_that_learns_no_more_ends_early_with_the_model_that_did_best(tmp_path: Path, reversals: Encoded, tiny: Shape) -> None:  # fmt: skip
+    # What is held out has other answers than what is learned, so that every step makes it worse after a while.
+    held_out = Encoded(np.where(reversals.tokens > 3, 43 - reversals.tokens, reversals.tokens), reversals.starts, reversals.answers, reversals.tasks)  # fmt: skip
+    how = plan(steps=400, rate=1e-2, held_out_steps=2, patience=3, optimiser="adamw")
+    done = Trainer(how, tiny, reversals, held_out, tmp_path, CPU).run()
+    looks = list(events(tmp_path / "log.jsonl", "held-out"))
+    smoothed = {look["step"]: look["smoothed"] for look in looks}
+    assert done.finished
+    assert done.step < 400
+    assert done.best_step == min(smoothed, key=smoothed.__getitem__)
+    assert list(events(tmp_path / "log.jsonl", "step"))[-1]["rate"] < 0.2 * 1e-2
+    again = Trainer(how, tiny, reversals, held_out, tmp_path / "other", CPU, start=done.model.state_dict())
+    again._look_at_held_out(Clock(None, 1.0), 0.0)
+    assert again.watch.loss == pytest.approx(next(look["loss"] for look in looks if look["step"] == done.best_step))
+    assert set(looks[0]["tasks"]) == {"generate", "analyse", "debug"}
+
+
+def test_batches_of_other_processes_are_those_of_this_one(tmp_path: Path, pairs: Any) -> None:
+    data, shape, varying = pairs
+    packer = Packer(data, 2, shape.context, TASK_WEIGHTS, 1, varying=varying)
+    alone, helped = (Feed(packer, CPU, 1, bounds=False, workers=workers).steps(3) for workers in (0, 2))
+    for one, other in itertools.islice(zip(alone, helped, strict=False), 6):
+        assert one.filled == other.filled
+        for mine, theirs in zip(one.portions, other.portions, strict=True):
+            assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    alone.close()
+    helped.close()
+
+
+def test_a_lost_process_is_said_and_its_batches_are_made_here(pairs: Any) -> None:
+    data, shape, _ = pairs
+    packer = Packer(data, 2, shape.context, TASK_WEIGHTS, 1)
+    said: list[str] = []
+    steps = Feed(packer, CPU, 1, bounds=False, workers=1, told=said.append).steps(0)
+    next(steps)
+    for child in multiprocessing.active_children():
+        child.kill()
+    made = [step.filled for step in itertools.islice(steps, 16)]
+    steps.close()
+    alone = Feed(packer, CPU, 1, bounds=False).steps(1)
+    assert made == [step.filled for step in itertools.islice(alone, 16)]
+    alone.close()
+    assert said
+    assert "was lost" in said[0]
+
+
+def test_dropout_is_for_training_alone(tiny: Shape) -> None:
+    model = Llama(tiny)
+    tokens = torch.randint(4, 40, (1, 8))
+
+    def stream() -> Any:
+        return model(tokens, torch.arange(8)[None], mask_of(torch.zeros_like(tokens)))
+
+    model.drop(0.5)
+    assert not torch.equal(stream(), stream())
+    model.eval()
+    assert torch.equal(stream(), stream())
 
 
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_taken(tmp_path: Path, reversals: Encoded, tiny: Shape) -> None:  # fmt: skip

@@ -215,6 +215,15 @@ def test_a_message_names_numbered_lines() -> None:
     assert "@says@3: no" in prompt
 
 
+def test_a_judges_words_are_told_as_code_lines_and_names() -> None:
+    words = "out-of-bounds-write: line 6: at count = 1000: writes 4 bytes at byte 4000 of output, which has 4000 bytes"
+    question = replace(QUESTION, task="debug", metric="correct", broken=words)
+    names = MIXED.ask(question).lines.names.names
+    assert f"@says@!out-of-bounds-write@3:{names['count']}{names['output']}@code" in MIXED.ask(question).prompt
+    seen = replace(question, verdict=VERDICT, broken="wrong values at count=3: output[0] is 1, want 2")
+    assert f"@says@!wrong-values{names['count']}{names['output']}@code" in MIXED.ask(seen).prompt
+
+
 def test_a_body_whose_braces_do_not_pair_is_numbered_to_its_end() -> None:
     broken = TEXT.replace("  if (index < count) {", "  if (index < count) {{")
     question = replace(QUESTION, text=broken, task="debug", metric="correct")
