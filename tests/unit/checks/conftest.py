@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
-from kernelmate.records import Compiled, Contract, Target, Unit, Version
+from kernelmate.checks.judge import judge
+from kernelmate.compiler import find_target
+from kernelmate.records import Compiled, Contract, JudgeTask, Target, Unit, Version
 from kernelmate.source import contract_for, find_kernels, text_unit
+from tests.unit.checks.judging import DOUBLE, body, honest, task_of
 
 Body = Callable[..., dict[str, Any] | None]
 
@@ -72,3 +75,34 @@ def contract_of(tmp_path: Path) -> Callable[..., Contract]:
         return contract_for(find_kernels(text_unit(text, str(tmp_path / "kernel.cu")))[0])
 
     return make
+
+
+@pytest.fixture
+def verdict_on(python_backend, contract_of, tmp_path):
+    """Judge a body, against `honest` where `against` says so."""
+
+    def judged(make, block=DOUBLE, against=True, seed=7, **contract_arguments):
+        contract = contract_of(block, **contract_arguments)
+        baseline = python_backend.version(contract, body(honest), "baseline") if against else None
+        task = JudgeTask(
+            "emulator", find_target(None), python_backend.version(contract, make, "candidate"), baseline, None, (),
+            seed, str(tmp_path),
+        )  # fmt: skip
+        return judge(task, python_backend, lambda *_: None, lambda *_: None)
+
+    return judged
+
+
+@pytest.fixture
+def compared(python_backend, contract_of, tmp_path):
+    """Judge one body against another."""
+
+    def judged(candidate, baseline, block=DOUBLE):
+        contract = contract_of(block)
+        task = task_of(
+            python_backend.version(contract, body(candidate), "candidate"),
+            python_backend.version(contract, body(baseline), "baseline"), tmp_path,
+        )  # fmt: skip
+        return judge(task, python_backend, lambda *_: None, lambda *_: None)
+
+    return judged
