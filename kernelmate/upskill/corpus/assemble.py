@@ -21,7 +21,7 @@ from kernelmate.version import VERSION
 TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
 """Shares of the tasks among the rows."""
 
-GENERATOR = 2
+GENERATOR = 3
 """Version of the generator; it grows when equal seeds give other problems."""
 
 CORPUS, REJECTED, CARD, MANIFEST = "corpus.jsonl", "rejected.jsonl", "card.md", "manifest.json"

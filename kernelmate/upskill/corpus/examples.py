@@ -39,7 +39,11 @@ def change_row(
     row["reasoning"] = [
         *_counted(before, after, pair),
         *(s for flaw in pair.flaws for s in (FLAWS[flaw].bottleneck, FLAWS[flaw].remedy)),
+        *pair.whys,
     ]
+    if pair.steps:
+        row["author"] = "recipe:" + "+".join(name for name, _ in pair.steps)
+        row["actions"] = [{"recipe": name, "variant": variant} for name, variant in pair.steps]
     row["flaws"] = list(pair.flaws)
     row["broken"] = None
     return row
@@ -168,6 +172,7 @@ class Written:
         line: the JSON object, without a line end.
         mark: equal for rows that teach the same: task, metric, both texts but for names and layout, and their launches.
         content: a hash of the row without the time at which it was judged.
+        flaws: deficiencies, mistakes, and recipes as `recipe:NAME`.
     """
 
     line: str
@@ -186,9 +191,10 @@ def written(row: Row) -> Written:
     line = json.dumps(row, allow_nan=False, separators=(",", ":"))
     lasting = json.dumps({key: value for key, value in row.items() if key != "judged_us"}, allow_nan=False)
     content = hashlib.sha256(lasting.encode()).hexdigest()
+    actions = (f"recipe:{action['recipe']}" for action in row.get("actions", ()))
     return Written(
         line, row["task"], row["problem"]["metric"] or "", mark_of(row), content, row["kind"], row["family"], row["split"],
-        tuple(row["flaws"]),
+        (*row["flaws"], *actions),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ class Pair:
         before, after: places among the group's texts.
         flaws: what `before` has and `after` has not, the weightiest first.
         prompt: the metric in a user's words.
+        steps: recipes that make `after` of `before`, with the number of a variant each. whys: why recipes were taken.
     """
 
     before: int
@@ -28,6 +29,8 @@ class Pair:
     metric: MetricName
     flaws: tuple[str, ...]
     prompt: str
+    steps: tuple[tuple[str, int], ...] = ()
+    whys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Judging the texts of a group quickly, with the product's own compiler, emulator, inputs, references and tolerances.
 
 Against a verdict as users get it, launches are few: a listed size once each, races and uninitialised reads looked for at the
-small ones, counters taken at the headline. Where there is a GPU, right versions run on it too, and are timed in turns.
+small ones, counters taken at the headline. Where there is a GPU, right versions run on it too and are timed in turns; then the
+emulator sees each of them once, at the odd size, where it looks for races and counts at the same time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
@@ -96,18 +98,21 @@ class Judge:
     Args:
         target: compiled for, and what predictions are for.
         gpu: where right versions are run and timed; None to predict.
+
+    Attributes:
+        headline: counters are taken at the headline size; else, beside a GPU, at the odd one.
     """
 
     def __init__(self, target: Target, gpu: Gpu | None = None) -> None:
-        self.target, self.gpu, self.count = target, gpu, True
+        self.target, self.gpu, self.headline = target, gpu, True
         self._compiler = InProcess()
         self._emulator = EmulatorBackend()
         self._oracle: Oracle | None = None
         self._seed = 0
 
-    def begin(self, seed: int, *, count: bool = True) -> None:
-        """Another group, whose inputs follow `seed`; `count`: take counters at its headline size."""
-        self._oracle, self._seed, self.count = None, seed, count
+    def begin(self, seed: int, *, headline: bool = True) -> None:
+        """Another group, whose inputs follow `seed`; `headline`: take counters at its headline size."""
+        self._oracle, self._seed, self.headline = None, seed, headline
 
     def judge(self, text: str, *, hunt: bool = False) -> Judged:
         """Judge one text.
@@ -181,6 +186,11 @@ class _Launches:
         )  # fmt: skip
         return Judged(text, self.kernel, verdict, tuple(self.metrics), self.words, self.version)
 
+    @cached_property
+    def _bench(self) -> Bench:
+        """The version in the emulator, which also says what a launch is given."""
+        return self.judge.bench(self.version)
+
     def _launch_on_paper(self) -> None:
         """Resources with the headline's dynamic shared memory, and occupancy.
 
@@ -197,18 +207,19 @@ class _Launches:
         self.verdict = replace(self.verdict, resources=resources, occupancy=fits)
 
     def _shots(self) -> Iterator[tuple[int, Shot, bool]]:
-        """Which sizes are launched: the odd ones first, with everything looked for; the headline for its counters."""
-        sizes = self.version.contract.sizes
-        for place in range(1, len(sizes)):
-            yield place, Shot(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place), False
+        """Which sizes are launched, and counted: the odd ones first, with everything looked for; the headline for its counters."""
+        sizes, beside = self.version.contract.sizes, self.judge.gpu is not None and not self.hunt
+        here = beside and not self.judge.headline
+        for place in range(1, min(2, len(sizes)) if beside else len(sizes)):
+            yield place, _small(place), here and place == 1
         if "reinterpret_cast" in self.version.unit.text:
             # Wide accesses have to bear arrays that start anywhere.
             yield 1, Shot(FIRST, NORMAL, 0, 9, misalign=1), False
-        if self.judge.count and not self.hunt:
+        if self.judge.headline and not self.hunt:
             yield 0, Shot(FIRST, NORMAL, 0, 0), True
 
     def _emulate(self) -> None:
-        bench, oracle = self.judge.bench(self.version), self.judge.oracle_for(self.version)
+        bench, oracle = self._bench, self.judge.oracle_for(self.version)
         contract = self.version.contract
         for place, shot, count in self._shots():
             size = contract.sizes[place]
@@ -253,15 +264,21 @@ class _Launches:
             self.words = f"wrong values at {at}: {one.argument}{list(one.index)} is {one.got}, want {one.want}"
 
     def _on_gpu(self, gpu: Gpu) -> None:
+        """At the small sizes, with the inputs that the emulator had where it ran there."""
         oracle, contract = self.judge.oracle_for(self.version), self.version.contract
-        bench = self.judge.bench(self.version)
+        bench = self._bench
         module = gpu.load(self.version, self.judge.target)
-        for place in range(min(len(contract.sizes), 2)):
-            size, shot = contract.sizes[place], Shot(OTHER, NORMAL, 1 - place % 2, 7 + place)
+        for place in range(1, len(contract.sizes)):
+            size, shot = contract.sizes[place], _small(place)
             given = oracle.inputs(size, shot)
             self._hold(place, Outcome(shot, given, module.launch(bench.launch(size, shot, given))), oracle)
             if self.words:
                 return
+
+
+def _small(place: int) -> Shot:
+    """The launch of a size that is not the headline."""
+    return Shot(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place)
 
 
 def _place(finding: Finding) -> str:

@@ -75,7 +75,7 @@ def test_most_mistakes_are_seen() -> None:
     seen = tried = 0
     for number, name in enumerate(("softmax", "matmul", "sum-all", "transpose", "heat-2d", "adam-step")):
         group = draw_group(registry()[name], number, 3)
-        judge.begin(group.seed, count=False)
+        judge.begin(group.seed, headline=False)
         for repair in group.repairs:
             tried += 1
             seen += bool(judge.judge(repair.broken.text, hunt=True).words)

@@ -77,7 +77,7 @@ def test_what_is_compared_differs_and_has_a_contract(name: str) -> None:
 def test_the_worst_and_the_best_form_are_right(name: str, judge: Judge) -> None:
     rng = Random(seed_of("forms", name))
     problem = FAMILIES[name].draw(rng)
-    judge.begin(7, count=False)
+    judge.begin(7, headline=False)
     for flaws in (with_every_flaw(problem, rng), frozenset[str]()):
         text = problem.text(flaws)
         judged = judge.judge(text)
