@@ -126,9 +126,11 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     import torch
     from tokenizers import Tokenizer
 
+    from kernelmate.suggest.codec.tags import without_tags
     from kernelmate.upskill.examining import prompts_folder
     from kernelmate.upskill.torch_folders import load_folder, load_llama
     from kernelmate.upskill.torch_sampling import Drawing, sample
+    from kernelmate.upskill.varying import Variation, Varying
 
     folder = settings.model_folder(name)
     found = load_folder(folder)
@@ -136,10 +138,11 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_llama(found).to(device).eval()
     section = settings.sampling
-    how = Drawing(section.k, section.temperature, greedy_first=True, seed=section.seed, most_tokens=section.most_tokens)
+    how = Drawing(section.k, section.temperature, greedy_first=True, seed=section.seed, most_tokens=section.most_tokens, spread=section.spread, top_p=section.top_p, redraws=section.redraws)  # fmt: skip
     tokenizer = Tokenizer.from_str(found.tokenizer)
+    renumber = Varying(Variation(), found.tokenizer, found.codec) if section.renumber else None
     over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
-    drawn = sample(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, stop=over)
+    drawn = sample(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, key=without_tags, stop=over)  # fmt: skip
     path = folder / "answers.jsonl"
     numbers: dict[int, int] = {}
     with path.open("w", encoding="utf-8") as file:

@@ -174,12 +174,17 @@ class SamplingSection(Section):
 
     Attributes:
         prompts: folder with `CODEC.jsonl` as the exam writes it; None samples nothing.
-        k: answers to each prompt, the first of them greedy. temperature: of the others.
+        k: answers to each prompt, the first of them greedy. temperature: of the second; `spread` more of the last.
+        top_p, redraws: as in `Drawing`. renumber: answers that are not greedy see names numbered otherwise, each its own way.
     """
 
     prompts: Path | None = None
     k: int = Field(default=9, gt=0)
     temperature: float = Field(default=0.7, gt=0)
+    spread: float = Field(default=0.5, ge=0)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    redraws: int = Field(default=2, ge=0)
+    renumber: bool = True
     most_tokens: int = Field(default=768, gt=0)
     seed: int = 1
 

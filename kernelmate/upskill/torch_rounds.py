@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from kernelmate.suggest.codec.tags import without_tags
 from kernelmate.upskill.encoded import Encoded, encode
 from kernelmate.upskill.examples import Example
 from kernelmate.upskill.preparing import prepare
@@ -19,6 +20,7 @@ from kernelmate.upskill.torch_device import place
 from kernelmate.upskill.torch_folders import load_folder, load_llama, save_folder
 from kernelmate.upskill.torch_sampling import Drawing, sample
 from kernelmate.upskill.torch_trainer import Trainer
+from kernelmate.upskill.varying import Variation, Varying
 
 REPLAY = 0.5
 """Share of the corpus' examples among what a round trains on."""
@@ -48,9 +50,11 @@ class Player:
         section = self._settings.rounds
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self._asked += 1
-        most = self._settings.sampling.most_tokens
-        how = Drawing(section.k, section.temperature, greedy_first=True, seed=self._settings.seed + self._asked, most_tokens=most)  # fmt: skip
-        drawn = sample(self._llama.to(device).eval(), self._tokenizer, prompts, how)
+        like = self._settings.sampling
+        how = Drawing(section.k, section.temperature, greedy_first=True, seed=self._settings.seed + self._asked, most_tokens=like.most_tokens, spread=like.spread, top_p=like.top_p, redraws=like.redraws)  # fmt: skip
+        renumber = Varying(Variation(), self._found.tokenizer, self._found.codec) if like.renumber else None
+        model = self._llama.to(device).eval()
+        drawn = sample(model, self._tokenizer, prompts, how, renumber=renumber, key=without_tags)
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
     def train(self, learned: Sequence[Example], number: int) -> None:
@@ -64,12 +68,13 @@ class Player:
         wanted = int(len(new) * REPLAY / (1 - REPLAY))
         data = joined(new, drawn(corpus.train, wanted, self._settings.seed + number))
         plan = self._settings.plan(self._model)
-        plan = replace(plan, steps=section.steps, seconds=None, rate=section.rate, schedule=Schedule("cosine"), task_weights={}, held_out_s=0)  # fmt: skip
+        plan = replace(plan, steps=section.steps, seconds=None, rate=section.rate, schedule=Schedule("cosine"), task_weights={}, held_out_s=0, held_out_steps=None, patience=0)  # fmt: skip
         folder = self._settings.model_folder(self._model.name) / "rounds" / f"{number:02d}"
         with place(plan.precision) as here:
             start = {name: tensor.to(here.device) for name, tensor in self._llama.state_dict().items()}
             held_out = corpus.held_out if len(corpus.held_out) else None
-            done = Trainer(plan, self._llama.shape, data, held_out, folder, here, start=start).run()
+            varying = Varying(Variation.of(plan.augment), self._found.tokenizer, self._found.codec) if plan.augment else None  # fmt: skip
+            done = Trainer(plan, self._llama.shape, data, held_out, folder, here, varying=varying, start=start).run()
             self._llama.load_state_dict(done.model.state_dict())
         self._told(f"{len(new)} examples learned, loss {done.loss:.4f}, held out {done.held_out}")
 

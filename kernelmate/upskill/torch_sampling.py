@@ -1,25 +1,31 @@
 """Answers drawn from a model of this trainer, many at once: the prompts of a batch are read together, then written token by token.
 
-Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick.
+Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick. Several answers to
+one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, may see the names of its
+kernel numbered otherwise, and is drawn again where it came out like another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from kernelmate.upskill.torch_llama import Block, Llama
+from kernelmate.upskill.varying import Varying
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 STEPS_UNTIL_LOOKED = 8
 """Tokens between two looks at which texts have ended: looking waits for the device."""
+WARMER = 0.15
+"""By how much an answer is drawn warmer each time that it is drawn again."""
 SHARE_KEPT = 0.7
 """Texts that go on, as a share of the batch: below it, the others are taken out."""
 
@@ -31,6 +37,9 @@ class Drawing:
     Attributes:
         k: answers to each prompt. temperature: 0 takes the likeliest token each time.
         greedy_first: of each prompt's answers the first is drawn at temperature 0.
+        spread: by how much the last answer to a prompt is drawn warmer than the first that is drawn.
+        top_p: tokens are drawn from the likeliest ones that together have this chance (Holtzman et al., nucleus sampling).
+        redraws: how often an answer that is like another of its prompt, or was cut, is drawn again, each time warmer.
         seed: of the draws. most_tokens: of an answer.
         batch: texts at once; None for as many as memory is likely to hold.
     """
@@ -41,6 +50,17 @@ class Drawing:
     seed: int = 1
     most_tokens: int = 640
     batch: int | None = None
+    spread: float = 0.0
+    top_p: float = 1.0
+    redraws: int = 0
+
+    def warmth(self, number: int, again: int = 0) -> float:
+        """The temperature of one of a prompt's answers, drawn for the first time or again."""
+        first = 1 if self.greedy_first else 0
+        if number < first:
+            return 0.0
+        share = (number - first) / max(self.k - first - 1, 1)
+        return self.temperature + self.spread * share + WARMER * again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +79,23 @@ class Drawn:
     logprob: float
 
 
+@dataclass(slots=True)
+class _Job:
+    """One answer that is to be drawn: to which prompt, which of its answers, how warm, from which tokens.
+
+    `back` gives the tokens of an answer as the prompt's own numbering has them; None where that is what was asked.
+    """
+
+    prompt: int
+    number: int
+    ids: list[int]
+    temperature: float
+    back: np.ndarray[Any, Any] | None = None
+    drawn: Drawn | None = None
+
+
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -71,25 +106,85 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
         prompts: exact input texts.
         how: to draw.
         end: the token that ends an answer.
+        renumber: numbers names otherwise in the prompts of all answers that are not greedy; None asks all alike.
+        key: what answers that mean the same have in common.
         stop: looked at between batches; True leaves the rest unanswered.
     """
     context = model.shape.context
     encoded = [entry.ids for entry in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
-    order = sorted((at for at, ids in enumerate(encoded) if 0 < len(ids) < context), key=lambda at: len(encoded[at]))
-    most = max(1, (how.batch or _batch_that_fits(model)) // how.k)
+    jobs = [
+        _job(prompt, number, ids, how, renumber)
+        for prompt, ids in enumerate(encoded)
+        if 0 < len(ids) < context
+        for number in range(how.k)
+    ]
     random = torch.Generator(model.head.device).manual_seed(how.seed)
-    found: list[Drawn] = []
-    for at in range(0, len(order), most):
-        if stop():
+    write = _Writer(model, tokenizer, how, end, random, stop)
+    write.all(jobs)
+    for again in range(1, how.redraws + 1):
+        repeated = _repeated(jobs, key)
+        if not repeated or stop():
             break
-        chosen = order[at : at + most]
-        room = min(how.most_tokens, context - max(len(encoded[one]) for one in chosen))
-        texts, logprobs = _Batch(model, [encoded[one] for one in chosen], how, end, random).write(max(room, 1))
-        for number, (ids, logprob) in enumerate(zip(texts, logprobs, strict=True)):
-            finished = end in ids
-            written = ids[: ids.index(end)] if finished else ids
-            found.append(Drawn(chosen[number // how.k], tokenizer.decode(written), len(written), finished, logprob))
-    return sorted(found, key=lambda one: one.prompt)
+        drawn = [_job(job.prompt, job.number, encoded[job.prompt], how, renumber, again) for job in repeated]
+        write.all(drawn)
+        for job, other in zip(repeated, drawn, strict=True):
+            # An answer that was cut is still worth more than none.
+            if other.drawn is not None and (other.drawn.finished or job.drawn is None):
+                job.drawn = other.drawn
+    return [job.drawn for job in jobs if job.drawn is not None]
+
+
+def _job(prompt: int, number: int, ids: list[int], how: Drawing, renumber: Varying | None, again: int = 0) -> _Job:
+    temperature = how.warmth(number, again)
+    if renumber is None or temperature == 0.0:
+        return _Job(prompt, number, ids, temperature)
+    random = np.random.default_rng([how.seed, prompt, number, again])
+    tokens, back = renumber.renumbered(np.array(ids), random)
+    return _Job(prompt, number, tokens.tolist(), temperature, back)
+
+
+def _repeated(jobs: Sequence[_Job], key: Callable[[str], str]) -> list[_Job]:
+    """The jobs whose answers were cut, or are like one before them; not those that are greedy."""
+    known: set[tuple[int, str]] = set()
+    found = []
+    for job in jobs:
+        if job.drawn is None:
+            continue
+        content = job.prompt, key(job.drawn.text)
+        if job.temperature > 0 and (content in known or not job.drawn.finished):
+            found.append(job)
+        known.add(content)
+    return found
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Draws jobs in batches of prompts that are about as long."""
+
+    model: Llama
+    tokenizer: Tokenizer
+    how: Drawing
+    end: int
+    random: torch.Generator
+    stop: Callable[[], bool]
+
+    def all(self, jobs: Sequence[_Job]) -> None:
+        """Draw as many as there is time for."""
+        order = sorted(jobs, key=lambda job: len(job.ids))
+        most = max(1, (self.how.batch or _batch_that_fits(self.model)))
+        for at in range(0, len(order), most):
+            if self.stop():
+                return
+            self._some(order[at : at + most])
+
+    def _some(self, jobs: Sequence[_Job]) -> None:
+        room = min(self.how.most_tokens, self.model.shape.context - max(len(job.ids) for job in jobs))
+        texts, logprobs = _Batch(self.model, jobs, self.how, self.end, self.random).write(max(room, 1))
+        for job, ids, logprob in zip(jobs, texts, logprobs, strict=True):
+            finished = self.end in ids
+            written = ids[: ids.index(self.end)] if finished else ids
+            meant = written if job.back is None else job.back[written].tolist() if written else []
+            job.drawn = Drawn(job.prompt, self.tokenizer.decode(meant), len(written), finished, logprob)
 
 
 def _batch_that_fits(model: Llama) -> int:
@@ -103,33 +198,30 @@ def _batch_that_fits(model: Llama) -> int:
 
 
 class _Batch:
-    """Texts that are written together: each prompt k times, prompts padded on the right."""
+    """Texts that are written together, prompts padded on the right."""
 
-    def __init__(self, model: Llama, prompts: list[list[int]], how: Drawing, end: int, random: torch.Generator) -> None:
-        self.model, self.end, self.random = model, end, random
+    def __init__(self, model: Llama, jobs: Sequence[_Job], how: Drawing, end: int, random: torch.Generator) -> None:
+        self.model, self.end, self.random, self.top_p = model, end, random, how.top_p
         self.device = model.head.device
         self.kind = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         shape = model.shape
-        lengths = torch.tensor([len(ids) for ids in prompts], device=self.device)
-        self.lengths = lengths.repeat_interleave(how.k)
-        longest = int(lengths.max())
+        self.lengths = torch.tensor([len(job.ids) for job in jobs], device=self.device)
+        longest = int(self.lengths.max())
         capacity = min(longest + how.most_tokens, shape.context) + 1
-        padded = torch.zeros(len(prompts), longest, dtype=torch.long)
-        for number, ids in enumerate(prompts):
-            padded[number, : len(ids)] = torch.tensor(ids)
-        size = (len(prompts) * how.k, shape.kv_heads, capacity, shape.head)
+        padded = torch.zeros(len(jobs), longest, dtype=torch.long)
+        for number, job in enumerate(jobs):
+            padded[number, : len(job.ids)] = torch.tensor(job.ids)
+        size = (len(jobs), shape.kv_heads, capacity, shape.head)
         self.keys = [torch.zeros(size, dtype=self.kind, device=self.device) for _ in range(shape.layers)]
         self.values = [torch.zeros(size, dtype=self.kind, device=self.device) for _ in range(shape.layers)]
-        self.temperatures = torch.full((size[0], 1), how.temperature, device=self.device)
-        if how.greedy_first:
-            self.temperatures[:: how.k] = 0.0
-        self.last = self._read(padded.to(self.device), how.k, lengths)
+        self.temperatures = torch.tensor([[job.temperature] for job in jobs], device=self.device)
+        self.last = self._read(padded.to(self.device))
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.kind == torch.bfloat16)
 
-    def _read(self, tokens: Tensor, k: int, lengths: Tensor) -> Tensor:
-        """Read the prompts; gives the logits after each, k times."""
+    def _read(self, tokens: Tensor) -> Tensor:
+        """Read the prompts; gives the logits after each."""
         with self._precision():
             positions = torch.arange(tokens.shape[1], device=self.device)[None].expand_as(tokens)
             cos, sin = self.model.turns(positions)
@@ -137,13 +229,13 @@ class _Batch:
             for number, layer in enumerate(self.model.model.layers):
                 query, key, value = _parts(layer, x, cos, sin)
                 for kept, new in ((self.keys[number], key), (self.values[number], value)):
-                    kept[:, :, : tokens.shape[1]] = new.to(self.kind).repeat_interleave(k, 0)
+                    kept[:, :, : tokens.shape[1]] = new.to(self.kind)
                 # Padding stands behind the prompt, where nothing looks.
                 attended = _attended(query, key.to(query.dtype), value.to(query.dtype), causal=True)
                 x = layer.fed(x + layer.self_attn.out(attended))
-            ends = x[torch.arange(len(x), device=self.device), lengths - 1]
+            ends = x[torch.arange(len(x), device=self.device), self.lengths - 1]
             logits: Tensor = self.model.logits(self.model.model.norm(ends)).float()
-        return logits.repeat_interleave(k, 0)
+        return logits
 
     def write(self, most: int) -> tuple[list[list[int]], list[float]]:
         """Up to `most` tokens of each text, and their log probabilities."""
@@ -181,6 +273,10 @@ class _Batch:
         if not bool((self.temperatures > 0).any()):
             return likeliest
         chances = functional.softmax(logits / self.temperatures.clamp(min=1e-3), -1)
+        if self.top_p < 1.0:
+            ranked, places = chances.sort(-1, descending=True)
+            before = ranked.cumsum(-1) - ranked
+            chances = torch.zeros_like(chances).scatter(-1, places, ranked * (before < self.top_p))
         drawn = torch.multinomial(chances, 1, generator=self.random)[:, 0]
         return torch.where(self.temperatures[:, 0] > 0, drawn, likeliest)
 

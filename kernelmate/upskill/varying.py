@@ -108,12 +108,24 @@ class Varying:
             tokens, cut = self._retold(tokens, cut, random)
         table = self._ids.identity
         if chances[1] < self.how.names:
-            table = table.copy()
-            for ids in (self._ids.names, self._ids.literals):
-                table[ids] = ids[random.permutation(len(ids))]
+            table = self._renamed(random)
         if chances[2] < self.how.numbers and self.codec != "actions-1":
             table = self._shifted(table, tokens, random)
         return (tokens if table is self._ids.identity else table[tokens].astype(tokens.dtype)), cut
+
+    def renumbered(self, tokens: Array, random: np.random.Generator) -> tuple[Array, Array]:
+        """Tokens with placeholders numbered otherwise, and the table by which tokens are as they were."""
+        table = self._renamed(random)
+        back = np.empty_like(table)
+        back[table] = self._ids.identity
+        return table[tokens], back
+
+    def _renamed(self, random: np.random.Generator) -> Array:
+        """A token for each token, placeholders exchanged among themselves."""
+        table = self._ids.identity.copy()
+        for ids in (self._ids.names, self._ids.literals):
+            table[ids] = ids[random.permutation(len(ids))]
+        return table
 
     @cached_property
     def _tokenizer(self) -> Any:

@@ -117,6 +117,11 @@ def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
     return tuple(found[:MOST_TAGS]), position
 
 
+def without_tags(text: str) -> str:
+    """An answer without the tags that it begins with: what it does, whatever it says of it."""
+    return text[read_tags(text)[1] :]
+
+
 def _tokens(text: str) -> Iterator[str]:
     position = 0
     while (match := _TOKEN.match(text, position)) is not None:

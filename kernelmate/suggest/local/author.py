@@ -24,6 +24,8 @@ ANSWER_SHARE = 0.4
 MOST_ANSWER_TOKENS = 6_000
 WARMER, HOTTEST = 0.1, 1.2
 """By how much the temperature goes up from one drawn attempt to the next, and how far."""
+MOST_DRAWS = 1.5
+"""Answers that are drawn for each that is wanted, where some say what others have said."""
 
 REPAIR_TASK = (
     "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
@@ -123,12 +125,14 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Attempts of a model that reads and writes by a codec; those that say the same as one before are left out."""
+        """Attempts of a model that reads and writes by a codec; those that say the same as one before are drawn again."""
         endpoint = self.endpoint()
         coded = Coded(self.codec, asked, request, self.name)
-        for number in range(count):
+        for number in range(int(count * MOST_DRAWS)):
             if self.stop() or request.stop():
                 return
+            if number - coded.repeated >= count:
+                break
             question = coded.question(self._temperature(number), self.seed + self._asked)
             if number == 0 and self.agree is not None and not self.agree(question.prompt or ""):
                 raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernelmate.errors import UsageError
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
@@ -35,11 +37,13 @@ class Coded:
 
     Attributes:
         read_any: an answer could be read. unread: why the last one could not be.
+        repeated: answers that meant what one before them did, or the kernel as it is.
     """
 
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
         try:
-            self._asked = codec_named(codec).ask(asked)
+            self._codec, self._plain = codec_named(codec), asked
+            self._asked = self._codec.ask(asked)
             self._prompt = self._asked.prompt
         except UsageError as error:
             raise AuthorFailed(
@@ -52,9 +56,16 @@ class Coded:
         self._known.add((*candidate_key(request.kernel, request.contract), request.kernel.unit.text))
         self.read_any = False
         self.unread = ""
+        self.repeated = 0
 
     def question(self, temperature: float, seed: int) -> Question:
-        """What the server is asked."""
+        """What the server is asked; for an answer that is drawn, the names of the kernel are numbered by the seed.
+
+        The next answer that is read must be the one to it.
+        """
+        if temperature > 0:
+            self._asked = self._codec.ask(replace(self._plain, seed=seed))
+            self._prompt = self._asked.prompt
         return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._prompt)
 
     def read(self, answer: Answer) -> Candidate | None:
@@ -75,6 +86,7 @@ class Coded:
         self.read_any = True
         key = _key(candidate)
         if key in self._known:
+            self.repeated += 1
             return None
         self._known.add(key)
         return candidate

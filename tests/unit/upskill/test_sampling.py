@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
@@ -12,6 +14,7 @@ from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import Drawing, sample  # noqa: E402
+from kernelmate.upskill.varying import Variation, Varying  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
 
@@ -61,6 +64,54 @@ def test_each_prompt_gets_k_answers_the_first_greedy_and_the_same_for_the_same_s
     assert [one.text for one in drawn[::4]] == [one.text for one in greedy]
     assert len({one.text for one in drawn}) > 8
     assert drawn == sample(model, tokenizer, PROMPTS, how)
+
+
+def test_answers_get_warmer_from_the_first_that_is_drawn() -> None:
+    how = Drawing(k=5, temperature=0.5, greedy_first=True, spread=0.6)
+    assert [how.warmth(number) for number in range(5)] == pytest.approx([0.0, 0.5, 0.7, 0.9, 1.1])
+    assert how.warmth(2, again=2) > how.warmth(2)
+    assert Drawing(k=1, temperature=0.8).warmth(0) == 0.8
+
+
+def test_answers_to_one_prompt_differ_where_those_alike_are_drawn_again(model: Llama, tokenizer: Any) -> None:
+    def same(redraws: int) -> int:
+        how = Drawing(k=8, temperature=0.3, greedy_first=True, most_tokens=3, redraws=redraws)
+        drawn = sample(model, tokenizer, PROMPTS, how, key=lambda text: text[:4])
+        assert [one.prompt for one in drawn] == sorted([0, 1, 2, 3] * 8)
+        return sum(8 - len({one.text[:4] for one in drawn if one.prompt == prompt}) for prompt in range(4))
+
+    assert same(12) < same(0)
+
+
+def test_only_the_likeliest_tokens_are_drawn(model: Llama, tokenizer: Any) -> None:
+    greedy = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12))
+    narrow = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12, temperature=2.0, top_p=1e-6))
+    assert [one.text for one in narrow] == [one.text for one in greedy]
+    wide = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12, temperature=2.0, top_p=0.999))
+    assert [one.text for one in wide] != [one.text for one in greedy]
+
+
+def test_names_that_are_numbered_otherwise_come_back_as_they_were(model: Llama, tokenizer: Any) -> None:
+    class Turned(Varying):
+        """Exchanges the two names of the tiny vocabulary."""
+
+        def renumbered(self, tokens: Any, random: Any) -> Any:
+            table = np.arange(tokenizer.get_vocab_size())
+            one, other = (tokenizer.token_to_id(token) for token in ("<v1>", "<v2>"))
+            table[[one, other]] = [other, one]
+            return table[tokens], table
+
+    turned = Turned(Variation(), tokenizer.to_str(), "lines-1")
+    how = Drawing(k=2, temperature=1e-4, greedy_first=True, most_tokens=16)
+    swap = {"<v1>": "<v2>", "<v2>": "<v1>"}
+
+    def swapped(text: str) -> str:
+        return re.sub("<v[12]>", lambda found: swap[found[0]], text)
+
+    got = sample(model, tokenizer, PROMPTS, how, renumber=turned)
+    alone = sample(model, tokenizer, [swapped(prompt) for prompt in PROMPTS], Drawing(most_tokens=16))
+    assert [one.text for one in got[1::2]] == [swapped(one.text) for one in alone]
+    assert [one.text for one in got[::2]] == [one.text for one in sample(model, tokenizer, PROMPTS, Drawing(most_tokens=16))]  # fmt: skip
 
 
 def test_a_greedy_answer_is_likelier_than_drawn_ones_on_average(model: Llama, tokenizer: Any) -> None:

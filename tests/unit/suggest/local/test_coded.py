@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,17 @@ def test_equal_answers_and_answers_that_change_nothing_are_left_out(
     found = list(author(server).samples(request_, 5))
     assert len(server.bodies) == 5
     assert [one.contract.block for one in found if isinstance(one, Candidate)] == [("256",), ("128",)]
+
+
+def test_an_answer_that_says_the_same_is_drawn_again_with_the_names_numbered_otherwise(
+    chat: Callable[..., Chat], request_: SuggestRequest
+) -> None:
+    server = chat("@block128", "@block128", "@block64", "@block32")
+    found = list(author(server).samples(request_, 3))
+    assert [one.contract.block for one in found if isinstance(one, Candidate)] == [("128",), ("64",), ("32",)]
+    prompts = [body["prompt"] for body in server.bodies]
+    assert len(set(prompts)) == len(prompts) == 4
+    assert len({re.sub(r"@v\d+", "@v", prompt) for prompt in prompts}) == 1
 
 
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
