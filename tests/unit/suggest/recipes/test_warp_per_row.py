@@ -87,3 +87,112 @@ def test_turns_that_need_each_other_stay_with_one_thread(ask, body: str) -> None
 
 def test_a_grid_that_follows_from_no_size_stays(ask) -> None:
     assert list(RECIPE.candidates(ask(source(SUM, "x").replace('"cdiv(rows, 64)"', "8")))) == []
+
+
+FEATURES = """
+// /// kernelmate
+// sizes = [{ bags = 30, longest = 12, width = 70, rows = 50 }, { bags = 1, longest = 1, width = 1, rows = 1 }]
+// grid = "cdiv(bags, 64)"
+// block = 64
+// reference = "table[ids].sum(axis=1)"
+// [args]
+// table = "in float32[rows, width] ~ uniform(-4, 4)"
+// ids = "in int32[bags, longest] ~ integers(0, rows)"
+// y = "out float32[bags, width]"
+// bags = "int32"
+// longest = "int32"
+// width = "int32"
+// ///
+__global__ void k(const float* table, const int* ids, float* y, int bags, int longest, int width) {
+  const int b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= bags) return;
+  for (int f = 0; f < width; ++f) y[b * width + f] = 0.0f;
+  for (int j = 0; j < longest; ++j) {
+    const int row = ids[b * longest + j];
+    for (int f = 0; f < width; ++f) y[b * width + f] += table[row * width + f];
+  }
+}
+"""
+
+
+def test_lanes_share_a_loop_over_features_inside_another(judged) -> None:
+    source = FEATURES.replace(", rows = 50", "").replace(", rows = 1 }", " }").replace("[rows, width]", "[50, width]").replace("integers(0, rows)", "integers(0, 50)")  # fmt: skip
+    found = judged(source, RECIPE, "move fewer bytes through global memory")
+    text = found[0].candidate.kernel.source
+    assert "for (int j = 0; j < longest; ++j)" in text
+    assert text.count("for (int f = lane; f < width; f += 32)") == 2
+    assert found[0].verdict.objective.after < found[0].verdict.objective.before / 2
+
+
+NEAREST = """
+// /// kernelmate
+// sizes = [{ n = 40, m = 9, f = 50 }, { n = 1, m = 1, f = 1 }]
+// grid = "cdiv(n, 64)"
+// block = 64
+// require = ["m > 0"]
+// reference = "((x[:, None] - c) ** 2).sum(axis=2).argmin(axis=1).astype(np.int32)"
+// [args]
+// x = "in float32[n, f]"
+// c = "in float32[m, f]"
+// y = "out int32[n]"
+// n = "int32"
+// m = "int32"
+// f = "int32"
+// ///
+__global__ void k(const float* x, const float* c, int* y, int n, int m, int f) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float best = 1e30f;
+  int at = 0;
+  for (int j = 0; j < m; ++j) {
+    float d = 0.0f;
+    for (int k = 0; k < f; ++k) {
+      const float e = x[i * f + k] - c[j * f + k];
+      d += e * e;
+    }
+    if (d < best) {
+      best = d;
+      at = j;
+    }
+  }
+  y[i] = at;
+}
+"""
+
+
+def test_both_ways_of_sharing_two_nested_loops_are_right(judged) -> None:
+    outer, inner = judged(NEAREST, RECIPE)
+    assert "for (int j = lane; j < m; j += 32)" in outer.candidate.kernel.source
+    assert "for (int k = lane; k < f; k += 32)" in inner.candidate.kernel.source
+
+
+DENSE = """
+// /// kernelmate
+// sizes = [{ batch = 20, outs = 50, ins = 90 }, { batch = 1, outs = 1, ins = 1 }]
+// grid = ["cdiv(outs, 16)", "cdiv(batch, 16)"]
+// block = [16, 16]
+// reference = "x @ w.T"
+// [args]
+// x = "in float32[batch, ins]"
+// w = "in float32[outs, ins]"
+// y = "out float32[batch, outs]"
+// batch = "int32"
+// outs = "int32"
+// ins = "int32"
+// ///
+__global__ void k(const float* x, const float* w, float* y, int batch, int outs, int ins) {
+  const int o = blockIdx.x * blockDim.x + threadIdx.x;
+  const int b = blockIdx.y * blockDim.y + threadIdx.y;
+  if (o >= outs || b >= batch) return;
+  float s = 0.0f;
+  for (int i = 0; i < ins; ++i) s += x[b * ins + i] * w[o * ins + i];
+  y[b * outs + o] = s;
+}
+"""
+
+
+def test_lanes_become_the_x_axis_of_a_block_of_two(judged) -> None:
+    (one,) = judged(DENSE, RECIPE)
+    assert one.candidate.contract.grid == ("outs", "cdiv(batch, 8)")
+    assert one.candidate.contract.block == ("32", "8")
+    assert "const int o = blockIdx.x;" in one.candidate.kernel.source

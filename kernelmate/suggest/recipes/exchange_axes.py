@@ -1,0 +1,198 @@
+"""The index that is contiguous in memory goes to threadIdx.x, whichever axis of the launch it was on before.
+
+Applies to kernels of two or three axes in which each axis gives one coordinate, `blockIdx.x * blockDim.x + threadIdx.x` or
+`blockIdx.z` alone, and another coordinate than that of x runs along memory. Coordinates change their axes in the kernel and in
+the launch, get guards where blocks may now reach beyond them, and blocks become long along x. What is computed stays, by
+another thread. It is for global traffic and time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Contract
+from kernelmate.source import apply_edits, launch_shape
+from kernelmate.source.expressions import evaluate_integer
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.syntax import Edit, Tree, Variable, read_tree
+from kernelmate.suggest.syntax_effects import (
+    BUILTINS,
+    constant_after_start,
+    indent_of,
+    index_of,
+    only_pure_calls,
+    plain,
+)
+from kernelmate.suggest.syntax_loops import is_global_index
+
+AXES = ("x", "y", "z")
+THREADS = 256
+MOST_ROWS = 65535
+"""Blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """What one axis gives: the variable, and how far it goes in the contract's words."""
+
+    variable: Variable
+    axis: int
+    extent: str
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: the coordinate along memory on x, the others after it in the order of their strides."""
+    tree = read_tree(request.kernel)
+    lanes = None if tree is None else lanes_of(tree, request.contract)
+    if tree is None or lanes is None or not _alone(tree):
+        return
+    coordinates = _coordinates(tree, request.contract)
+    if coordinates is None or len(coordinates) < 2:
+        return
+    order = by_stride(lanes, [one.variable.name for one in coordinates])
+    now_on_x = next((one for one in coordinates if one.axis == 0), None)
+    if order is None or now_on_x is None or order[0] == now_on_x.variable.name:
+        return
+    ordered = sorted(coordinates, key=lambda one: order.index(one.variable.name))
+    block = _block(request.contract, ordered)
+    edits = _edits(tree, request.contract, ordered, block)
+    if block is None or edits is None:
+        return
+    grid = tuple(
+        one.extent if side == 1 else f"cdiv({one.extent}, {side})" for one, side in zip(ordered, block, strict=True)
+    )
+    kernel, contract = relaunch(request, apply_edits(request.kernel, edits), grid=grid, block=tuple(map(str, block)))
+    if any(max(launch_shape(contract, size).grid[1:]) > MOST_ROWS for size in contract.sizes):
+        return
+    first = ordered[0].variable.name
+    why = f"`{first}` runs along memory, but lanes that sit side by side differ in `{now_on_x.variable.name}`; on the x axis, `{first}` lets a warp touch neighbouring elements."  # fmt: skip
+    yield Rewrite(kernel, contract, why)
+
+
+RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites)
+
+
+def by_stride(lanes: Lanes, names: list[str]) -> list[str] | None:
+    """Coordinates by how near together what they run over lies, weighed over all accesses; None where that is unknown."""
+    costs = dict.fromkeys(names, 0.0)
+    known = False
+    zero = dict.fromkeys(names, 0.0)
+    for access in lanes.accesses():
+        index = index_of(access.element)
+        base = None if index is None else lanes.value(index, (0, 0, 0), zero)
+        for name in names:
+            one = None if index is None else lanes.value(index, (0, 0, 0), {**zero, name: 1.0})
+            if base is None or one is None:
+                continue
+            known = True
+            costs[name] += min(abs(one - base) * access.width, 32) * access.weight
+    spread = {name: costs[name] for name in names}
+    # A coordinate that nothing depends on costs nothing, and is of no use on x either.
+    moving = [name for name in names if spread[name] > 0]
+    return [*sorted(moving, key=spread.__getitem__), *(name for name in names if name not in moving)] if known else None
+
+
+def _alone(tree: Tree) -> bool:
+    """Threads do not meet, and ask for their place only where a coordinate is declared."""
+    text = tree.kernel.source
+    if any(
+        word in text
+        for word in ("__shared__", "__sync", "__shfl", "__ballot", "cooperative_groups", "gridDim", "extern")
+    ):
+        return False
+    outside = tree.kernel.unit.text.replace(text, "")
+    return only_pure_calls(tree, tree.body, frozenset({"atomicAdd"})) and not any(word in outside.partition("<<<")[0] for word in BUILTINS)  # fmt: skip
+
+
+def _coordinates(tree: Tree, contract: Contract) -> list[Coordinate] | None:
+    found: list[Coordinate] = []
+    places = 0
+    sides = [*contract.block, "1", "1"][:3]
+    for name, variable in tree.variables.items():
+        if variable is None or variable.value is None or not constant_after_start(tree, name):
+            continue
+        for axis, letter in enumerate(AXES):
+            width = int(sides[axis]) if sides[axis].strip().isdigit() else None
+            whole = is_global_index(tree, variable.value, letter, width)
+            text = plain(tree, variable.value)
+            if not whole and text != f"blockIdx.{letter}":
+                continue
+            extent = _extent(contract, axis, whole=whole, side=width)
+            if extent is None or any(one.axis == axis for one in found):
+                return None
+            found.append(Coordinate(variable, axis, extent))
+            places += len(re.findall(r"threadIdx|blockIdx", tree.text(variable.value)))
+    asked = re.findall(r"threadIdx|blockIdx", tree.kernel.source)
+    return found if found and len(asked) == places else None
+
+
+def _extent(contract: Contract, axis: int, *, whole: bool, side: int | None) -> str | None:
+    """How far a coordinate goes: what the grid's side is rounded up from, or that side itself."""
+    grid = [*contract.grid, "1", "1"][axis].strip()
+    if not whole:
+        return grid if side == 1 else None
+    match = re.fullmatch(r"cdiv\(\s*(.+?)\s*,\s*([\w]+)\s*\)", grid)
+    if match is not None and "," not in match[1] and match[1].count("(") == match[1].count(")"):
+        return match[1]
+    return grid if side == 1 else None
+
+
+def _block(contract: Contract, ordered: list[Coordinate]) -> tuple[int, ...] | None:
+    try:
+        length = evaluate_integer(ordered[0].extent, contract.sizes[0], "the extent")
+    except KernelmateError:
+        return None
+    across = 32
+    while across < THREADS and across * 2 <= length:
+        across *= 2
+    return (across, THREADS // across, *(1 for _ in ordered[2:]))
+
+
+def _edits(
+    tree: Tree, contract: Contract, ordered: list[Coordinate], block: tuple[int, ...] | None
+) -> list[Edit] | None:
+    """Coordinates from their new axes, and guards after the last of their declarations."""
+    if block is None:
+        return None
+    edits: list[Edit] = []
+    guards: list[str] = []
+    for place, one in enumerate(ordered):
+        letter = AXES[place]
+        value = one.variable.value
+        assert value is not None, "a coordinate has a value"
+        cast = re.match(r"\(\s*(?:size_t|long long|int64_t)\s*\)", tree.text(value))
+        text = (
+            f"blockIdx.{letter}" if block[place] == 1 else f"blockIdx.{letter} * blockDim.{letter} + threadIdx.{letter}"
+        )
+        edits.append(tree.replace(value, f"{cast[0] if cast else ''}{text}"))
+        if block[place] > 1:
+            bound = in_kernel(tree, contract, one.extent)
+            if bound is None:
+                return None
+            guards.append(f"{one.variable.name} >= {bound}")
+    last = max((one.variable.declaration for one in ordered), key=lambda node: node.end_byte)
+    if last.parent is None or last.parent.id != tree.body.id:
+        return None
+    end = tree.span(last)[1]
+    return [*edits, (end, end, f"\n{indent_of(tree, last)}if ({' || '.join(guards)}) return;")]
+
+
+def in_kernel(tree: Tree, contract: Contract, extent: str) -> str | None:
+    """An extent of the contract in the kernel's words: its arguments and numbers alone; None for anything else."""
+    told = {argument.name for argument in contract.args if argument.shape is None and argument.value is None}
+    fixed = {name: {size.get(name) for size in contract.sizes} for name in set(re.findall(r"[A-Za-z_]\w*", extent))}
+    text = extent.replace("//", "/")
+    for name, values in fixed.items():
+        if name in told and name in {parameter.name for parameter in tree.kernel.signature.parameters}:
+            continue
+        if len(values) != 1 or None in values:
+            return None
+        text = re.sub(rf"\b{name}\b", str(values.pop()), text)
+    if not re.fullmatch(r"[\w\s*+/()-]+", text):
+        return None
+    return text if re.fullmatch(r"\w+", text) else f"({text})"

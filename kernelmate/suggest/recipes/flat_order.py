@@ -1,0 +1,212 @@
+"""A number that is taken apart by division and remainder gives its lowest part to the index that is contiguous in memory.
+
+Applies to one-dimensional launches whose thread number becomes coordinates by `/` and `%`, where another coordinate than the
+lowest runs along memory, so that neighbouring threads touch elements far apart. The parts are taken in another order; which
+thread computes an element changes, what is computed does not. It is for global traffic and time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.records import Contract
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.exchange_axes import by_stride, in_kernel
+from kernelmate.suggest.strides import lanes_of
+from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax_effects import constant_after_start, operator, plain
+from kernelmate.suggest.syntax_loops import global_index
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`number / divisor % modulus`; both are factors, and without a modulus it is all that is left."""
+
+    divisor: tuple[str, ...]
+    modulus: tuple[str, ...] | None
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: the same coordinates in the order of their strides."""
+    tree = read_tree(request.kernel)
+    lanes = None if tree is None else lanes_of(tree, request.contract)
+    number = None if tree is None else global_index(tree, "x", lanes.shape.block[0] if lanes is not None else None)
+    if tree is None or lanes is None or number is None or "__shared__" in request.kernel.source or "__shfl" in request.kernel.source:  # fmt: skip
+        return
+    parts = _parts(tree, number)
+    final = _coordinates(tree, parts, number)
+    extents = None if final is None else _extents(tree, request.contract, final)
+    order = None if extents is None else by_stride(lanes, list(extents))
+    if extents is None or order is None or final is None or order[0] == next(iter(extents)):
+        return
+    edits = _edits(tree, number, extents, order)
+    gone = [name for name in parts if name not in final]
+    edits += [edit for name in gone for edit in _removed(tree, name)]
+    why = f"`{number}` is taken apart with `{next(iter(extents))}` as its lowest part, but `{order[0]}` runs along memory; taken apart the other way, neighbouring threads touch neighbouring elements."  # fmt: skip
+    yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+
+
+RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites)
+
+
+def _parts(tree: Tree, number: str) -> dict[str, Part]:
+    """Every variable that is a part of the number, in order of declaration."""
+    found: dict[str, Part] = {number: Part((), None)}
+    for name, variable in tree.variables.items():
+        if variable is None or variable.value is None or variable.pointers or name == number:
+            continue
+        part = _part(tree, variable.value, found) if constant_after_start(tree, name) else None
+        if part is not None:
+            found[name] = part
+    del found[number]
+    return found
+
+
+def _part(tree: Tree, node: Node, known: dict[str, Part]) -> Part | None:
+    node = strip_parentheses(node)
+    if node.type == "identifier":
+        return known.get(tree.text(node))
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    if node.type != "binary_expression" or left is None or right is None:
+        return None
+    base, factors = _part(tree, left, known), _factors(tree, right)
+    if base is None or factors is None:
+        return None
+    if operator(tree, node) == "%":
+        return Part(base.divisor, factors)
+    if operator(tree, node) != "/":
+        return None
+    modulus = base.modulus
+    if modulus is not None:
+        rest = list(modulus)
+        for factor in factors:
+            if factor not in rest:
+                return None
+            rest.remove(factor)
+        modulus = tuple(rest)
+    return Part((*base.divisor, *factors), modulus)
+
+
+def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
+    """The factors of a product of names and numbers, which nothing changes."""
+    texts = plain(tree, node).replace("(", "").replace(")", "").split("*")
+    for text in texts:
+        variable = tree.variable(text)
+        local = variable is not None and variable.declaration.type == "declaration"
+        if not re.fullmatch(r"\w+", text) or (local and not constant_after_start(tree, text)):
+            return None
+    return tuple(texts)
+
+
+def _coordinates(tree: Tree, parts: dict[str, Part], number: str) -> dict[str, Part] | None:
+    """The parts that together are the whole number, the lowest first; None where they are not, or it is used otherwise."""
+    final: dict[str, Part] = {}
+    divisor: tuple[str, ...] = ()
+    while True:
+        fitting = [
+            name for name, part in parts.items() if sorted(part.divisor) == sorted(divisor) and name not in final
+        ]
+        used = [name for name in fitting if _used_beside(tree, name, parts)]
+        if len(used) != 1:
+            return None
+        part = parts[used[0]]
+        final[used[0]] = part
+        if part.modulus is None:
+            break
+        divisor = (*divisor, *part.modulus)
+    others = [name for name in parts if name not in final and _used_beside(tree, name, parts)]
+    return None if others or len(final) < 2 or _indexes(tree, number, parts) else final
+
+
+def _used_beside(tree: Tree, name: str, parts: dict[str, Part]) -> bool:
+    """Something else than the other parts is made from it."""
+    spans = [_span(tree.variable(other)) for other in parts]
+    return any(not any(low <= use.start_byte < high for low, high in spans) for use in tree.uses(name))
+
+
+def _span(variable: Variable | None) -> tuple[int, int]:
+    return (0, 0) if variable is None else (variable.node.start_byte, variable.node.end_byte)
+
+
+def _indexes(tree: Tree, number: str, parts: dict[str, Part]) -> bool:
+    """The number itself is used in an index, which would no longer be the coordinates' own."""
+    spans = [_span(tree.variable(other)) for other in parts]
+    for use in tree.uses(number):
+        node = use
+        while node.parent is not None and node.parent.type != "function_definition":
+            if node.parent.type in {"subscript_argument_list", "subscript_expression", "init_declarator"} and not any(
+                low <= use.start_byte < high for low, high in spans
+            ):
+                return True
+            node = node.parent
+    return False
+
+
+def _extents(tree: Tree, contract: Contract, final: dict[str, Part]) -> dict[str, str] | None:
+    """How far each coordinate goes, in the kernel's words."""
+    found: dict[str, str] = {}
+    taken: list[str] = []
+    for name, part in final.items():
+        if part.modulus is not None:
+            found[name] = _product(list(part.modulus))
+            taken += part.modulus
+            continue
+        last = _rest(tree, contract, taken)
+        if last is None:
+            return None
+        found[name] = last
+    return found
+
+
+def _rest(tree: Tree, contract: Contract, taken: list[str]) -> str | None:
+    """What is left of the number of threads, or of an array's shape, once the other extents are taken out of it."""
+    match = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*\w+\s*\)\s*", contract.grid[0])
+    totals = [] if match is None else [re.split(r"\s*\*\s*", match[1])]
+    totals += [list(argument.shape) for argument in contract.args if argument.shape is not None]
+    values = {**contract.sizes[0]}
+    for total in totals:
+        rest = [part.strip("() ") for part in total]
+        for factor in taken:
+            same = next((p for p in rest if p == factor or (p.isdigit() and str(values.get(factor)) == p)), None)
+            if same is None:
+                break
+            rest.remove(same)
+        else:
+            text = None if not rest else in_kernel(tree, contract, " * ".join(rest))
+            if text is not None:
+                return text
+    return None
+
+
+def _product(factors: list[str]) -> str:
+    return factors[0] if len(factors) == 1 else f"({' * '.join(factors)})"
+
+
+def _edits(tree: Tree, number: str, extents: dict[str, str], order: list[str]) -> list[Edit]:
+    edits: list[Edit] = []
+    below: list[str] = []
+    for place, name in enumerate(order):
+        variable = tree.variable(name)
+        if variable is None or variable.value is None:
+            return []
+        text = number if not below else f"{number} / {_product(below)}"
+        if place < len(order) - 1:
+            text = f"{text} % {extents[name]}"
+        below.append(extents[name])
+        edits.append(tree.replace(variable.value, text))
+    return edits
+
+
+def _removed(tree: Tree, name: str) -> Iterator[Edit]:
+    """The declaration of a part that only other parts were made from."""
+    variable = tree.variable(name)
+    if variable is not None and len(variable.declaration.children_by_field_name("declarator")) == 1:
+        start, end = tree.span(variable.declaration)
+        text = tree.kernel.unit.text
+        line = text.rfind("\n", 0, start) + 1
+        alone = not text[line:start].strip() and text[end : end + 1] == "\n"
+        yield (line, end + 1, "") if alone else (start, end, "")
