@@ -1,11 +1,12 @@
 """A histogram in global memory is counted in shared memory by each block, and added once per block.
 
-Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes, no more than shared memory holds. It
-is for time: atomics on one address wait for each other across the whole GPU. It costs shared memory.
+Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes, no more than shared memory holds; tables of
+several dimensions count as one row of bins. It is for time: atomics on one address wait for each other across the whole GPU. It costs shared memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,7 +67,8 @@ def _histogram(request: SuggestRequest, tree: Tree, array: str) -> Histogram | N
         return None
     bins = {argument_shapes(request.contract, size)[array] for size in request.contract.sizes}
     shape = bins.pop()
-    if bins or len(shape) != 1 or not 1 < shape[0] <= LARGEST // ELEMENT_BYTES[variable.type]:
+    count = math.prod(shape)
+    if bins or not 1 < count <= LARGEST // ELEMENT_BYTES[variable.type]:
         return None
     added, elements = [], []
     for use in tree.uses(array):
@@ -77,7 +79,7 @@ def _histogram(request: SuggestRequest, tree: Tree, array: str) -> Histogram | N
         elements.append(call[1])
     if not added or not all(_depends_on_data(request, tree, element) for element in elements):
         return None
-    return Histogram(array, variable.type, shape[0], tuple(added), tuple(elements))
+    return Histogram(array, variable.type, count, tuple(added), tuple(elements))
 
 
 def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:

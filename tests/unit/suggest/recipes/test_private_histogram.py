@@ -46,3 +46,25 @@ def test_blocks_count_for_themselves_and_add_once(judged) -> None:
 )
 def test_counts_that_are_used_otherwise_or_too_many_stay(ask, body: str, bins: str) -> None:
     assert list(RECIPE.candidates(ask(SOURCE.format(body=body, bins=bins)))) == []
+
+
+def test_a_table_of_pairs_is_counted_like_a_row_of_bins(judged) -> None:
+    source = """
+// /// kernelmate
+// sizes = [{ n = 3000 }, { n = 1 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// reference = "counts + np.bincount(a * 6 + b, minlength=48).reshape(8, 6).astype(np.int32)"
+// [args]
+// a = "in int32[n] ~ integers(0, 8)"
+// b = "in int32[n] ~ integers(0, 6)"
+// counts = "inout int32[8, 6] ~ zeros"
+// n = "int32"
+// ///
+__global__ void pairs(const int* a, const int* b, int* counts, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&counts[a[i] * 6 + b[i]], 1);
+}
+"""
+    (one,) = judged(source, RECIPE)
+    assert "__shared__ int block_counts[48];" in one.candidate.kernel.source

@@ -1,0 +1,133 @@
+"""Shared memory holds values in the type that they came in: bytes stay bytes until they are computed with.
+
+Applies to shared arrays of float or int into which nothing is stored but elements of a narrower array, and zeros. The same
+values in a half or a quarter of the room. It is for shared memory and occupancy, and costs a conversion at each read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax_effects import call_name, element_accesses, is_written, operator, plain, root_name
+
+_CONVERSIONS = {"__half2float": {"__half", "half"}, "__bfloat162float": {"__nv_bfloat16"}}
+_ZERO = re.compile(r"0+(?:\.0*)?[fFuU]?")
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: every such array in the type of what is stored into it."""
+    tree = read_tree(request.kernel)
+    if tree is None:
+        return
+    edits: list[Edit] = []
+    told: list[str] = []
+    for variable in tree.shared_arrays():
+        kind = _came_as(tree, variable)
+        if kind is not None:
+            edits += _edits(tree, variable, *kind)
+            told.append(f"{variable.name} holds what came as {kind[0]}")
+    if edits:
+        why = f"{' and '.join(told)}; kept so, it takes a fraction of the shared memory, and is converted where it is read."
+        yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+
+
+RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewrites)
+
+
+def _came_as(tree: Tree, variable: Variable) -> tuple[str, str | None] | None:
+    """The narrower type of all stored values, and the function that converts it; None where there is none."""
+    if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
+        return None
+    elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
+    if len(elements) != len(tree.uses(variable.name)):
+        return None
+    kinds: set[tuple[str, str | None]] = set()
+    for element in elements:
+        parent = element.parent
+        if parent is None or parent.type == "pointer_expression":
+            return None
+        if not is_written(tree, element):
+            continue
+        right = parent.child_by_field_name("right")
+        if parent.type != "assignment_expression" or operator(tree, parent) != "=" or right is None:
+            return None
+        found = _types(tree, right)
+        if found is None:
+            return None
+        kinds |= found
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    return kind if ELEMENT_BYTES.get(kind[0], 16) < ELEMENT_BYTES[variable.type] else None
+
+
+def _types(tree: Tree, value: Node) -> set[tuple[str, str | None]] | None:
+    """Types of the elements that a value is one of; an empty set for a zero, None for anything else."""
+    value = strip_parentheses(value)
+    if value.type == "conditional_expression":
+        parts = [value.child_by_field_name(side) for side in ("consequence", "alternative")]
+        found = [None if part is None else _types(tree, part) for part in parts]
+        return None if None in found else {kind for kinds in found if kinds is not None for kind in kinds}
+    if _ZERO.fullmatch(plain(tree, value)):
+        return set()
+    if value.type == "cast_expression":
+        inner = value.child_by_field_name("value")
+        return None if inner is None else _types(tree, inner)
+    if value.type == "call_expression":
+        arguments = value.child_by_field_name("arguments")
+        given = [] if arguments is None else arguments.named_children
+        name = call_name(tree, value)
+        if len(given) != 1 or not (name in _CONVERSIONS or name in {"float", "int"} or name.startswith("static_cast<")):
+            return None
+        inside = _types(tree, given[0])
+        if name not in _CONVERSIONS or inside is None:
+            return inside
+        return {(kind, name) for kind, _ in inside} if {kind for kind, _ in inside} <= _CONVERSIONS[name] else None
+    if value.type == "subscript_expression":
+        name = root_name(tree, value)
+        variable = tree.variable(name or "")
+        given_pointer = variable is not None and variable.pointers == 1 and variable.type in ELEMENT_BYTES
+        return {(variable.type, None)} if variable is not None and given_pointer else None
+    return None
+
+
+def _edits(tree: Tree, variable: Variable, kind: str, conversion: str | None) -> Iterator[Edit]:
+    node = variable.declaration.child_by_field_name("type")
+    if node is None or len(variable.declaration.children_by_field_name("declarator")) != 1:
+        return
+    yield tree.replace(node, kind)
+    for element in element_accesses(tree):
+        if root_name(tree, element) != variable.name:
+            continue
+        parent = element.parent
+        if parent is not None and is_written(tree, element):
+            right = parent.child_by_field_name("right")
+            if right is not None:
+                yield tree.replace(right, _unconverted(tree, right, kind))
+        else:
+            text = tree.text(element)
+            yield tree.replace(element, f"{conversion}({text})" if conversion else f"({variable.type}){text}")
+
+
+def _unconverted(tree: Tree, value: Node, kind: str) -> str:
+    """What is stored, without its conversion."""
+    value = strip_parentheses(value)
+    if value.type == "conditional_expression":
+        condition, yes, no = (value.child_by_field_name(part) for part in ("condition", "consequence", "alternative"))
+        if condition is not None and yes is not None and no is not None:
+            return f"{tree.text(condition)} ? {_unconverted(tree, yes, kind)} : {_unconverted(tree, no, kind)}"
+    if _ZERO.fullmatch(plain(tree, value)):
+        return f"({kind})0" if "half" not in kind and "bfloat" not in kind else f"{kind}(0.0f)"
+    if value.type == "cast_expression":
+        inner = value.child_by_field_name("value")
+        return tree.text(value) if inner is None else _unconverted(tree, inner, kind)
+    if value.type == "call_expression":
+        arguments = value.child_by_field_name("arguments")
+        if arguments is not None and len(arguments.named_children) == 1:
+            return _unconverted(tree, arguments.named_children[0], kind)
+    return tree.text(value)
