@@ -89,8 +89,7 @@ def _types(tree: Tree, value: Node) -> set[tuple[str, str | None]] | None:
             return inside
         return {(kind, name) for kind, _ in inside} if {kind for kind, _ in inside} <= _CONVERSIONS[name] else None
     if value.type == "subscript_expression":
-        name = root_name(tree, value)
-        variable = tree.variable(name or "")
+        variable = tree.variable(root_name(tree, value) or "")
         given_pointer = variable is not None and variable.pointers == 1 and variable.type in ELEMENT_BYTES
         return {(variable.type, None)} if variable is not None and given_pointer else None
     return None

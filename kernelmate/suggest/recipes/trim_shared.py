@@ -76,7 +76,7 @@ def _largest(tree: Tree, lanes: Lanes, index: Node, element: Node) -> int | None
     if not _same_in_every_block(tree, index, 0):
         return None
     around = [loop for loop in loops(tree) if loop.node.start_byte <= element.start_byte < loop.node.end_byte]
-    turns = []
+    turns: list[list[tuple[str, float | None]]] = []
     for loop in around:
         start, bound = lanes.value(loop.start, (0, 0, 0)), lanes.value(loop.bound, (0, 0, 0))
         if start is None or bound is None:
