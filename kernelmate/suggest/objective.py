@@ -62,36 +62,54 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
 """English phrases, the most specific first: a stretch of the prompt that one of them has taken is not read again."""
 
 FOREIGN: tuple[tuple[Asked, str], ...] = (
-    ("shared_bytes", r"gemeinsam\w* speicher\w*|memoire partagee|memoria compartida"),
-    ("local_bytes", r"lokal\w* speicher\w*|memoire locale|memoria local"),
+    (
+        CORRECT,
+        r"(?:arregl|corrig|repar|behebe?|reparier)\w* (?:el |los |l.|les |la |den |die )?(?:error\w*|erreurs?|fallos?|fehler)",
+    ),
+    ("shared_bytes", r"gemeinsam\w* speicher\w*|shared.speicher\w*|memoire partagee|memoria compartida"),
+    (
+        "local_bytes",
+        r"lokal\w* speicher\w*|memoire locale|memoria local|registeruberlauf\w*|ausgelagerte\w* register\w*|debordements? de registres"
+        r"|registres? deborde\w*|desbordamientos? de registros",
+    ),
     ("registers", r"registre\w*|registro\w*|registern"),
     (
         "global_bytes",
-        r"bandbreite\w*|global\w* speicher\w*|bande passante|memoire globale|ancho de banda|memoria global",
+        r"(?:speicher|global)?bandbreite\w*|global\w* speicher\w*|speicher(?:zugriff|verkehr|transfer|transaktion)\w*"
+        r"|bande passante(?: (?:de la )?memoire)?|memoire globale|(?:acces|trafic|transferts?)(?: a la| de)? ?memoire|transactions memoire"
+        r"|ancho de banda(?: de(?: la)? memoria)?|memoria global|(?:accesos?|trafico)(?: a(?: la)?| de(?: la)?)? memoria|koalesz\w*|coalescen\w*",
     ),
     ("occupancy", r"auslastung|belegung|taux d.occupation|occupation|ocupacion"),
-    ("accuracy", r"genau\w*|prazis\w*|exactitud\w*"),
+    (
+        "accuracy",
+        r"genau\w*|prazis\w*|exactitud\w*|rundungsfehler\w*|erreurs? (?:d.arrondi|numeriques?)|error(?:es)? de redondeo",
+    ),
     (
         "time",
-        r"schnell\w*|beschleunig\w*|geschwindigkeit|laufzeit|langsam\w*|rapid\w*|acceler\w*|vitesse|lente?|aceler\w*|velocidad",
+        r"schnell\w*|beschleunig\w*|geschwindigkeit|laufzeit|ausfuhrungszeit|langsam\w*|rapid\w*|acceler\w*|vitesse|lente?|aceler\w*|velocidad"
+        r"|temps(?: d.execution| de calcul)?|tiempo(?: de ejecucion)?",
     ),
     ("memory", r"speicher\w*|memoire|memoria"),
 )
 """The commonest words in German, French and Spanish, accents taken off."""
 
 UNSPACED: tuple[tuple[Asked, str], ...] = (
-    ("shared_bytes", "共享内存|共享記憶體|共有メモリ"),
-    ("local_bytes", "寄存器溢出|溢出|スピル|本地内存"),
-    ("registers", "寄存器|レジスタ"),
-    ("global_bytes", "带宽|帶寬|访存|全局内存|帯域"),
-    ("occupancy", "占用率|占有率"),
-    ("accuracy", "精度|准确|精確"),
-    ("time", "快|速|性能|优化"),
+    ("shared_bytes", "共享内存|共享存储器?|共享記憶體|共有メモリ|シェアードメモリ"),
+    ("local_bytes", "寄存器溢出|レジスタ(?:の)?(?:溢れ|あふれ)|溢出|スピル|本地内存|局部内存|ローカルメモリ"),
+    ("registers", "寄存器|暫存器|レジスタ"),
+    (
+        "global_bytes",
+        "(?:全局|全域|显存|内存|記憶體)?(?:带宽|帶寬|頻寬)|访存|全局内存|全域記憶體|内存(?:访问|流量|事务)|合并访问|(?:グローバル)?メモリ?帯域(?:幅)?|帯域"
+        "|グローバルメモリ|メモリ(?:アクセス|転送|トラフィック)|コアレス",
+    ),
+    ("occupancy", "占用率|占有率|オキュパンシ"),
+    ("accuracy", "精度|准确|精確|误差|舍入|誤差"),
+    ("time", "快|速|性能|优化|耗时|延迟|実行時間|遅|最適化"),
     ("memory", "内存|显存|記憶體|メモリ"),
 )
 """The commonest words in Chinese and Japanese, which put no spaces between words."""
 
-MEND = r"\b(?:fix\w*|repair\w*|mend\w*|debug\w*|broken|bugs?|incorrect|repariere\w*|behebe\w*|korrigiere\w*|corrige\w*|repare\w*|arregla\w*)\b|修复|修正|修理"
+MEND = r"\b(?:fix\w*|repair\w*|mend\w*|debug\w*|broken|bugs?|incorrect|repariere\w*|behebe\w*|korrigiere\w*|corrige\w*|repare\w*|arregla\w*|fehler\w*|errores?|erreurs?|absturz\w*)\b|修复|修正|修理|直して|直す|错误|バグ|エラー"
 """Words that ask for a right kernel where nothing that can be measured is named: "fix the spills" is about spills."""
 
 READABLE = r"\b(?:readab\w*|legib\w*|clean(?:er)?|simpl(?:er|ify)|tidy|refactor\w*|lesbar\w*|lisible)\b"
@@ -116,8 +134,8 @@ GUARD_WORDS = (
 )
 """What follows one of these is not asked for: it must not get worse."""
 
-LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|减少|降低)\b"
-RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|增加|提高)\b"
+LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
+RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
 
 SPELLED = [
     "shared",

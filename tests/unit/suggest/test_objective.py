@@ -238,3 +238,44 @@ def test_what_cannot_be_measured_must_not_cost_time() -> None:
     assert "cannot be measured" in objective.reading
     assert not read_objective("make it cleaner and faster").keep
     assert not read_objective("make it faster").keep
+
+
+@pytest.mark.parametrize(
+    ("prompt", "metric"),
+    [
+        ("réduire la bande passante mémoire", "global_bytes"),
+        ("rends-le plus rapide", "time"),
+        ("moins de registres", "registers"),
+        ("moins de mémoire partagée", "shared_bytes"),
+        ("corrige l'erreur", "correct"),
+        ("améliore la précision", "accuracy"),
+        ("réduis les accès mémoire", "global_bytes"),
+        ("mach es schneller", "time"),
+        ("weniger Register", "registers"),
+        ("weniger gemeinsamer Speicher", "shared_bytes"),
+        ("verringere die Speicherbandbreite", "global_bytes"),
+        ("weniger Speicherzugriffe", "global_bytes"),
+        ("kleinere Rundungsfehler", "accuracy"),
+        ("behebe den Fehler", "correct"),
+        ("hazlo más rápido", "time"),
+        ("usa menos registros", "registers"),
+        ("reduce el ancho de banda de memoria", "global_bytes"),
+        ("usa menos memoria compartida", "shared_bytes"),
+        ("arregla el error", "correct"),
+        ("让它更快", "time"),
+        ("减少寄存器使用", "registers"),
+        ("减少共享内存", "shared_bytes"),
+        ("降低内存带宽", "global_bytes"),
+        ("提高精度", "accuracy"),
+        ("修复错误", "correct"),
+        ("寄存器溢出", "local_bytes"),
+        ("もっと速くして", "time"),
+        ("レジスタを減らして", "registers"),
+        ("共有メモリを減らす", "shared_bytes"),
+        ("メモリ帯域を減らす", "global_bytes"),
+        ("精度を上げて", "accuracy"),
+        ("バグを直して", "correct"),
+    ],
+)
+def test_wishes_in_other_languages_are_read_without_a_model(prompt: str, metric: str) -> None:
+    assert read_objective(prompt).metric == metric
