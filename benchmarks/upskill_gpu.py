@@ -90,12 +90,8 @@ def changed(settings: Upskill, given: argparse.Namespace) -> Upskill:
 
 def pack(settings: Upskill, out: Path) -> Iterator[str]:
     """Fill the folder with what comes back, the most important first; gives a line for each file."""
-    left, files = TOTAL, FILES
-    small = out / "small.tar.gz"
-    with tarfile.open(small, "w:gz", compresslevel=6) as archive:
-        for path in small_files(settings.folder):
-            archive.add(path, path.relative_to(settings.folder))
-    left, files = left - small.stat().st_size, files - 1
+    small = pack_small(settings.folder, out)
+    left, files = TOTAL - small.stat().st_size, FILES - 1
     yield f"{small.name}: {small.stat().st_size / 1e6:.1f} MB"
     models = [
         settings.model_folder(model.name) / f"{model.name}-{settings.export.kind}.gguf" for model in settings.models
@@ -113,6 +109,15 @@ def pack(settings: Upskill, out: Path) -> Iterator[str]:
             packed = squeezed(corpus, out, min(PIECE, left))
             left, files = left - packed.stat().st_size, files - 1
             yield f"{packed.name}: {packed.stat().st_size / 1e6:.1f} MB"
+
+
+def pack_small(folder: Path, out: Path) -> Path:
+    """Logs, answers, cards and tokenizers in one archive."""
+    small = out / "small.tar.gz"
+    with tarfile.open(small, "w:gz", compresslevel=6) as archive:
+        for path in small_files(folder):
+            archive.add(path, path.relative_to(folder))
+    return small
 
 
 def small_files(folder: Path) -> list[Path]:

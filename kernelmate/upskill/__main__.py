@@ -13,6 +13,7 @@ def main() -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("model")
     parser.add_argument("--seconds", type=float, help="of training, at most")
+    parser.add_argument("--play", action="store_true", help="play rounds with the model as it is; nothing is trained before")
     parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
     given = parser.parse_args()
     from kernelmate.upskill.apprentice import whole_way
@@ -23,6 +24,10 @@ def main() -> int:
     def told(line: str) -> None:
         print(line, flush=True)
 
+    if given.play:
+        from kernelmate.upskill.playing import play_on
+
+        return 1 if play_on(settings, given.model, seconds=given.seconds, finish=given.finish, told=told) else 0
     result = whole_way(settings, settings.model(given.model), seconds=given.seconds, finish=given.finish, told=told)
     return 1 if result.problems else 0
 

@@ -96,11 +96,17 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
 
 def _questions(settings: Upskill, number: int) -> list[Asked]:
     """Other problems each round, for a better version or a repair; none that is held out."""
-    lines = [json.loads(line) for line in lines_of(settings.corpus_folder)]
-    fit = [line for line in lines if line.get("split") != "held-out" and line.get("task") in ("generate", "debug")]
+    lines = lines_of(settings.corpus_folder)
     chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
-    chosen = chance.sample(fit, min(settings.rounds.prompts, len(fit)))
-    return [Asked(line, question_of(line)) for line in chosen]
+    found: list[Asked] = []
+    # A large corpus is not read as a whole for the few hundred of its lines that a round asks about.
+    for place in chance.sample(range(len(lines)), len(lines)):
+        if len(found) == settings.rounds.prompts:
+            break
+        line = json.loads(lines[place])
+        if line.get("split") != "held-out" and line.get("task") in ("generate", "debug"):
+            found.append(Asked(line, question_of(line)))
+    return found
 
 
 def _contrastive(known: Sequence[Asked]) -> list[Asked]:
@@ -248,8 +254,9 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
             learned = lessons(asked, codec, section, kind)
             player.train(learned, number * len(kinds) + kinds.index(kind))
             rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started)))
+            # Whatever ends the next round, this one's model is there.
+            player.keep(rounds)
             told(f"{kind} round {number}: {rounds[-1]}")
-    player.keep(rounds)
     return {"rounds": rounds}
 
 

@@ -1,0 +1,344 @@
+"""Makes the starter on a machine that is lent for half an hour: three commands, each with its seconds, that share a folder.
+
+    python -m benchmarks.upskill_hold generate CONFIG.toml --state /tmp/hold --out FOLDER --seconds 450
+    python -m benchmarks.upskill_hold train    CONFIG.toml --state /tmp/hold --out FOLDER --seconds 590 --prompts PROMPTS
+    python -m benchmarks.upskill_hold rounds   CONFIG.toml --state /tmp/hold --out FOLDER --seconds 540 --prompts PROMPTS
+    python -m benchmarks.upskill_hold all      CONFIG.toml --smoke --state FOLDER --out FOLDER     # minutes, on two CPU cores
+
+`generate` draws and judges a corpus on all GPUs and cores. `train` trains the configuration's models at once, one per GPU, draws
+answers to the exam and has them judged by the emulator on all cores. `rounds` takes the model that met most goals (or
+`--model`), lets copies of it play rounds of several kinds at once, one per GPU, draws and judges again, and has the best
+one's answers measured on a GPU. Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers
+and results, the corpus, and GGUF files in pieces that `cat NAME.gguf.* > NAME.gguf` puts together, the best model first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, cut, pack_small, say, squeezed
+from kernelmate.errors import KernelmateError
+from kernelmate.upskill.settings import Upskill, read_settings
+
+PACKING_S = 20.0
+"""Seconds that packing takes, kept at the end of each stage."""
+ASSEMBLING = 0.12
+"""Share of the seconds of `generate` in which what was judged is put together."""
+JUDGING_S = 140.0
+"""Seconds of `train` and `rounds` in which answers are judged."""
+FINISH_S = 45.0
+"""Seconds for drawing answers."""
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "self": {"kind": "self"},
+    "contrastive": {"kind": "contrastive"},
+    "both": {"kind": "both"},
+    "gentle": {"kind": "self", "rate": 1e-4, "keep": 1},
+}
+"""Rounds that copies of the best model play at once."""
+ROUNDS: Mapping[str, Any] = {"rounds": 20, "prompts": 500, "k": 4, "seconds": 60.0, "steps": 60}
+"""Rounds where the configuration has none: as many as there is time for."""
+EXAM_TARGET = "H100 SXM"
+"""The GPU that emulated results are for, so that they can be joined with others."""
+SMOKE: Mapping[str, Any] = {
+    "corpus": {"pairs": 40, "seconds": 100.0, "backend": "emulator"},
+    "training": {"steps": 30, "seconds": None, "tokens_per_step": 2048, "rate": 3e-3, "log_steps": 10, "held_out_s": 0},
+    "rounds": {"rounds": 1, "prompts": 2, "k": 2, "seconds": 40.0, "steps": 4},
+    "sampling": {"k": 2, "most_tokens": 24},
+    "shape": {"vocabulary": 1500, "hidden": 32, "layers": 1, "heads": 2, "feed_forward": 64, "context": 1536},
+}
+"""What `--smoke` makes of a configuration."""
+SMOKE_GOALS = ("rotate-image-coalescing", "fix-trapezoid")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One stage: what is to be done, where, and until when."""
+
+    settings: Upskill
+    out: Path
+    seconds: float
+    smoke: bool
+    model: str = ""
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        """Seconds until packing has to begin."""
+        return self.seconds - (time.monotonic() - self.begun) - PACKING_S
+
+    @property
+    def judging(self) -> float:
+        """Seconds that judging answers may take."""
+        return 600.0 if self.smoke else min(JUDGING_S, self.seconds / 3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=(*STAGES, "all"))
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--state", type=Path, required=True, help="what the stages share; not what comes back")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=560.0, help="of this stage, packing included")
+    parser.add_argument("--prompts", type=Path, help="folder with CODEC.jsonl of the exam")
+    parser.add_argument("--corpus", type=Path, help="a corpus that is there already, in place of `generate`")
+    parser.add_argument("--model", default="", help="that plays rounds; the best in the exam unless given")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--smoke", action="store_true", help="a size that a CPU can do")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.folder = given.state
+    settings = changed(read_settings(given.config), given)
+    for stage in STAGES if given.stage == "all" else (given.stage,):
+        hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model)
+        say(f"== {stage}: {hold.seconds:.0f} s, {os.cpu_count()} cores, GPUs {gpus()}")
+        try:
+            STAGES[stage](hold)
+        except KernelmateError as error:
+            say(f"stopped: {error}")
+        finally:
+            for line in pack(hold, stage):
+                say(line)
+            say(f"== {stage}: {time.monotonic() - hold.begun:.1f} s in all")
+
+
+def settled(settings: Upskill, *, smoke: bool) -> Upskill:
+    """The configuration with what a hold decides: its budgets, and in a smoke run all sizes."""
+    document: dict[str, Any] = settings.model_dump()
+    document["exam"]["run"] = False
+    document["training"].update(steps=None, seconds=10_000.0)
+    if smoke:
+        for section in ("corpus", "training", "rounds", "sampling"):
+            document[section].update(SMOKE[section])
+        document["models"] = [{**model, **SMOKE["shape"], "copies": 1, "training": {}} for model in document["models"][:2]]
+    elif settings.rounds.kind == "none":
+        document["rounds"].update(ROUNDS)
+    if document["sampling"]["prompts"] is None:
+        document["sampling"]["prompts"] = settings.folder / "prompts"
+    return Upskill.model_validate(document)
+
+
+def gpus() -> tuple[int, ...]:
+    from kernelmate.upskill.whole import gpu_numbers
+
+    return gpu_numbers()
+
+
+def generate(hold: Hold) -> None:
+    """A corpus, drawn and judged until its share of the seconds is over; what an earlier command judged is gone on with."""
+    from kernelmate.upskill.generating import generate as make
+
+    made = make(hold.settings, gpus=gpus(), seconds=hold.left * (1 - ASSEMBLING), told=say)
+    say(json.dumps({key: made.get(key) for key in ("rows", "groups", "lost", "duplicates", "tasks", "splits", "about")}))
+
+
+def train(hold: Hold) -> None:
+    """The configuration's models at once, their answers to the exam, and the answers judged."""
+    from kernelmate.upskill.whole import Whole
+
+    settings = on_corpus(hold.settings)
+    write_prompts(settings, smoke=hold.smoke)
+    total = None if hold.smoke else max(hold.left - hold.judging, 30.0)
+    document = settings.model_dump()
+    document["budget"] = {"total": total, "finish": FINISH_S}
+    settings = Upskill.model_validate(document)
+    outcome = Whole(settings, told=say).run()
+    say(json.dumps({"problems": outcome.problems, "seconds": outcome.seconds}))
+    examine(hold, settings, [model.name for model in settings.models])
+
+
+def rounds(hold: Hold) -> None:
+    """Rounds of several kinds at once, each by a copy of the best model; answers judged, and the best ones measured."""
+    from kernelmate.upskill.playing import copy_model
+
+    settings = on_corpus(hold.settings)
+    write_prompts(settings, smoke=hold.smoke)
+    best = hold.model or ranked(settings, [model.name for model in settings.models])[0]
+    variants = dict(list(VARIANTS.items())[: 1 if hold.smoke else max(len(gpus()), 1)])
+    places: Sequence[int | None] = gpus() or (None,)
+    workers = max((os.cpu_count() or 1) // len(variants), 1)
+    seconds = max(hold.left - hold.judging * (2 if gpus() else 1) - FINISH_S, 20.0)
+    say(f"{best} plays {', '.join(variants)}: {seconds:.0f} s, {workers} processes each")
+    names, started = [], []
+    for (kind, change), gpu in zip(variants.items(), places, strict=False):
+        name = f"{best}-{kind}"
+        copy_model(settings, best, name)
+        started.append(start_playing(settings, best, name, change, gpu, workers, seconds))
+        names.append(name)
+    wait(started, seconds + FINISH_S + 30.0)
+    for name in names:
+        say(f"{name}: {last_lines(settings.model_folder(name) / 'output.txt', 4)}")
+    examine(hold, settings, names)
+    if gpus():
+        winner = ranked(settings, [best, *names])[0]
+        say(f"{winner} is measured")
+        examine(hold, settings, [winner], backend="cuda")
+
+
+STAGES = {"generate": generate, "train": train, "rounds": rounds}
+
+
+def on_corpus(settings: Upskill) -> Upskill:
+    """The configuration with the corpus that is there, so that none is generated."""
+    document = settings.model_dump()
+    document["corpus"]["folder"] = settings.corpus_folder
+    return Upskill.model_validate(document)
+
+
+def write_prompts(settings: Upskill, *, smoke: bool) -> None:
+    """The exam's prompts of each codec, where they were not brought along; writing them judges every kernel once."""
+    from kernelmate.upskill.exam.prompts import write_prompts as write
+
+    folder = settings.sampling.prompts
+    assert folder is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    for codec in sorted({model.codec for model in settings.models}):
+        path = folder / f"{codec}.jsonl"
+        if not path.is_file():
+            say(f"prompts of the exam for {codec} are written here")
+            write(path, codec, SMOKE_GOALS if smoke else ())
+
+
+def start_playing(
+    settings: Upskill, best: str, name: str, change: Mapping[str, Any], gpu: int | None, workers: int, seconds: float
+) -> subprocess.Popen[bytes]:
+    """A process in which a copy plays rounds; it shares what was prepared for the model that it is a copy of."""
+    document = settings.model_dump(mode="json")
+    model = next(one for one in document["models"] if best.startswith(one["name"]))
+    document["models"] = [{**model, "name": name}]
+    document["rounds"].update(change)
+    document["corpus"]["workers"] = workers
+    folder = settings.model_folder(name)
+    config = folder / "settings.json"
+    config.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    # A round that has begun is played to its end: what it may take is left for it.
+    begins = max(seconds - document["rounds"]["seconds"] - 30.0, 1.0)
+    command = [sys.executable, "-m", "kernelmate.upskill", str(config), name, "--play"]
+    command += ["--seconds", str(begins), "--finish", str(FINISH_S)]
+    return started_in(folder / "output.txt", command, gpu)
+
+
+def examine(hold: Hold, settings: Upskill, names: Sequence[str], backend: str = "emulator") -> None:
+    """Have answers judged, all models' at once; what is judged when the time is over counts, and is said to be part of it."""
+    there = [name for name in names if (settings.model_folder(name) / "answers.jsonl").is_file()]
+    cores = os.cpu_count() or 1
+    jobs = 6 if backend == "cuda" else max(cores // max(len(there), 1), 1)
+    deadline = min(hold.judging, max(hold.left, 10.0))
+    codecs = {name: json.loads((settings.model_folder(name) / "kernelmate.json").read_text())["codec"] for name in there}
+    started = []
+    for name in there:
+        folder = settings.model_folder(name)
+        command = [sys.executable, "-m", "kernelmate.upskill.exam", "run", "--answers", str(folder / "answers.jsonl")]
+        command += ["--codec", codecs[name], "--model", name, "--k", str(settings.sampling.k), "--recipes", "0"]
+        command += ["--backend", backend, "--jobs", str(jobs), "-o", str(result_of(folder, backend))]
+        command += [part for goal in (SMOKE_GOALS if hold.smoke else ()) for part in ("--goals", goal)]
+        target = {"KERNELMATE_TARGET": EXAM_TARGET} if backend == "emulator" else {}
+        started.append(started_in(folder / f"exam-{backend}.txt", command, None, target))
+    wait(started, deadline)
+    for name in there:
+        say(f"{name} on {backend}: {standing(settings, name, backend)}")
+
+
+def result_of(folder: Path, backend: str) -> Path:
+    return folder / f"exam-{backend}.json"
+
+
+def judged_goals(settings: Upskill, name: str, backend: str = "emulator") -> list[dict[str, Any]]:
+    """What became of each goal that was judged; of a sitting that was cut, what its file holds."""
+    path = result_of(settings.model_folder(name), backend)
+    if path.is_file():
+        found: list[dict[str, Any]] = json.loads(path.read_text())["goals"]
+        return found
+    part = path.with_name(path.name + ".part")
+    lines = part.read_text().splitlines() if part.is_file() else []
+    documents = [json.loads(line) for line in lines if line.endswith("}")]
+    return [one for one in documents if "attempts" in one]
+
+
+def standing(settings: Upskill, name: str, backend: str = "emulator") -> dict[str, int]:
+    """Goals that were judged, and those with an answer that was right, better, met; the greedy answer's own beside them."""
+    from kernelmate.upskill.exam.records import read_goal
+
+    goals = [read_goal(goal) for goal in judged_goals(settings, name, backend)]
+    levels = {level: sum(goal.reached(level, ("model",)) for goal in goals) for level in ("met", "better", "right")}  # type: ignore[arg-type]
+    return {"goals": len(goals), **levels, "greedy met": sum(goal.reached("met", ("model",), 1) for goal in goals)}
+
+
+def ranked(settings: Upskill, names: Sequence[str]) -> list[str]:
+    """Models that were kept, by the goals that they met on the emulator, then better, then right ones."""
+    there = [name for name in names if (settings.model_folder(name) / "kernelmate.json").is_file()]
+    if not there:
+        raise KernelmateError("No model was trained.", hint="Run the stage `train` first.")
+    return sorted(there, key=lambda name: [-standing(settings, name)[level] for level in ("met", "better", "right")])
+
+
+def started_in(output: Path, command: Sequence[str], gpu: int | None, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
+    """A process whose words go into a file."""
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **(more or {})}
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    with output.open("ab") as file:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
+
+
+def wait(started: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    """Until all have ended; those that have not by then are asked to, and made to ten seconds later."""
+    end = time.monotonic() + seconds
+    for number, sign in enumerate((None, signal.SIGINT, signal.SIGKILL)):
+        for process in started:
+            if sign is not None and process.poll() is None:
+                process.send_signal(sign)
+        for process in started:
+            try:
+                process.wait(max(end + 10.0 * number - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def last_lines(path: Path, count: int) -> str:
+    try:
+        return " | ".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    except OSError:
+        return "nothing was said"
+
+
+def pack(hold: Hold, stage: str) -> Iterator[str]:
+    """Fill the folder that comes back: what is small, then models, the best first, or the corpus after `generate`."""
+    small = pack_small(hold.settings.folder, hold.out)
+    left, files = TOTAL - small.stat().st_size, FILES - 1
+    yield f"{small.name}: {small.stat().st_size / 1e6:.1f} MB"
+    if stage == "generate":
+        corpus = hold.settings.corpus_folder / "corpus.jsonl"
+        if corpus.is_file():
+            packed = squeezed(corpus, hold.out, left)
+            size = packed.stat().st_size
+            pieces = len(list(cut(packed, hold.out))) if size > PIECE else 1
+            if size > PIECE:
+                packed.unlink()
+            yield f"{packed.name}: {size / 1e6:.1f} MB in {pieces} pieces"
+        return
+    folder = hold.settings.folder / "models"
+    names = sorted(path.name for path in folder.glob("*") if (path / "kernelmate.json").is_file())
+    fresh = [name for name in names if (stage == "rounds") == any(name.endswith(f"-{kind}") for kind in VARIANTS)]
+    for name in ranked(hold.settings, fresh) if fresh else ():
+        for path in (folder / name).glob("*.gguf"):
+            size = path.stat().st_size
+            if size <= left and -(-size // PIECE) <= files:
+                pieces = len(list(cut(path, hold.out)))
+                left, files = left - size, files - pieces
+                yield f"{path.name}: {size / 1e6:.1f} MB in {pieces} pieces"
+            else:
+                yield f"{path.name}: {size / 1e6:.1f} MB, no room"
+
+
+if __name__ == "__main__":
+    main()
