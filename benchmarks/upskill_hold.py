@@ -119,7 +119,9 @@ def settled(settings: Upskill, *, smoke: bool) -> Upskill:
     if smoke:
         for section in ("corpus", "training", "rounds", "sampling"):
             document[section].update(SMOKE[section])
-        document["models"] = [{**model, **SMOKE["shape"], "copies": 1, "training": {}} for model in document["models"][:2]]
+        document["models"] = [
+            {**model, **SMOKE["shape"], "copies": 1, "training": {}} for model in document["models"][:2]
+        ]
     elif settings.rounds.kind == "none":
         document["rounds"].update(ROUNDS)
     if document["sampling"]["prompts"] is None:
@@ -138,7 +140,9 @@ def generate(hold: Hold) -> None:
     from kernelmate.upskill.generating import generate as make
 
     made = make(hold.settings, gpus=gpus(), seconds=hold.left * (1 - ASSEMBLING), told=say)
-    say(json.dumps({key: made.get(key) for key in ("rows", "groups", "lost", "duplicates", "tasks", "splits", "about")}))
+    say(
+        json.dumps({key: made.get(key) for key in ("rows", "groups", "lost", "duplicates", "tasks", "splits", "about")})
+    )
 
 
 def train(hold: Hold) -> None:
@@ -233,7 +237,9 @@ def examine(hold: Hold, settings: Upskill, names: Sequence[str], backend: str = 
     cores = os.cpu_count() or 1
     jobs = 6 if backend == "cuda" else max(cores // max(len(there), 1), 1)
     deadline = min(hold.judging, max(hold.left, 10.0))
-    codecs = {name: json.loads((settings.model_folder(name) / "kernelmate.json").read_text())["codec"] for name in there}
+    codecs = {
+        name: json.loads((settings.model_folder(name) / "kernelmate.json").read_text())["codec"] for name in there
+    }
     started = []
     for name in there:
         folder = settings.model_folder(name)

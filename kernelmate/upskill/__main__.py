@@ -13,7 +13,9 @@ def main() -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("model")
     parser.add_argument("--seconds", type=float, help="of training, at most")
-    parser.add_argument("--play", action="store_true", help="play rounds with the model as it is; nothing is trained before")
+    parser.add_argument(
+        "--play", action="store_true", help="play rounds with the model as it is; nothing is trained before"
+    )
     parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
     given = parser.parse_args()
     from kernelmate.upskill.apprentice import whole_way
