@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from kernelmate.errors import EnvironmentFailed
 from kernelmate.records import Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
+from kernelmate.report.chart import Figure, template
 from kernelmate.report.diff import whole_text
-from kernelmate.report.figures import MOST_VERSIONS, figures, template, versions_of
+from kernelmate.report.figures import MOST_VERSIONS, figures, versions_of
 from kernelmate.report.html import (
     asked,
     bullets,
@@ -181,7 +181,7 @@ def _candidates(optimization: Optimization) -> list[str]:
     return ["<h2>Candidates</h2>", *table(["#", "author", "asked for", "verdict", "why"], rows)]
 
 
-def _charts(charts: dict[str, Any], optimization: Optimization) -> list[str]:
+def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
     parts = ["<h2>Side by side</h2>"]
     rest = len(optimization.candidates) - (MOST_VERSIONS - 1)
     if rest > 0:
@@ -189,7 +189,7 @@ def _charts(charts: dict[str, Any], optimization: Optimization) -> list[str]:
     for title, figure in charts.items():
         parts += [
             f"<figure><figcaption>{text(title)}</figcaption>",
-            f'<div class="chart" style="height:{int(figure.layout.height)}px"></div>',
+            f'<div class="chart" style="height:{figure.height}px"></div>',
             f'<script type="application/json">{_data(figure.to_json())}</script></figure>',
         ]
     return parts

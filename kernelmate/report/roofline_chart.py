@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelmate.records import Roofline, Roofs, Work
-from kernelmate.report.figures import BASELINE, BLUE, GREY, SKY, VERMILION, Shown, finished, marker, plotly, safe
+from kernelmate.report.chart import (
+    BASELINE,
+    BLUE,
+    GREY,
+    SKY,
+    VERMILION,
+    Figure,
+    Shown,
+    Trace,
+    finished,
+    marker,
+    safe,
+)
 from kernelmate.report.roofline import PRECISION_WORDS, SOURCE_WORDS, bound_words, flop_words, share_words
 from kernelmate.report.words import byte_words, number, time_words
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 ORANGE, GREEN, PURPLE = "#E69F00", "#009E73", "#CC79A7"
 _VERSIONS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, "#8C6D00", "#4C4CB0")
@@ -24,7 +33,7 @@ _POINT_PX = 14
 _ROOF_COLOR = "#808080"
 
 
-def roofline_figure(versions: Sequence[Shown]) -> go.Figure | None:
+def roofline_figure(versions: Sequence[Shown]) -> Figure | None:
     """Operations per second over operations per byte, both logarithmic; None where no version does such operations.
 
     Every version has a point for each level of memory: at its bytes of DRAM with nothing in L2, and at those of L2 and L1
@@ -35,27 +44,35 @@ def roofline_figure(versions: Sequence[Shown]) -> go.Figure | None:
     drawn = [(shown, line, found) for shown, line, found in points if found]
     if not drawn:
         return None
-    go = plotly()
-    figure = go.Figure()
     lines = [line for _, line, _ in drawn]
     xs = [x for _, _, found in drawn for _, x, _ in found] + [line.ridge for line in lines]
     ys = [y for _, _, found in drawn for _, _, y in found] + [line.peak_tflops for line in lines]
     low, high = min(xs) / 4, max(xs) * 6
-    for roof in _roofs(lines, low, high):
-        figure.add_scatter(**roof)
-    for index, (shown, line, found) in enumerate(drawn):
-        figure.add_scatter(**_version(shown, line, found, index))
-    keys = [(f"{level.symbol}: {level.key}", level.symbol, False) for level in _LEVELS]
+    versions_of = [_version(shown, line, found, index) for index, (shown, line, found) in enumerate(drawn)]
+    return finished(
+        [*_roofs(lines, low, high), *versions_of, *_keys(lines)],
+        480,
+        xaxis={
+            "title": {"text": "operations per byte (FLOP/byte)"}, "type": "log", "range": _log(low, high), "dtick": 1,
+        },
+        yaxis={"title": {"text": "TFLOP/s"}, "type": "log", "range": _log(min(ys) / 4, max(ys) * 3), "dtick": 1},
+        legend={"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"},
+        showlegend=True,
+        annotations=_names(lines, low, high),
+    )  # fmt: skip
+
+
+def _keys(lines: Sequence[Roofline]) -> Iterator[Trace]:
+    """What the marks stand for, for the legend alone."""
+    for level in _LEVELS:
+        yield _key(f"{level.symbol}: {level.key}", level.symbol, hollow=False)
     if any(line.kind == "predicted" for line in lines):
-        keys.append((f"hollow: {_PREDICTED}", "circle", True))
-    for name, symbol, hollow in keys:
-        figure.add_scatter(
-            name=name, mode="markers", x=[None], y=[None], marker=_marker(_ROOF_COLOR, symbol, hollow=hollow)
-        )
-    figure.update_xaxes(title="operations per byte (FLOP/byte)", type="log", range=_log(low, high), dtick=1)
-    figure.update_yaxes(title="TFLOP/s", type="log", range=_log(min(ys) / 4, max(ys) * 3), dtick=1)
-    legend = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
-    return finished(figure, 480, legend=legend, showlegend=True, annotations=_names(lines, low, high))
+        yield _key(f"hollow: {_PREDICTED}", "circle", hollow=True)
+
+
+def _key(name: str, symbol: str, *, hollow: bool) -> Trace:
+    mark = _marker(_ROOF_COLOR, symbol, hollow=hollow)
+    return {"type": "scatter", "name": name, "mode": "markers", "x": [None], "y": [None], "marker": mark}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +109,12 @@ def _points(line: Roofline) -> Iterator[tuple[_Level, float, float]]:
             yield level, intensity, done / time / 1e6
 
 
-def _version(shown: Shown, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> dict[str, Any]:
+def _version(shown: Shown, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> Trace:
     color = GREY if shown.label == BASELINE else _VERSIONS[(index - 1) % len(_VERSIONS)]
     predicted = line.kind == "predicted"
     kind = _PREDICTED if predicted else "measured"
     return {
+        "type": "scatter",
         "name": safe(shown.label),
         "mode": "markers",
         "x": [x for _, x, _ in found],
@@ -121,31 +139,34 @@ def _marker(color: str, symbol: str | list[str], *, hollow: bool) -> dict[str, A
     return {"color": color, "symbol": hollowed, "size": _POINT_PX, "line": {"width": 2.5}}
 
 
-def _roofs(lines: Sequence[Roofline], low: float, high: float) -> Iterator[dict[str, Any]]:
-    """The slanted roofs of DRAM and L2 and the flat ones of arithmetic, each drawn once."""
+def _roofs(lines: Sequence[Roofline], low: float, high: float) -> Iterator[Trace]:
+    """The slanted roofs of the memories and the flat ones of arithmetic, each drawn once, with their figures in the legend."""
     roofs = lines[0].roofs
     top = max(roofs.tflops[name] for name in _precisions(lines))
+    said = SOURCE_WORDS[roofs.source]
     for level in _LEVELS:
         gbps = level.gbps(roofs)
         end = min(max(top * 1e3 / gbps, low), high)
-        yield {
-            "x": [low, end],
-            "y": [low * gbps / 1e3, end * gbps / 1e3],
-            "mode": "lines",
-            "line": {"color": _ROOF_COLOR, "dash": level.dash, "width": 2},
-            "hovertemplate": f"{level.name}: {number(gbps)} GB/s {SOURCE_WORDS[roofs.source]}<extra></extra>",
-            "showlegend": False,
-        }
+        ends = ((low, low * gbps / 1e3), (end, end * gbps / 1e3))
+        yield _roof(f"{level.name}: {number(gbps)} GB/s", said, ends, level.dash)
     for name in _precisions(lines):
         peak = roofs.tflops[name]
-        yield {
-            "x": [min(max(peak * 1e3 / roofs.l1_gbps, low), high), high],
-            "y": [peak, peak],
-            "mode": "lines",
-            "line": {"color": _ROOF_COLOR, "dash": "solid" if peak == top else "dot", "width": 2},
-            "hovertemplate": f"{PRECISION_WORDS.get(name, name)}: {peak:.3g} TFLOP/s {SOURCE_WORDS[roofs.source]}<extra></extra>",
-            "showlegend": False,
-        }
+        ends = ((min(max(peak * 1e3 / roofs.l1_gbps, low), high), peak), (high, peak))
+        words = f"{PRECISION_WORDS.get(name, name)}: {peak:.3g} TFLOP/s"
+        yield _roof(words, said, ends, "solid" if peak == top else "dot")
+
+
+def _roof(name: str, said: str, ends: tuple[tuple[float, float], tuple[float, float]], dash: str) -> Trace:
+    (x, y), (further, higher) = ends
+    return {
+        "type": "scatter",
+        "name": name,
+        "x": [x, further],
+        "y": [y, higher],
+        "mode": "lines",
+        "line": {"color": _ROOF_COLOR, "dash": dash, "width": 2},
+        "hovertemplate": f"{name} {said}<extra></extra>",
+    }
 
 
 def _precisions(lines: Sequence[Roofline]) -> list[str]:
@@ -154,19 +175,20 @@ def _precisions(lines: Sequence[Roofline]) -> list[str]:
 
 
 def _names(lines: Sequence[Roofline], low: float, high: float) -> list[dict[str, Any]]:
-    """The roofs' names, beside their lines: text in the legend would have to be looked up."""
+    """The roofs' names beside their lines. Short ones: L2's stands between two lines that are close to each other."""
     roofs = lines[0].roofs
     top = max(roofs.tflops[name] for name in _precisions(lines))
     found = []
     for level in _LEVELS:
-        # In the middle of the slanted part, below it, where the next roof leaves room.
+        # In the middle of the slanted part: the lowest name below its line, the others above theirs, where no other line is.
         gbps = level.gbps(roofs)
         middle = math.sqrt(low * min(max(top * 1e3 / gbps, low), high))
-        found.append((f"{level.name} {number(gbps)} GB/s", middle * 1.1, middle * gbps / 1e3, "left", "top"))
+        side, end, aside = ("left", "top", 1.1) if level.name == "DRAM" else ("right", "bottom", 1 / 1.1)
+        found.append((level.name, middle * aside, middle * gbps / 1e3, side, end))
     found += [
-        (f"{PRECISION_WORDS.get(name, name)} {roofs.tflops[name]:.3g} TFLOP/s", high / 1.1, roofs.tflops[name], "right", "bottom")
+        (PRECISION_WORDS.get(name, name), high / 1.1, roofs.tflops[name], "right", "bottom")
         for name in _precisions(lines)
-    ]  # fmt: skip
+    ]
     return [
         {
             "text": text, "x": math.log10(x), "y": math.log10(y), "xanchor": side, "yanchor": end, "showarrow": False,
@@ -180,40 +202,46 @@ def _log(low: float, high: float) -> list[float]:
     return [math.log10(low), math.log10(high)]
 
 
-def share_figure(versions: Sequence[Shown]) -> go.Figure | None:
+def share_figure(versions: Sequence[Shown]) -> Figure | None:
     """How much of its roof each version reaches, with nothing in L2 and warm; None where nothing is known of that."""
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
     if not known:
         return None
-    go = plotly()
-    figure = go.Figure()
+    bars = []
     for name, attribute, color in (("with nothing in L2", "cold", BLUE), ("L2 warm", "warm", ORANGE)):
         for kind in ("measured", "predicted"):
-            group = [
-                (shown, line) for shown, line in known if line.kind == kind and getattr(line, attribute) is not None
-            ]
-            if not group:
-                continue
-            shares = [getattr(line, attribute) for _, line in group]
-            figure.add_bar(
-                name=name if kind == "measured" else f"{name}, predicted",
-                orientation="h",
-                y=[safe(shown.label) for shown, _ in group],
-                x=[share * 100 for share in shares],
-                text=[share_words(share, line) for share, (_, line) in zip(shares, group, strict=True)],
-                textposition="outside",
-                cliponaxis=False,
-                customdata=[
-                    f"{flop_words(sum(line.work.flops.values()))}, {safe(bound_words(line))}" for _, line in group
-                ],
-                hovertemplate="%{y}: %{text}<br>%{customdata}<extra></extra>",
-                marker=marker(color, hollow=kind == "predicted"),
-            )
-    figure.update_yaxes(
-        autorange="reversed", categoryorder="array", categoryarray=[safe(shown.label) for shown, _ in known]
-    )
+            group = [(shown, line) for shown, line in known if line.kind == kind]
+            shares = [(shown, line, getattr(line, attribute)) for shown, line in group]
+            there = [(shown, line, share) for shown, line, share in shares if share is not None]
+            if there:
+                bars.append(_share_bars(name, color, kind, there))
     most = max(max(line.cold or 0, line.warm or 0) for _, line in known) * 100
-    figure.update_xaxes(title="% of the roof that is above it", range=[0, max(100.0, most * 1.1)])
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    return finished(figure, 140 + 44 * len(known), showlegend=True, legend=legend, barmode="group")
+    names = [safe(shown.label) for shown, _ in known]
+    return finished(
+        bars,
+        140 + 44 * len(known),
+        yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": names},
+        xaxis={"title": {"text": "% of the roof that is above it"}, "range": [0, max(100.0, most * 1.1)]},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        showlegend=True,
+        barmode="group",
+    )
+
+
+def _share_bars(name: str, color: str, kind: str, there: Sequence[tuple[Shown, Roofline, float]]) -> Trace:
+    return {
+        "type": "bar",
+        "name": name if kind == "measured" else f"{name}, predicted",
+        "orientation": "h",
+        "y": [safe(shown.label) for shown, _, _ in there],
+        "x": [share * 100 for _, _, share in there],
+        "text": [share_words(share, line) for _, line, share in there],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "customdata": [
+            f"{flop_words(sum(line.work.flops.values()))}, {safe(bound_words(line))}" for _, line, _ in there
+        ],
+        "hovertemplate": "%{y}: %{text}<br>%{customdata}<extra></extra>",
+        "marker": marker(color, hollow=kind == "predicted"),
+    }

@@ -4,93 +4,98 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelmate.records import Timing
-from kernelmate.report.figures import (
+from kernelmate.report.chart import (
     GREY,
     ROW_PX,
     VERMILION,
+    Figure,
     Shown,
+    Trace,
     finished,
     labels_of,
     marker,
-    plotly,
     safe,
     version_color,
 )
 from kernelmate.report.words import number, time_words
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 PREDICTED = "predicted, not measured: confirm on a GPU"
 
 
-def timing_figure(versions: Sequence[Shown]) -> go.Figure | None:
+def timing_figure(versions: Sequence[Shown]) -> Figure | None:
     """Time at the headline size with its interval; None where nothing was timed."""
     timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
     if not timed:
         return None
-    figure = plotly().Figure()
+    data: list[Trace] = []
     furthest = 0.0
     for kind in ("measured", "predicted"):
         group = [(version, timing) for version, timing in timed if timing.kind == kind]
         if group:
-            _bars(figure, group, hollow=kind == "predicted")
+            data += _bars(group, hollow=kind == "predicted")
             furthest = max(furthest, *(_end(timing) for _, timing in group))
-    beside = _beside(figure, versions)
-    furthest = max(furthest, beside)
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=labels_of(versions))
-    figure.update_xaxes(title="us, with 95% interval", range=[0, furthest * (1.5 if beside else 1.25)])
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    return finished(figure, 130 + ROW_PX * len(timed), showlegend=True, legend=legend, barmode="overlay")
+    beside = [(version, version.verdict.predicted) for version in versions if version.verdict.predicted is not None]
+    if beside:
+        data.append(_beside(beside))
+        furthest = max(furthest, *(_end(timing) for _, timing in beside))
+    return finished(
+        data,
+        130 + ROW_PX * len(timed),
+        yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
+        xaxis={"title": {"text": "us, with 95% interval"}, "range": [0, furthest * (1.5 if beside else 1.25)]},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        showlegend=True,
+        barmode="overlay",
+    )
 
 
-def _bars(figure: go.Figure, group: Sequence[tuple[Shown, Timing]], *, hollow: bool) -> None:
+def _bars(group: Sequence[tuple[Shown, Timing]], *, hollow: bool) -> tuple[Trace, Trace]:
     """Bars of one kind, and their figures beside the intervals: at a bar's end they would stand under its line."""
     times = [timing for _, timing in group]
     labels = labels_of([version for version, _ in group])
     kind, mark = ("predicted", "~") if hollow else ("measured", "")
     texts = [f"{mark}{time_words(timing.median_us)} {kind}{_against(version)}" for version, timing in group]
-    figure.add_bar(
-        name=PREDICTED if hollow else kind,
-        orientation="h",
-        y=labels,
-        x=[timing.median_us for timing in times],
-        customdata=texts,
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
-        error_x=_interval(times, VERMILION),
-        marker=marker([version_color(version) for version, _ in group], hollow=hollow),
-    )
-    figure.add_scatter(
-        mode="text",
-        y=labels,
-        x=[max(_end(timing), _predicted_end(version)) for version, timing in group],
-        text=[f" {text}" for text in texts],
-        textposition="middle right",
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    bars: Trace = {
+        "type": "bar",
+        "name": PREDICTED if hollow else kind,
+        "orientation": "h",
+        "y": labels,
+        "x": [timing.median_us for timing in times],
+        "customdata": texts,
+        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
+        "error_x": _interval(times, VERMILION),
+        "marker": marker([version_color(version) for version, _ in group], hollow=hollow),
+    }
+    words: Trace = {
+        "type": "scatter",
+        "mode": "text",
+        "y": labels,
+        "x": [max(_end(timing), _predicted_end(version)) for version, timing in group],
+        "text": [f" {text}" for text in texts],
+        "textposition": "middle right",
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    return bars, words
 
 
-def _beside(figure: go.Figure, versions: Sequence[Shown]) -> float:
-    """What the model says of versions whose time was measured; gives the furthest end."""
-    group = [(version, version.verdict.predicted) for version in versions if version.verdict.predicted is not None]
-    if not group:
-        return 0.0
+def _beside(group: Sequence[tuple[Shown, Timing]]) -> Trace:
+    """What the model says of versions whose time was measured."""
     times = [timing for _, timing in group]
-    figure.add_scatter(
-        name="hollow: predicted by the model",
-        mode="markers",
-        y=labels_of([version for version, _ in group]),
-        x=[timing.median_us for timing in times],
-        customdata=[f"~{time_words(timing.median_us)} predicted" for timing in times],
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
-        error_x={**_interval(times, GREY), "thickness": 1},
-        marker={"symbol": "diamond-open", "size": 12, "color": VERMILION, "line": {"width": 2.5}},
-    )
-    return max(_end(timing) for timing in times)
+    return {
+        "type": "scatter",
+        "name": "hollow: predicted by the model",
+        "mode": "markers",
+        "y": labels_of([version for version, _ in group]),
+        "x": [timing.median_us for timing in times],
+        "customdata": [f"~{time_words(timing.median_us)} predicted" for timing in times],
+        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
+        "error_x": {**_interval(times, GREY), "thickness": 1},
+        "marker": {"symbol": "diamond-open", "size": 12, "color": VERMILION, "line": {"width": 2.5}},
+    }
 
 
 def _against(version: Shown) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelmate.report.chart import Figure
 from kernelmate_widgets.drawing import INK, Anchor, Line, Mark, Rect, Scene, Shape, Text, text_width
 
 WIDTH = 600.0
@@ -21,15 +22,14 @@ MOST_LABEL_PX = 170.0
 DASHES = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
 
 
-def scene_of(title: str, figure: Any) -> Scene:
+def scene_of(title: str, figure: Figure) -> Scene:
     """One of the report's figures as a scene.
 
     Args:
         title: what it is of.
         figure: as `kernelmate.report.figures.figures` makes it.
     """
-    plain = figure.to_plotly_json()
-    return _Chart(title, plain["data"], plain["layout"]).scene()
+    return _Chart(title, figure.data, figure.layout).scene()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +284,10 @@ class _Chart:
             self.shapes.append(Text(left + 22, top, words, "start", 11))
 
     def _swatch(self, trace: Mapping[str, Any], left: float, top: float) -> None:
+        if trace.get("mode") == "lines":
+            line, ends = trace["line"], ((left, top), (left + 18, top))
+            self.shapes.append(Line(ends, line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ())))
+            return
         marker = trace.get("marker", {})
         color = (marker.get("line") or {}).get("color") if "pattern" in marker else marker.get("color", INK)
         color = color if isinstance(color, str) else (color or [INK])[0]

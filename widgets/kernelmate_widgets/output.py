@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from kernelmate.errors import EnvironmentFailed
 from kernelmate.records import Diagnostic, Finding, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
+from kernelmate.report.chart import Shown
 from kernelmate.report.diff import whole_text
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.figures import Shown, figures, versions_of
+from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.html import (
     asked,
     bullets,
@@ -149,12 +149,8 @@ def _page(parts: Sequence[str]) -> str:
 
 
 def _scenes(versions: Sequence[Shown]) -> list[Scene]:
-    """The report's charts as scenes; none where plotly, which makes them, is not installed."""
-    try:
-        made = figures(versions)
-    except EnvironmentFailed:
-        return []
-    return [scene_of(title, figure) for title, figure in made.items()]
+    """The report's charts as scenes."""
+    return [scene_of(title, figure) for title, figure in figures(versions).items()]
 
 
 def _charts(scenes: Sequence[Scene]) -> list[str]:

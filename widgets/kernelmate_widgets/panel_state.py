@@ -9,8 +9,9 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
 from kernelmate.report import words
+from kernelmate.report.chart import BASELINE, Shown, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
-from kernelmate.report.figures import BASELINE, MOST_VERSIONS, Shown, figures, template
+from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
@@ -108,24 +109,20 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 
 def charts(baseline: Verdict, versions: Sequence[Listed]) -> list[Plain]:
-    """The report's charts, each drawn, and as Plotly takes it; none where plotly is not installed."""
+    """The report's charts, each drawn, and as Plotly takes it."""
     shown = [Shown(BASELINE, baseline)]
     for one in versions:
         if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:
             name = one.found.candidate.author.removeprefix("recipe:")
             shown.append(Shown(f"{one.number} {name}", one.found.verdict))
-    try:
-        made = figures(shown)
-    except KernelmateError:
-        return []
     return [
         {
             "title": title,
             "svg": svg(scene_of(title, figure)),
             "figure": figure.to_json(),
-            "height": int(figure.layout.height),
+            "height": figure.height,
         }
-        for title, figure in made.items()
+        for title, figure in figures(shown).items()
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
-from kernelmate.report.figures import BASELINE, Shown, figures, template, versions_of
+from kernelmate.report.chart import BASELINE, Shown, template
+from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
@@ -50,15 +50,11 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """The charts of what is known of a kernel, as Plotly's JSON by their titles, with a template for each theme.
-
-    Raises:
-        EnvironmentFailed: plotly is not installed.
-    """
+    """The charts of what is known of a kernel, as Plotly takes them, by their titles, with a template for each theme."""
     place = await place_of(server, given)
     drawn = figures(_versions(place))
     return {
-        "figures": {title: json.loads(figure.to_json()) for title, figure in drawn.items()},
+        "figures": {title: figure.plain for title, figure in drawn.items()},
         "templates": {"light": template(dark=False), "dark": template(dark=True)},
     }
 

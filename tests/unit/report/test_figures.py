@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from kernelmate.records import Optimization, Timing, Verdict
+from kernelmate.report.chart import CLEAR, Shown, template
 from kernelmate.report.figures import (
-    CLEAR,
     MOST_VERSIONS,
-    Shown,
     correctness_figure,
     counters_figure,
     figures,
     occupancy_figure,
     resources_figure,
-    template,
     versions_of,
 )
 from kernelmate.report.time_chart import timing_figure
+from tests.plotly_schema import taken
 
 
 @pytest.fixture
@@ -40,8 +40,7 @@ def test_a_chart_holds_no_more_versions_than_can_be_read(optimization: Optimizat
 
 
 def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions: list[Shown]) -> None:
-    figure = correctness_figure(versions)
-    assert figure is not None
+    figure = taken(correctness_figure(versions))
     cells = figure.data[0]
     row = cells.y.index("rows=37 cols=853")
     assert list(cells.text[row]) == ["right", "right", "right", "WRONG", "not run"]
@@ -51,8 +50,7 @@ def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions
 
 def test_predicted_times_are_hollow_and_hatched_and_measured_ones_solid(make: SimpleNamespace) -> None:
     measured = make.verdict(timing=Timing("measured", 10.0, (9.9, 10.2), None, None, 400, 1980, False))
-    figure = timing_figure([Shown("baseline", measured), Shown("1 x", make.verdict())])
-    assert figure is not None
+    figure = taken(timing_figure([Shown("baseline", measured), Shown("1 x", make.verdict())]))
     solid, _, hollow, _ = figure.data
     assert solid.name == "measured"
     assert solid.marker.pattern.shape is None
@@ -67,8 +65,7 @@ def test_predicted_times_are_hollow_and_hatched_and_measured_ones_solid(make: Si
 def test_what_was_predicted_of_a_measured_time_stands_beside_it_hollow(make: SimpleNamespace) -> None:
     measured = Timing("measured", 10.0, (9.9, 10.2), None, None, 400, 1980, False)
     verdict = make.verdict(timing=measured, predicted=make.verdict().timing)
-    figure = timing_figure([Shown("baseline", verdict)])
-    assert figure is not None
+    figure = taken(timing_figure([Shown("baseline", verdict)]))
     solid, text, beside = figure.data
     assert solid.marker.pattern.shape is None
     assert text.text == (" 10 us measured, 0.826x the predicted",)
@@ -80,23 +77,20 @@ def test_what_was_predicted_of_a_measured_time_stands_beside_it_hollow(make: Sim
 
 def test_an_interval_without_an_end_can_be_drawn(make: SimpleNamespace) -> None:
     timing = Timing("predicted", 5.0, (1.0, float("inf")), None, None, None, None, None)
-    figure = timing_figure([Shown("baseline", make.verdict(timing=timing))])
-    assert figure is not None
+    figure = taken(timing_figure([Shown("baseline", make.verdict(timing=timing))]))
     assert "Infinity" not in figure.to_json()
     assert figure.data[0].error_x.array == (0.0,)
 
 
 def test_occupancy_names_its_limiter(versions: list[Shown]) -> None:
-    figure = occupancy_figure(versions)
-    assert figure is not None
+    figure = taken(occupancy_figure(versions))
     assert figure.data[0].text[:2] == ("75%, limited by registers", "100%, limited by threads per SM")
     assert len(figure.data[0].y) == 4
 
 
 def test_versions_that_did_not_compile_are_left_out_of_bars(versions: list[Shown]) -> None:
     for maker in (resources_figure, counters_figure):
-        figure = maker(versions)
-        assert figure is not None
+        figure = taken(maker(versions))
         assert all("4 local:some-model" not in trace.y for trace in figure.data)
 
 
@@ -106,8 +100,7 @@ def test_there_is_no_chart_of_nothing(broken: Verdict) -> None:
 
 def test_labels_are_no_markup(make: SimpleNamespace) -> None:
     evil = make.verdict(cases=(make.case({"<a href='http://x'>n</a>": 1}),))
-    figure = correctness_figure([Shown("<b>evil</b>", evil)])
-    assert figure is not None
+    figure = taken(correctness_figure([Shown("<b>evil</b>", evil)]))
     assert figure.data[0].x == ("&lt;b&gt;evil&lt;/b&gt;",)
     assert "<a" not in figure.data[0].y[0]
 
@@ -116,3 +109,31 @@ def test_light_and_dark_differ_in_ink_and_share_a_clear_ground() -> None:
     light, dark = template(dark=False)["layout"], template(dark=True)["layout"]
     assert light["font"]["color"] != dark["font"]["color"]
     assert light["paper_bgcolor"] == dark["paper_bgcolor"] == CLEAR
+
+
+def test_every_chart_is_of_plotlys_schema(optimization: Optimization) -> None:
+    drawn = figures(versions_of(optimization))
+    assert len(drawn) == 5
+    for figure in drawn.values():
+        assert taken(figure).data
+
+
+def test_small_charts_stand_three_in_a_row_and_share_the_names_before_them(versions: list[Shown]) -> None:
+    layout = taken(counters_figure(versions)).layout
+    assert layout.xaxis.domain[0] == 0
+    assert layout.xaxis3.domain[1] == pytest.approx(1)
+    assert layout.xaxis.domain[1] < layout.xaxis2.domain[0]
+    assert layout.yaxis.domain[1] == pytest.approx(1)
+    assert layout.yaxis4.domain[0] == pytest.approx(0)
+    assert layout.yaxis.domain[0] > layout.yaxis4.domain[1]
+    assert [layout[f"yaxis{place}"].matches for place in ("", 2, 3, 4, 5)] == [None, "y", "y", None, "y4"]
+    heads = layout.annotations
+    assert [head.text for head in heads][:2] == ["global memory moved, bytes", "global load sectors"]
+    assert heads[3].y == layout.yaxis4.domain[1]
+
+
+def test_charts_need_no_plotly_to_be_made(versions: list[Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert len(figures(versions)) == 5

@@ -11,10 +11,12 @@ import pytest
 
 from kernelmate.measure.roofline import place
 from kernelmate.records import Counters, HardwareProfile, Roofline, Roofs, Timing, Work
+from kernelmate.report.chart import Shown
 from kernelmate.report.console import make_console, show
-from kernelmate.report.figures import Shown, figures
+from kernelmate.report.figures import figures
 from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
 from kernelmate.report.roofline_chart import roofline_figure, share_figure
+from tests.plotly_schema import taken
 
 ROOFS = Roofs("table", 1000.0, 4000.0, 16000.0, {"fp32": 50.0, "fp64": 25.0})
 
@@ -80,8 +82,7 @@ def shown(make: SimpleNamespace, *lines: Roofline) -> list[Shown]:
 
 
 def test_points_lie_at_intensity_and_rate_below_the_roofs(make) -> None:
-    figure = roofline_figure(shown(make, placed("measured")))
-    assert figure is not None
+    figure = taken(roofline_figure(shown(make, placed("measured"))))
     point = next(trace for trace in figure.data if trace.name == "baseline")
     assert list(point.x) == pytest.approx([80, 50, 10])
     assert list(point.y) == pytest.approx([32, 40, 40])
@@ -92,20 +93,19 @@ def test_points_lie_at_intensity_and_rate_below_the_roofs(make) -> None:
 
 
 def test_predicted_points_are_hollow_and_measured_ones_solid(make) -> None:
-    figure = roofline_figure(shown(make, placed("measured"), placed("predicted")))
-    assert figure is not None
+    figure = taken(roofline_figure(shown(make, placed("measured"), placed("predicted"))))
     solid, hollow = (next(trace for trace in figure.data if trace.name == name) for name in ("baseline", "1 x"))
     assert all(not symbol.endswith("-open") for symbol in solid.marker.symbol)
     assert all(symbol.endswith("-open") for symbol in hollow.marker.symbol)
     assert all("measured" in words and "predicted" not in words for words in solid.customdata)
     assert all("predicted, not measured" in words for words in hollow.customdata)
     assert any(trace.name.startswith("hollow: predicted, not measured") for trace in figure.data if trace.name)
-    only = roofline_figure(shown(make, placed("measured")))
+    only = taken(roofline_figure(shown(make, placed("measured"))))
     assert not any((trace.name or "").startswith("hollow") for trace in only.data)
 
 
 def test_roofs_are_drawn_as_far_as_they_bind(make) -> None:
-    figure = roofline_figure(shown(make, placed()))
+    figure = taken(roofline_figure(shown(make, placed())))
     dram = next(trace for trace in figure.data if "DRAM: 1,000 GB/s" in (trace.hovertemplate or ""))
     assert dram.y[-1] == pytest.approx(50)
     assert dram.x[-1] == pytest.approx(50)
@@ -115,8 +115,7 @@ def test_roofs_are_drawn_as_far_as_they_bind(make) -> None:
 def test_kernels_without_such_operations_have_a_share_but_no_point(make) -> None:
     copies = shown(make, placed(flops=0))
     assert roofline_figure(copies) is None
-    shares = share_figure(copies)
-    assert shares is not None
+    shares = taken(share_figure(copies))
     assert list(shares.data[0].x) == pytest.approx([40])
     assert shares.data[0].marker.pattern.shape == "/"
 
@@ -124,3 +123,16 @@ def test_kernels_without_such_operations_have_a_share_but_no_point(make) -> None
 def test_versions_that_were_not_counted_are_left_out(make) -> None:
     assert "Roofline" not in figures([Shown("baseline", make.verdict())])
     assert "Roofline" in figures(shown(make, placed()))
+
+
+def test_names_of_roofs_are_beside_their_lines_and_their_figures_in_the_legend(make) -> None:
+    figure = taken(roofline_figure(shown(make, placed())))
+    named = [trace.name for trace in figure.data if trace.mode == "lines"]
+    assert named == ["DRAM: 1,000 GB/s", "L2: 4,000 GB/s", "L1: 16,000 GB/s", "fp32: 50 TFLOP/s"]
+    rate = {"DRAM": 1.0, "L2": 4.0, "L1": 16.0}
+    for note in figure.layout.annotations:
+        if note.text in rate:
+            x, y = 10**note.x, 10**note.y
+            assert (y < rate[note.text] * x) == (note.text == "DRAM"), (
+                "the lowest below its line, the others above theirs"
+            )

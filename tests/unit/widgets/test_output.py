@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kernelmate.records import Candidate, Judged
-from kernelmate.report.figures import Shown, figures, versions_of
+from kernelmate.report.chart import Shown
+from kernelmate.report.figures import figures, versions_of
 from kernelmate_widgets.charts import WIDTH, scene_of
 from kernelmate_widgets.drawing import INK, Line, Mark, Rect, Scene, Text, hatches, png, svg, text_width
 from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
@@ -126,16 +127,16 @@ def test_a_wrong_size_is_named_with_its_first_wrong_element(notebook, arrays) ->
     assert "y[0]: want" in page
 
 
-def test_without_charts_everything_else_is_there(searched, monkeypatch) -> None:
+def test_without_pillow_there_is_no_png_and_everything_else(searched, monkeypatch) -> None:
     import sys
 
-    for name in [name for name in sys.modules if name.split(".")[0] in {"plotly", "PIL"}]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "PIL"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "PIL", None)
     bundle = verdict_bundle((searched.verdict,), searched.version.kernel)
     assert "image/png" not in bundle
     assert "registers" in bundle["text/html"]
+    assert 'alt="Roofline"' in bundle["text/html"]
 
 
 def test_hatches_stay_in_their_box() -> None:
