@@ -3,16 +3,20 @@
 Run by `python -m benchmarks.notebook` where JupyterLab, Playwright and Chromium are installed: a real JupyterLab with a real
 kernel, in headless Chromium. Goals: the first chart within 0.5 s of the verdict; no stretch of the page's work so long that
 it feels stuck (200 ms, beyond which people call an answer slow).
+
+Beside wall times stands the CPU time of the page's main thread, from Chromium's own trace: on a machine that does other
+things meanwhile, only that says what the page itself takes.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROUNDS = 3
 CANDIDATES = 40
 KEYS = 20
 
@@ -22,20 +26,23 @@ WATCH = """() => {
         const cell = document.querySelectorAll(".jp-Notebook .jp-CodeCell")[1];
         const output = cell.querySelector(".kernelmate");
         if (!output) return;
-        seen.verdict ??= performance.now();
+        const mark = name => {
+            if (seen[name] !== null) return;
+            seen[name] = performance.now();
+            performance.mark(`km-${name}`);
+        };
+        mark("verdict");
         const chart = output.querySelector("figure img");
         if (chart && seen.chart === null) {
-            if (chart.complete) seen.chart = performance.now();
-            else chart.onload = () => { seen.chart ??= performance.now(); };
+            if (chart.complete) mark("chart");
+            else chart.onload = () => mark("chart");
         }
     };
     new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
 }"""
 
-BUSY = """() => {
-    window.longest = 0; window.gaps = [];
-    new PerformanceObserver(list => { for (const one of list.getEntries()) longest = Math.max(longest, one.duration); })
-        .observe({ type: "longtask" });
+FRAMES = """() => {
+    window.gaps = [];
     let last = performance.now();
     const tick = now => { gaps.push(now - last); last = now; requestAnimationFrame(tick); };
     requestAnimationFrame(tick);
@@ -44,10 +51,11 @@ BUSY = """() => {
 ARRIVE = f"""\
 import gc, time
 from kernelmate_widgets.panel import Panel
-panel = next(one for one in gc.get_objects() if isinstance(one, Panel))
-found = panel._listing.found[0]
-while len(panel.versions) <= {CANDIDATES}:
-    panel.on_judged(found)
+panels = [one for one in gc.get_objects() if isinstance(one, Panel)]  # those of earlier runs of its cell too
+found = panels[0]._listing.found[0]
+while len(panels[0].versions) <= {CANDIDATES}:
+    for panel in panels:
+        panel.on_judged(found)
     time.sleep(0.1)
 """
 
@@ -83,50 +91,120 @@ def measure(kernel: str) -> int:
             lab.write("book.ipynb", ["%load_ext kernelmate", f"%%kernelmate\n{kernel}", "%kernelmate panel shares"])
             book = Book(page, lab)
             book.open("book.ipynb")
-            first_chart = _first_chart(book)
-            longest, gaps, keys = _forty(book)
+            chart = _first_chart(book)
+            forty = _forty(book)
+            pointed = _pointed(book)
         finally:
             browser.close()
             lab.end_kernels()
             lab.close()
-    late = sorted(gaps)[int(0.99 * len(gaps))]
-    print(f"{'verdict in the page to its first chart':42} {first_chart:7.0f} ms (goal: with the charts' CPU under 500)")
-    print(f"{f'{CANDIDATES} candidates: longest stretch of work':42} {longest:7.0f} ms (goal: under 200)")
-    print(f"{f'{CANDIDATES} candidates: 99 of 100 frames within':42} {late:7.0f} ms")
-    print(f"{f'{CANDIDATES} candidates: key to selection':42} {statistics.median(keys):7.0f} ms")
-    return 0 if first_chart < 500 and longest < 200 else 1
+    _row("verdict in the page to its first chart", chart.wall_ms, "wall")
+    _row("the page's own part of it", chart.cpu_ms, "CPU (goal: with the charts' CPU under 500)")
+    _row(f"{CANDIDATES} candidates: longest stretch of work", forty.longest_ms, "CPU (goal: under 200)")
+    _row(
+        f"{CANDIDATES} candidates: 99 of 100 frames within",
+        sorted(forty.gaps_ms)[int(0.99 * len(forty.gaps_ms))],
+        "wall",
+    )
+    _row(f"{CANDIDATES} candidates: key to selection", statistics.median(forty.keys_ms), "wall")
+    _row("first chart pointed at: longest stretch", pointed, "CPU, once a page (loads Plotly)")
+    return 0 if chart.cpu_ms < 500 and forty.longest_ms < 200 else 1
 
 
-def _first_chart(book: Any) -> float:
-    """Milliseconds from the verdict in the page to its first chart, painted; the longest of some runs, which is the first."""
-    page, taken = book.page, []
-    for turn in range(ROUNDS):
-        if turn:
-            book.menu("Edit", "Clear Outputs of All Cells")
-            page.locator(".jp-Notebook .kernelmate").first.wait_for(state="detached")
-        page.locator(".jp-Notebook .jp-Cell").first.click()
-        page.evaluate(WATCH)
+def _row(what: str, value: float, unit: str) -> None:
+    print(f"{what:42} {value:7.0f} ms {unit}")
+
+
+# --------------------------------------------------------------------------------------------------------- traces
+
+
+class Trace:
+    """What Chromium says that a page's main thread did while it was watched."""
+
+    def __init__(self, page: Any) -> None:
+        self._page, self._browser = page, page.context.browser
+        self._events: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Trace:
+        self._browser.start_tracing(page=self._page, categories=["toplevel", "blink.user_timing"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        events = json.loads(self._browser.stop_tracing())["traceEvents"]
+        mains = {
+            (one["pid"], one["tid"])
+            for one in events
+            if one.get("ph") == "M" and one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
+        }
+        self._events = [one for one in events if (one["pid"], one["tid"]) in mains]
+
+    def tasks(self) -> list[tuple[float, float]]:
+        """Start of each task, in microseconds of the trace's clock, and its CPU time in milliseconds."""
+        named = (one for one in self._events if one.get("ph") == "X" and one["name"].endswith("RunTask"))
+        return [(one["ts"], one.get("tdur", 0) / 1e3) for one in named]
+
+    def longest_ms(self) -> float:
+        """CPU time of the longest task: as long as that the page answers nothing."""
+        return max(cpu for _, cpu in self.tasks())
+
+    def between_ms(self, first: str, last: str) -> float:
+        """CPU time of all tasks from one mark of the page to another."""
+        at = {one["name"]: one["ts"] for one in self._events if one["name"] in {first, last}}
+        return sum(cpu for start, cpu in self.tasks() if at[first] <= start <= at[last])
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChart:
+    """From the verdict in the page to its first chart, painted: the first run's, which is the longest."""
+
+    wall_ms: float
+    cpu_ms: float
+
+
+def _first_chart(book: Any) -> FirstChart:
+    page = book.page
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.evaluate(WATCH)
+    with Trace(page) as trace:
         book.run_all()
         page.wait_for_function("() => window.seen.chart !== null")
         seen = page.evaluate("() => window.seen")
-        taken.append(seen["chart"] - seen["verdict"])
-        book.panel("shares").locator(".km-row").first.wait_for()
-        book.idle()
-    return max(taken)
+    book.panel("shares").locator(".km-row").first.wait_for()
+    book.idle()
+    return FirstChart(seen["chart"] - seen["verdict"], trace.between_ms("km-verdict", "km-chart"))
 
 
-def _forty(book: Any) -> tuple[float, list[float], list[float]]:
-    """The longest task while candidates come in and are walked through, times between frames, and from key to selection; ms."""
+@dataclass(frozen=True, slots=True)
+class Forty:
+    """While candidates come in and are walked through: the longest task, times between frames, and from key to selection."""
+
+    longest_ms: float
+    gaps_ms: list[float]
+    keys_ms: list[float]
+
+
+def _forty(book: Any) -> Forty:
     page, panel = book.page, book.panel("shares")
     panel.get_by_role("textbox").fill("reduce memory usage")
     panel.get_by_role("textbox").press("Enter")
     panel.locator(".km-row", has_text="best").wait_for()
     panel.locator(".km-list").scroll_into_view_if_needed()
-    page.wait_for_timeout(3000)  # Plotly is loaded once, and is over before
-    page.evaluate(BUSY)
-    book.run_more(ARRIVE)
-    page.wait_for_function(f"() => document.querySelectorAll('.km-row').length === {CANDIDATES + 1}")
-    page.wait_for_timeout(1000)
-    selected = int(panel.locator(".km-row.km-selected").get_attribute("data-number"))
-    keys = [page.evaluate(STEP, selected + step) for step in range(1, KEYS + 1)]
-    return page.evaluate("() => window.longest"), page.evaluate("() => window.gaps"), keys
+    page.evaluate(FRAMES)
+    with Trace(page) as trace:
+        book.run_more(ARRIVE)
+        page.wait_for_function(f"() => document.querySelectorAll('.km-row').length === {CANDIDATES + 1}")
+        page.wait_for_timeout(1000)
+        selected = int(panel.locator(".km-row.km-selected").get_attribute("data-number"))
+        keys = [page.evaluate(STEP, selected + step) for step in range(1, KEYS + 1)]
+    return Forty(trace.longest_ms(), page.evaluate("() => window.gaps"), keys)
+
+
+def _pointed(book: Any) -> float:
+    """CPU time of the longest task after the first chart is pointed at: Plotly is loaded, and draws it."""
+    figure = book.panel("shares").locator(".km-charts figure").first
+    figure.scroll_into_view_if_needed()
+    with Trace(book.page) as trace:
+        figure.hover()
+        figure.locator(".main-svg").first.wait_for()
+        book.page.wait_for_timeout(1000)
+    return trace.longest_ms()

@@ -121,11 +121,17 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     expect(panel.locator(".km-row").nth(1)).to_be_visible()
     expect(panel.locator(".km-row", has_text="best")).to_contain_text("512 B ->")
     expect(panel.locator(".km-diff .km-added").first).to_be_visible()
-    for figure in panel.locator(".km-charts figure").all()[:3]:
-        figure.scroll_into_view_if_needed()
-        expect(figure.locator(".main-svg").first).to_be_visible()
-    panel.locator(".km-head").scroll_into_view_if_needed()
+    charts = panel.locator(".km-charts figure")
+    for title in ("Correctness per size", "Resources", "Roofline"):
+        expect(charts.filter(has=book.page.get_by_role("img", name=title, exact=True))).to_have_count(1)
     book.shot("panel-light", panel)
+    # A drawing becomes a chart with details once it is pointed at.
+    resources = panel.locator(".km-charts figure[data-title='Resources']")
+    resources.hover()
+    expect(resources.locator(".main-svg").first).to_be_visible()
+    resources.locator(".bars .point").first.hover()
+    expect(resources.locator(".hovertext").first).to_contain_text("baseline")
+    panel.locator(".km-head").hover()
 
     panel.get_by_role("button", name="Accept", exact=True).click()
     expect(panel.locator(".km-force")).to_contain_text("recipe:")

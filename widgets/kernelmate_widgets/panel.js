@@ -59,36 +59,39 @@ function plotly(model) {
   return library;
 }
 
-let turn = Promise.resolve();
-/** Charts are drawn one after another, each when the page has nothing else to do, so that it never stands still for long. */
-function drawInTurn(model, holder) {
-  const rest = () => new Promise((done) => window.requestIdleCallback ? window.requestIdleCallback(done, { timeout: 500 }) : setTimeout(done, 50));
-  turn = turn.then(rest).then(() => draw(model, holder, holder.chart)).catch((error) => console.error(error));
-}
-
 const PLOTLY_FROM_PX = 460; // narrower, its legends and texts overlap; the drawing scrolls instead
 
-/** Lays a figure's template under it, as the page's theme is; hollow and solid marks stay the report's. */
-async function draw(model, holder, chart) {
+/** Puts Plotly's chart in a drawing's place, once somebody points at it: its library takes a page's whole attention for a
+    while when it is loaded, and each of its charts a little. The drawing says the same, without details at the pointer. */
+async function enliven(model, holder) {
   if (holder.clientWidth < PLOTLY_FROM_PX) return;
+  const wanted = holder.chart;
   const Plotly = await plotly(model);
-  if (Plotly === null || !holder.isConnected || holder.dataset.figure !== chart.figure) return;
-  const figure = JSON.parse(chart.figure);
+  if (Plotly === null || !holder.isConnected || holder.chart !== wanted) return;
+  const figure = JSON.parse(wanted.figure);
   const template = model.get("fixed").templates[isDark() ? "dark" : "light"];
   const layout = { ...figure.layout, template, width: undefined, autosize: true };
-  const options = { displayModeBar: false, responsive: true };
-  const plot = holder.querySelector(".km-plot") ?? make("div", { class: "km-plot", style: `height:${chart.height}px` });
-  if (!plot.isConnected) {
-    holder.querySelector(".km-drawing").hidden = true;
-    holder.append(plot);
-  }
-  await Plotly.react(plot, figure.data, layout, options);
+  const plot = holder.querySelector(".km-plot") ?? make("div", { class: "km-plot" });
+  plot.style.height = `${wanted.height}px`;
+  if (!plot.isConnected) holder.append(plot);
+  holder.querySelector(".km-drawing").hidden = true;
+  await Plotly.react(plot, figure.data, layout, { displayModeBar: false, responsive: true });
+}
+
+/** Puts the drawing back in the place of Plotly's chart. */
+function flatten(holder) {
+  const plot = holder.querySelector(".km-plot");
+  holder.querySelector(".km-drawing").hidden = false;
+  if (plot === null) return;
+  window.Plotly?.purge(plot);
+  plot.remove();
 }
 
 // ------------------------------------------------------------------------------------------------------------ parts
 
 const PAGE = crypto.getRandomValues(new Uint32Array(1))[0].toString(16);
 let wishes = 0;
+const RESTS_MS = 150;
 
 class View {
   constructor(model, root) {
@@ -96,7 +99,6 @@ class View {
     this.root = root;
     this.wish = null; // the version that is asked for, until the kernel has answered: { key, asked }
     this.details = new Map(); // those that have come, by their versions' keys
-    this.seen = new IntersectionObserver((entries) => this.drawSeen(entries));
     this.build();
     // What stands above for pages without this kernel would say everything twice here.
     const kept = model.get("fixed").kept;
@@ -120,7 +122,6 @@ class View {
   close() {
     for (const [trait, show] of Object.entries(this.update)) this.model.off(`change:${trait}`, show);
     this.theme.disconnect();
-    this.seen.disconnect();
     this.hides.remove();
   }
 
@@ -180,7 +181,7 @@ class View {
 
   retheme() {
     this.root.classList.toggle("km-dark", isDark());
-    for (const holder of this.charts.children) if (holder.querySelector(".km-plot")) drawInTurn(this.model, holder);
+    for (const holder of this.charts.children) if (holder.querySelector(".km-plot")) this.redraw(holder, holder.chart);
   }
 
   // ---------------------------------------------------------------------------------------------------------- state
@@ -386,33 +387,36 @@ class View {
     const charts = this.model.get("charts");
     charts.forEach((chart, index) => {
       const old = this.charts.children[index];
-      if (old && old.dataset.title === chart.title) {
-        if (old.dataset.figure !== chart.figure) this.redraw(old, chart);
+      if (old?.chart.title === chart.title) {
+        if (old.chart.figure !== chart.figure) this.redraw(old, chart);
         return;
       }
       const holder = make("figure", { "data-title": chart.title }, make("figcaption", {}, chart.title), make("div", { class: "km-drawing" }));
+      holder.onpointermove = (event) => (event.movementX || event.movementY) && this.rest(holder); // not when the page scrolls under it
+      holder.onpointerdown = () => this.point(holder);
       if (old) old.replaceWith(holder);
       else this.charts.append(holder);
       this.redraw(holder, chart);
-      this.seen.observe(holder);
     });
     while (this.charts.children.length > charts.length) this.charts.lastChild.remove();
   }
 
+  /** A chart as a drawing; as Plotly's where somebody points at it. */
   redraw(holder, chart) {
     holder.chart = chart;
-    holder.dataset.figure = chart.figure;
     holder.querySelector(".km-drawing").innerHTML = chart.svg;
-    const plot = holder.querySelector(".km-plot");
-    if (plot) {
-      plot.style.height = `${chart.height}px`;
-      drawInTurn(this.model, holder);
-    }
+    if (holder.querySelector(".km-plot") && holder.matches(":hover")) this.point(holder, true);
+    else flatten(holder);
   }
 
-  /** Drawings become Plotly's charts once they are looked at. */
-  drawSeen(entries) {
-    for (const entry of entries) if (entry.isIntersecting) drawInTurn(this.model, entry.target);
+  /** Who passes over a chart does not mean it. */
+  rest(holder) {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => holder.matches(":hover") && this.point(holder), RESTS_MS);
+  }
+
+  point(holder, again = false) {
+    if (again || !holder.querySelector(".km-plot")) enliven(this.model, holder).catch((error) => console.error(error));
   }
 }
 

@@ -1,7 +1,7 @@
 """The panel: candidates beside the baseline, a prompt, and accepting what is worth it. A view of one kernel in the browser.
 
 All that it shows is in its traits, so that a page that is loaded again shows the same. Plotly's library is not among them:
-a page asks for it once, and charts are drawings until it has come.
+charts are drawings until somebody points at one, and a page asks for the library then, once.
 """
 
 from __future__ import annotations
