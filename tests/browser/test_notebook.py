@@ -129,7 +129,7 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     resources = panel.locator(".km-charts figure[data-title='Resources']")
     resources.hover()
     expect(resources.locator(".main-svg").first).to_be_visible()
-    resources.locator(".bars .point").first.hover()
+    resources.locator(".bars .point").first.hover(force=True)  # Plotly listens on a layer above its bars
     expect(resources.locator(".hovertext").first).to_contain_text("baseline")
     panel.locator(".km-head").hover()
 
