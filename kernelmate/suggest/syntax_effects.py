@@ -13,7 +13,7 @@ BARRIERS = frozenset({"__syncthreads", "__syncthreads_count", "__syncthreads_and
 
 _PURE = re.compile(
     r"(?:__)?(?:f(?:max|min|abs|ma|mod|div|dim)|exp(?:2|10|m1)?|log(?:2|10|1p)?|pow|r?sqrt|rcp|sin|cos|tan|tanh|atan2?|asin|acos|sinh|cosh"
-    r"|erfc?|hypot|cbrt|ceil|floor|round|rint|trunc|copysign|isnan|isinf|isfinite|signbit|l?abs|max|min|u?mul24|mulhi|clz|popc|ffs)f?"
+    r"|erfc?|hypot|cbrt|ceil|floor|round|rint|trunc|copysign|isnan|isinf|isfinite|signbit|l?abs|max|min|u?mul24|mulhi|clz|popc|ffs|float_as_u?int|u?int_as_float)f?"
     r"|__(?:f(?:div|add|mul|sub|rcp|sqrt|ma)_?\w*|int\w*2\w+|uint2\w+|float2?\w*2\w+|double2\w+|half\w*2\w+|bfloat16\w*|h\w+2?|low2\w+|high2\w+"
     r"|ll2\w+|expf|logf|log2f|log10f|exp10f|powf|sinf|cosf|tanf|saturatef|dp4a|brev|fdividef|ldg|ldcs|ldcg|ldca)"
     r"|(?:std::)?(?:max|min|abs|fabs|sqrt|exp|log|pow)"

@@ -1,4 +1,4 @@
-"""What a loop carries from turn to turn, where that can be joined from parts done apart: sums, extremes and their places."""
+"""What a loop carries from turn to turn, where that can be joined from parts done apart: sums, products, bits, extremes and their places."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Carried:
     """One value that a loop carries.
 
     Attributes:
-        kind: how two parts are joined.
+        kind: how two parts are joined; `bits` by the operator.
         function: the function that does it, for an extreme written as a call.
         comparison: `>` or `<`, for an extreme written as an if; ties keep what came first.
         places: names and types of what is remembered with the extreme.
@@ -38,21 +38,22 @@ class Carried:
 
     name: str
     type: str
-    kind: Literal["sum", "extreme"]
+    kind: Literal["sum", "extreme", "bits"]
     function: str | None = None
     comparison: str | None = None
     places: tuple[tuple[str, str], ...] = ()
+    operator: str = "+="
 
     @property
     def neutral(self) -> str | None:
         """What all parts but one begin with; None where beginning with the same value changes nothing."""
-        return "0" if self.kind == "sum" else None
+        return {"+=": "0", "^=": "0", "|=": "0", "*=": "1"}.get(self.operator) if self.kind != "extreme" else None
 
     def joined_with(self, offset: str, step: str) -> list[str]:
         """Statements that join this lane's part with that of the lane `offset` away."""
         other = f"__shfl_xor_sync(0xffffffffu, {self.name}, {offset})"
-        if self.kind == "sum":
-            return [f"{self.name} += {other};"]
+        if self.kind != "extreme":
+            return [f"{self.name} {self.operator} {other};"]
         if self.function is not None:
             return [f"{self.name} = {self.function}({self.name}, {other});"]
         theirs = f"their_{self.name}"
@@ -85,7 +86,7 @@ def carried_values(tree: Tree, loop: Loop) -> tuple[Carried, ...] | None:
     for name, places in outer.items():
         if name in remembered:
             continue
-        one = _sum(tree, loop, name, places) or _extreme(tree, loop, name, places)
+        one = _sum(tree, loop, name, places) or _bits(tree, loop, name, places) or _extreme(tree, loop, name, places)
         if one is None:
             continue
         remembered |= {name} | {place for place, _ in one.places}
@@ -143,6 +144,25 @@ def _sum(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | Non
         else:
             return None
     return Carried(name, kind, "sum") if met == len(_uses_inside(tree, loop, name)) else None
+
+
+def _bits(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | None:
+    """`name ^= e;`, or with `|`, `&` or `*`, always the same one, and the loop looks at it nowhere else."""
+    kind = _scalar_type(tree, name)
+    parents = [place.parent for place in places]
+    if kind is None or any(one is None or one.type != "assignment_expression" for one in parents):
+        return None
+    signs = {operator(tree, one) for one in parents if one is not None}
+    lone = all(
+        one is not None and one.parent is not None and one.parent.type == "expression_statement" for one in parents
+    )
+    if len(signs) != 1 or not signs <= {"^=", "|=", "&=", "*="} or not lone:
+        return None
+    return (
+        Carried(name, kind, "bits", operator=signs.pop())
+        if len(places) == len(_uses_inside(tree, loop, name))
+        else None
+    )
 
 
 def _adds_to(tree: Tree, right: Node, name: str) -> bool:

@@ -51,7 +51,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None or not _alone(tree):
         return
-    coordinates = _coordinates(tree, request.contract)
+    coordinates = coordinates_of(tree, request.contract)
     if coordinates is None or len(coordinates) < 2:
         return
     order = by_stride(lanes, [one.variable.name for one in coordinates])
@@ -109,7 +109,8 @@ def _alone(tree: Tree) -> bool:
     return only_pure_calls(tree, tree.body, frozenset({"atomicAdd"})) and not any(word in outside.partition("<<<")[0] for word in BUILTINS)  # fmt: skip
 
 
-def _coordinates(tree: Tree, contract: Contract) -> list[Coordinate] | None:
+def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
+    """What the axes of a launch give; None where a thread asks for its place otherwise too."""
     found: list[Coordinate] = []
     places = 0
     sides = [*contract.block, "1", "1"][:3]

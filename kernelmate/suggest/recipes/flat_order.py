@@ -38,19 +38,24 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if tree is None or lanes is None or number is None or "__shared__" in request.kernel.source or "__shfl" in request.kernel.source:  # fmt: skip
         return
     parts = _parts(tree, number)
-    final = _coordinates(tree, parts, number)
-    extents = None if final is None else _extents(tree, request.contract, final)
+    extents = None if _indexes(tree, number, parts) else coordinates_of(tree, request.contract, number)
     order = None if extents is None else by_stride(lanes, list(extents))
-    if extents is None or order is None or final is None or order[0] == next(iter(extents)):
+    if extents is None or order is None or order[0] == next(iter(extents)):
         return
     edits = _edits(tree, number, extents, order)
-    gone = [name for name in parts if name not in final]
+    gone = [name for name in parts if name not in extents]
     edits += [edit for name in gone for edit in _removed(tree, name)]
     why = f"`{number}` is taken apart with `{next(iter(extents))}` as its lowest part, but `{order[0]}` runs along memory; taken apart the other way, neighbouring threads touch neighbouring elements."  # fmt: skip
     yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
 RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites)
+
+
+def coordinates_of(tree: Tree, contract: Contract, number: str) -> dict[str, str] | None:
+    """The coordinates that a number is taken apart into, the lowest first, with how far they go in the kernel's words."""
+    final = _coordinates(tree, _parts(tree, number))
+    return None if final is None else _extents(tree, contract, final)
 
 
 def _parts(tree: Tree, number: str) -> dict[str, Part]:
@@ -102,7 +107,7 @@ def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
     return tuple(texts)
 
 
-def _coordinates(tree: Tree, parts: dict[str, Part], number: str) -> dict[str, Part] | None:
+def _coordinates(tree: Tree, parts: dict[str, Part]) -> dict[str, Part] | None:
     """The parts that together are the whole number, the lowest first; None where they are not, or it is used otherwise."""
     final: dict[str, Part] = {}
     divisor: tuple[str, ...] = ()
@@ -119,7 +124,7 @@ def _coordinates(tree: Tree, parts: dict[str, Part], number: str) -> dict[str, P
             break
         divisor = (*divisor, *part.modulus)
     others = [name for name in parts if name not in final and _used_beside(tree, name, parts)]
-    return None if others or len(final) < 2 or _indexes(tree, number, parts) else final
+    return None if others or len(final) < 2 else final
 
 
 def _used_beside(tree: Tree, name: str, parts: dict[str, Part]) -> bool:

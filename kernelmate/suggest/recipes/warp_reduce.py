@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, launch_shape
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes import sequential_reduction
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
@@ -54,9 +55,20 @@ class Reduction:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every array rewritten whose only uses are tree reductions and their results."""
+    """One candidate: every array rewritten whose only uses are tree reductions and their results.
+
+    A tree whose active threads are spread out is brought into the usual form first.
+    """
+    found = list(_of(request))
+    if not found:
+        for usual in sequential_reduction.rewrites(request):
+            found += _of(replace(request, kernel=usual.kernel, contract=usual.contract))
+    yield from found[:1]
+
+
+def _of(request: SuggestRequest) -> Iterator[Rewrite]:
     tree = read_tree(request.kernel)
-    threads = _threads(request.contract)
+    threads = block_threads(request.contract)
     if tree is None or threads is None:
         return
     found = [
@@ -75,7 +87,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites)
 
 
-def _threads(contract: Contract) -> int | None:
+def block_threads(contract: Contract) -> int | None:
     """Threads of a block, where they are one line of whole warps and the same at every size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     lengths = {shape.block[0] for shape in shapes}

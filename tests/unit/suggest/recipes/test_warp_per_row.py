@@ -196,3 +196,11 @@ def test_lanes_become_the_x_axis_of_a_block_of_two(judged) -> None:
     assert one.candidate.contract.grid == ("outs", "cdiv(batch, 8)")
     assert one.candidate.contract.block == ("32", "8")
     assert "const int o = blockIdx.x;" in one.candidate.kernel.source
+
+
+def test_bits_are_joined_by_their_own_operator(judged) -> None:
+    body = "unsigned h = 7u;\n  for (int c = 0; c < cols; ++c) h ^= __float_as_uint(x[r * cols + c]);\n  y[r] = h;"
+    reference = "np.bitwise_xor.reduce(x.astype(np.float32).view(np.uint32), axis=1) ^ np.uint32(7)"
+    (one,) = judged(source(body, reference, dtype="uint32", kind="unsigned"), RECIPE)
+    assert "h ^= __shfl_xor_sync" in one.candidate.kernel.source
+    assert "if (lane != 0) h = 0;" in one.candidate.kernel.source

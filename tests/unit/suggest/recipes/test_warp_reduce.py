@@ -148,3 +148,34 @@ def test_the_reason_says_what_is_saved(ask) -> None:
     (candidate,) = RECIPE.candidates(ask(source(), prompt="use less shared memory"))
     assert "896 bytes" in candidate.why
     assert "9 barriers" in candidate.why
+
+
+def test_a_tree_of_spread_out_threads_is_read_too(judged) -> None:
+    source = """
+// /// kernelmate
+// sizes = [{ rows = 9, cols = 300 }, { rows = 1, cols = 5 }]
+// grid = "rows"
+// block = 128
+// reference = "x.sum(axis=1)"
+// [args]
+// x = "in float32[rows, cols]"
+// y = "out float32[rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void k(const float* x, float* y, int rows, int cols) {
+  __shared__ float part[128];
+  float v = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) v += x[blockIdx.x * cols + c];
+  part[threadIdx.x] = v;
+  __syncthreads();
+  for (int s = 1; s < blockDim.x; s *= 2) {
+    if (threadIdx.x % (2 * s) == 0) part[threadIdx.x] += part[threadIdx.x + s];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+}
+"""
+    (one,) = judged(source, RECIPE, "use less shared memory")
+    assert "__shfl_down_sync" in one.candidate.kernel.source
+    assert one.verdict.objective.met is True

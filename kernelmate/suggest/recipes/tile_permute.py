@@ -1,0 +1,231 @@
+"""A copy that permutes the axes of an array goes through a tile in shared memory, whatever launch it had.
+
+Applies to kernels of one store, whose thread numbers or grid axes become coordinates, and of which one coordinate runs along
+what is read and another along what is written: transposes of the planes of a batch, permutations of three axes, rotations,
+in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both sides of the copy
+touch neighbouring elements. It is for global traffic and time, and costs shared memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.records import Contract
+from kernelmate.source import apply_edits, launch_shape
+from kernelmate.source.expressions import evaluate_integer
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes import exchange_axes, flat_order
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, statement_expression
+from kernelmate.suggest.syntax_effects import (
+    element_accesses,
+    fresh,
+    indent_of,
+    indent_step,
+    index_of,
+    is_written,
+    names,
+    operator,
+    root_name,
+    statements,
+    substitute,
+)
+from kernelmate.suggest.syntax_loops import global_index, guarded
+
+SIDE = 32
+ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The one store: `store = right`, in which `load` stands; all locals but coordinates written out."""
+
+    first: Node
+    last: Node
+    store: str
+    load: str
+    right: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Coordinates with how far they go, in the kernel's words and in the contract's.
+
+    Where they are parts of a `number`, the lowest comes first.
+    """
+
+    of: dict[str, tuple[str, str]]
+    number: str | None = None
+
+    def written(self) -> str:
+        """The number in terms of the coordinates."""
+        text = ""
+        for name, (extent, _) in reversed(list(self.of.items())):
+            text = name if not text else f"({text} * {extent} + {name})"
+        return text
+
+    def value(self, contract: Contract, known: dict[str, float]) -> dict[str, float]:
+        """What is known of the coordinates, and the number that follows from it at the headline size."""
+        if self.number is None:
+            return known
+        total, step = 0.0, 1.0
+        for name, (_, extent) in self.of.items():
+            total += known[name] * step
+            step *= evaluate_integer(extent, contract.sizes[0], "the extent")
+        return {**known, self.number: total}
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
+    tree = read_tree(request.kernel)
+    lanes = None if tree is None else lanes_of(tree, request.contract)
+    if tree is None or lanes is None or any(word in request.kernel.source for word in ("__shared__", "__shfl", "atomic", "for (", "while (")):  # fmt: skip
+        return
+    extents = _extents(tree, request, lanes)
+    found = None if extents is None else _copy(tree, request.contract, lanes, extents)
+    if extents is None or found is None:
+        return
+    copy, fast, slow = found
+    kernel = apply_edits(request.kernel, [_edit(tree, copy, extents, fast, slow)])
+    others = [name for name in extents.of if name not in {fast, slow}]
+    deep = [f"({extents.of[name][1]})" for name in others]
+    grid = (
+        f"cdiv({extents.of[fast][1]}, {SIDE})",
+        f"cdiv({extents.of[slow][1]}, {SIDE})",
+        *([" * ".join(deep)] if deep else []),
+    )
+    kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
+    if any(max(launch_shape(contract, size).grid[1:]) > exchange_axes.MOST_ROWS for size in contract.sizes):
+        return
+    why = f"`{fast}` runs along what is read and `{slow}` along what is written, so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are side by side."  # fmt: skip
+    yield Rewrite(kernel, contract, why)
+
+
+RECIPE = Recipe("tile-permute", ("global_bytes", "time"), ("shared_bytes",), rewrites)
+
+
+def _extents(tree: Tree, request: SuggestRequest, lanes: Lanes) -> Extents | None:
+    contract = request.contract
+    number = global_index(tree, "x", lanes.shape.block[0])
+    flat = (
+        None if number is None or lanes.shape.block[1:] != (1, 1) else flat_order.coordinates_of(tree, contract, number)
+    )
+    if flat is not None and number is not None:
+        return Extents({name: (text, text.replace("/", "//")) for name, text in flat.items()}, number)
+    axes = exchange_axes.coordinates_of(tree, contract)
+    if axes is None or len(axes) < 2:
+        return None
+    found: dict[str, tuple[str, str]] = {}
+    for one in axes:
+        text = exchange_axes.in_kernel(tree, contract, one.extent)
+        if text is None:
+            return None
+        found[one.variable.name] = (text, one.extent)
+    return Extents(found)
+
+
+def _copy(tree: Tree, contract: Contract, lanes: Lanes, extents: Extents) -> tuple[Copy, str, str] | None:
+    """The copy, the coordinate along what is read, and the one along what is written."""
+    coordinates = list(extents.of)
+    within = statements(tree.body)
+    guard = guarded(tree, within)
+    rest = list(within if guard is None else guard.rest)
+    known = set(coordinates) | {name for name in names(tree, tree.body) if tree.variable(name) is not None}
+    guards = [] if guard is None else list(guard.conjuncts)
+    if not rest or not all(re.fullmatch(r"[\w\s*<>=+-]+", one) for one in guards) or not known:
+        return None
+    *before, last = rest
+    if any(node.type != "declaration" for node in before):
+        return None
+    expression = statement_expression(last)
+    right = None if expression is None else expression.child_by_field_name("right")
+    store = None if expression is None else expression.child_by_field_name("left")
+    if expression is None or right is None or store is None or operator(tree, expression) != "=":
+        return None
+    if store.type != "subscript_expression" or not is_written(tree, store):
+        return None
+    given = _written_out(tree, extents)
+    loads = [one for one in element_accesses(tree) if one.id != store.id]
+    if len(loads) != 1 or given is None:
+        return None
+    kind = tree.variable(root_name(tree, loads[0]) or "")
+    if kind is None or kind.pointers != 1 or ELEMENT_BYTES.get(kind.type, 16) > 8:
+        return None
+    fast, slow = (_along(contract, lanes, one, extents) for one in (loads[0], store))
+    if fast is None or slow is None or fast == slow:
+        return None
+    load = substitute(tree, loads[0], given)
+    text = substitute(tree, right, given)
+    if text.count(load) != 1:
+        return None
+    first = within[0]
+    return Copy(first, last, substitute(tree, store, given), load, text, kind.type), fast, slow
+
+
+def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:
+    """Every local variable but the coordinates, in terms of these."""
+    given = {} if extents.number is None else {extents.number: extents.written()}
+    for name, variable in tree.variables.items():
+        if (
+            name in extents.of
+            or name in given
+            or (variable is not None and variable.declaration.type == "parameter_declaration")
+        ):
+            continue
+        if variable is None or variable.dims or variable.pointers:
+            return None
+        if variable.value is not None and not any(
+            word in tree.text(variable.value) for word in ("threadIdx", "blockIdx")
+        ):
+            given[name] = f"({substitute(tree, variable.value, given)})"
+    return given
+
+
+def _along(contract: Contract, lanes: Lanes, element: Node, extents: Extents) -> str | None:
+    """The coordinate that walks neighbouring elements, forwards or backwards."""
+    index = index_of(element)
+    once = dict.fromkeys(extents.of, 1.0)
+    base = None if index is None else lanes.value(index, (0, 0, 0), extents.value(contract, once))
+    near = []
+    for name in extents.of:
+        known = extents.value(contract, {**once, name: 2.0})
+        one = None if index is None else lanes.value(index, (0, 0, 0), known)
+        if base is not None and one is not None and abs(one - base) == 1:
+            near.append(name)
+    return near[0] if len(near) == 1 else None
+
+
+def _edit(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> Edit:
+    """The whole body anew: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
+    indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
+    tile, k = fresh(tree, "tile"), fresh(tree, "k")
+    others = [name for name in extents.of if name not in {fast, slow}]
+    lines = [f"__shared__ {copy.type} {tile}[{SIDE}][{SIDE} + 1];"]
+    divisor = ""
+    for place, name in enumerate(others):
+        text = f"blockIdx.z{divisor}"
+        if place < len(others) - 1:
+            text = f"{text} % {extents.of[name][0]}"
+        divisor += f" / {extents.of[name][0]}"
+        lines.append(f"const int {name} = {text};")
+
+    def half(across: str, deep: str, done: str) -> list[str]:
+        block = {fast: "blockIdx.x", slow: "blockIdx.y"}
+        return [
+            f"for (int {k} = threadIdx.y; {k} < {SIDE}; {k} += {ROWS}) {{",
+            f"{step}const int {across} = {block[across]} * {SIDE} + threadIdx.x;",
+            f"{step}const int {deep} = {block[deep]} * {SIDE} + {k};",
+            f"{step}if ({fast} < {extents.of[fast][0]} && {slow} < {extents.of[slow][0]}) {done}",
+            "}",
+        ]
+
+    lines += half(fast, slow, f"{tile}[{k}][threadIdx.x] = {copy.load};")
+    lines.append("__syncthreads();")
+    lines += half(slow, fast, f"{copy.store} = {copy.right.replace(copy.load, f'{tile}[threadIdx.x][{k}]')};")
+    start, end = tree.span(tree.body)
+    inner = "".join(f"\n{indent}{line}" for line in lines)
+    return start, end, f"{{{inner}\n{indent_of(tree, tree.function)}}}"

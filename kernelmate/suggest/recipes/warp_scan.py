@@ -1,0 +1,299 @@
+"""A scan of the block in shared memory becomes one of warp shuffles: an element per warp instead of one or two per thread.
+
+Applies to the scan by doubled distances (Hillis and Steele, Data parallel algorithms, 1986), in one buffer or to and fro between
+two, whose results are read at the thread's own place, at the one before it, or at the last. It is for shared memory and time:
+one barrier instead of two for each doubling. Sums of floats are added in another order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmate.source import apply_edits, change_launch
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.own_shared_element import indices_of
+from kernelmate.suggest.recipes.warp_reduce import EXTREMES, ZERO, block_threads
+from kernelmate.suggest.syntax import (
+    ELEMENT_BYTES,
+    Edit,
+    Node,
+    Tree,
+    Variable,
+    integer_constants,
+    integer_value,
+    is_barrier,
+    read_tree,
+    statement_expression,
+)
+from kernelmate.suggest.syntax_effects import (
+    call_name,
+    calls,
+    element_accesses,
+    fresh,
+    indent_of,
+    indent_step,
+    operator,
+    plain,
+    root_name,
+)
+from kernelmate.suggest.syntax_loops import enclosing_loops, previous
+
+FULL = "0xffffffffu"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One scan: from the store of each thread's value to the end of the loop.
+
+    Attributes:
+        first: the statement that stores. loop: the loop. value: what is stored. thread: how the thread's number is written.
+        arrays: the buffers. function: what joins two values, None for a sum. between: declarations that stand between.
+    """
+
+    first: Node
+    loop: Node
+    value: Node
+    thread: str
+    arrays: tuple[Variable, ...]
+    function: str | None
+    between: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Reads of the result: at the thread's own place, one before it, at the last."""
+
+    own: tuple[Node, ...]
+    before: tuple[Node, ...]
+    last: tuple[Node, ...]
+
+
+def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
+    """One candidate: the first such scan."""
+    tree = read_tree(request.kernel)
+    threads = block_threads(request.contract)
+    if tree is None or threads is None:
+        return
+    for loop in tree.walk("for_statement"):
+        scan = _scan(tree, loop, threads)
+        reads = None if scan is None else _reads(tree, scan, threads)
+        if scan is not None and reads is not None:
+            yield from _rewrite(request, tree, scan, reads, threads)
+            return
+
+
+RECIPE = Recipe("warp-scan", ("shared_bytes", "time", "occupancy"), ("accuracy",), rewrites)
+
+
+# ------------------------------------------------------------------------------------------- finding it
+
+
+def _scan(tree: Tree, loop: Node, threads: int) -> Scan | None:
+    body = loop.child_by_field_name("body")
+    if body is None or "__syncthreads" not in calls(tree, body) or not _doubles(tree, loop, threads):
+        return None
+    names = {root_name(tree, one) for one in element_accesses(tree, body)}
+    arrays = tuple(variable for variable in tree.shared_arrays() if variable.name in names)
+    if not arrays or len(arrays) > 2 or {variable.name for variable in arrays} != names:
+        return None
+    if len({variable.type for variable in arrays}) != 1 or arrays[0].type not in ZERO:
+        return None
+    before, between = previous(loop), []
+    while before is not None and (is_barrier(tree, before) or before.type == "declaration"):
+        if before.type == "declaration":
+            between.append(before)
+        before = previous(before)
+    expression = None if before is None or before.type != "expression_statement" else statement_expression(before)
+    left = None if expression is None else expression.child_by_field_name("left")
+    value = None if expression is None else expression.child_by_field_name("right")
+    if before is None or expression is None or left is None or value is None or operator(tree, expression) != "=":
+        return None
+    if root_name(tree, left) not in names or any(
+        root_name(tree, one) in names for one in element_accesses(tree, value)
+    ):
+        return None
+    indices = indices_of(left)
+    thread = "" if not indices else plain(tree, indices[-1]).rpartition("+")[2]
+    if not indices or not is_thread(tree, thread):
+        return None
+    return Scan(before, loop, value, thread, arrays, _function(tree, body, names), tuple(between))
+
+
+def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
+    """The loop's variable goes 1, 2, 4, ... below the block's length."""
+    start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
+    if start is None or condition is None or update is None:
+        return False
+    match = re.search(r"(\w+)=1;?$", plain(tree, start))
+    name = "" if match is None else match[1]
+    doubled = {f"{name}*=2", f"{name}<<=1", f"{name}={name}*2", f"{name}={name}<<1", f"{name}+={name}"}
+    bound = re.fullmatch(rf"{name}<(.+)", plain(tree, condition))
+    return bool(name) and bound is not None and plain(tree, update) in doubled and _is_length(tree, bound[1], threads)
+
+
+def _is_length(tree: Tree, text: str, threads: int) -> bool:
+    """The text is the number of threads of the block."""
+    if text == "blockDim.x" or integer_value(text, integer_constants(tree.kernel.unit.text)) == threads:
+        return True
+    variable = tree.variable(text)
+    return (
+        variable is not None
+        and variable.value is not None
+        and plain(tree, variable.value) in {"blockDim.x", str(threads)}
+    )
+
+
+def is_thread(tree: Tree, text: str) -> bool:
+    """The text is threadIdx.x, or a variable that holds it."""
+    if text == "threadIdx.x":
+        return True
+    variable = tree.variable(text)
+    return (
+        variable is not None
+        and variable.value is not None
+        and plain(tree, variable.value) in {"threadIdx.x", "(int)threadIdx.x"}
+    )
+
+
+def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
+    """The extreme that joins two values, or None for their sum."""
+    for call in tree.walk("call_expression", under=body):
+        if call_name(tree, call) in EXTREMES and any(
+            root_name(tree, one) in names for one in element_accesses(tree, call)
+        ):
+            return call_name(tree, call)
+    return None
+
+
+def _reads(tree: Tree, scan: Scan, threads: int) -> Reads | None:
+    """The reads after the loop; None where the buffers are met in another way too."""
+    found: dict[str, list[Node]] = {"own": [], "before": [], "last": []}
+    names = {variable.name for variable in scan.arrays}
+    low, high = scan.first.start_byte, scan.loop.end_byte
+    for name in names:
+        inside = [use for use in tree.uses(name) if low <= use.start_byte < high]
+        elements = [one for one in element_accesses(tree) if root_name(tree, one) == name]
+        outside = [one for one in elements if not low <= one.start_byte < high]
+        if len(tree.uses(name)) != len(inside) + len(outside):
+            return None
+        for element in outside:
+            indices = indices_of(element)
+            index = "" if not indices else plain(tree, indices[-1])
+            parent = element.parent
+            written = parent is not None and parent.type in {"update_expression", "pointer_expression"}
+            left = (
+                None if parent is None or parent.type != "assignment_expression" else parent.child_by_field_name("left")
+            )
+            if element.start_byte < low or written or (left is not None and left.id == element.id):
+                return None
+            kind = _place(tree, index, scan.thread, threads)
+            if kind is None:
+                return None
+            found[kind].append(element)
+    reads = Reads(tuple(found["own"]), tuple(found["before"]), tuple(found["last"]))
+    return reads if any(found.values()) else None
+
+
+def _place(tree: Tree, index: str, thread: str, threads: int) -> str | None:
+    tail = index
+    match = re.fullmatch(r"\w+\*[\w.]+\+(.+)", index)  # one row of two after another, in one dimension
+    if match is not None:
+        tail = match[1]
+    if tail == thread or is_thread(tree, tail):
+        return "own"
+    if tail in {f"{thread}-1", "threadIdx.x-1"}:
+        return "before"
+    ending = re.fullmatch(r"(.+)-1", tail)
+    if ending is not None and _is_length(tree, ending[1], threads):
+        return "last"
+    return "last" if tail == str(threads - 1) else None
+
+
+# ------------------------------------------------------------------------------------------- changing it
+
+
+def _rewrite(request: SuggestRequest, tree: Tree, scan: Scan, reads: Reads, threads: int) -> Iterator[Rewrite]:
+    keep = scan.arrays[0]
+    warps = threads // 32
+    edits = [_text(tree, scan, reads, warps)]
+    names = _names(tree)
+    for nodes, name in ((reads.own, names[0]), (reads.before, names[1]), (reads.last, names[2])):
+        edits += [tree.replace(node, name) for node in nodes]
+    kernel_edits = [*edits, *_shrunk(tree, scan.arrays, warps)]
+    contract = request.contract
+    dynamic = [variable for variable in scan.arrays if "extern" in variable.qualifiers]
+    if dynamic and (len(scan.arrays) > 1 or len(tree.shared_arrays()) > 1):
+        return
+    kernel = apply_edits(request.kernel, kernel_edits)
+    if dynamic:
+        contract = replace(contract, shared=str(warps * ELEMENT_BYTES[keep.type]))
+        kernel = change_launch(kernel, shared=contract.shared, contract=request.contract)
+    texts = " and ".join(variable.name for variable in scan.arrays)
+    why = f"The scan keeps every thread's value in {texts}, with two barriers for each doubling; shuffles within warps leave one value per warp, {warps} in all, and one barrier."  # fmt: skip
+    yield Rewrite(kernel, contract, why)
+
+
+def _names(tree: Tree) -> tuple[str, str, str, str]:
+    return fresh(tree, "scan"), fresh(tree, "scan_before"), fresh(tree, "scan_last"), fresh(tree, "below")
+
+
+def _text(tree: Tree, scan: Scan, reads: Reads, warps: int) -> Edit:
+    indent, step = indent_of(tree, scan.first), indent_step(tree)
+    keep = scan.arrays[0]
+    own, before, last, below = _names(tree)
+    kind, t = keep.type, scan.thread
+
+    def join(one: str, other: str) -> str:
+        return f"{one} += {other};" if scan.function is None else f"{one} = {scan.function}({one}, {other});"
+
+    lines = [
+        f"{kind} {own} = {tree.text(scan.value)};",
+        "for (int distance = 1; distance < 32; distance *= 2) {",
+        f"{step}const {kind} {below} = __shfl_up_sync({FULL}, {own}, distance);",
+        f"{step}if ({t} % 32 >= distance) {join(own, below)}",
+        "}",
+        f"if ({t} % 32 == 31) {keep.name}[{t} / 32] = {own};",
+        "__syncthreads();",
+    ]
+    if reads.before:
+        lines += [f"{kind} {before} = __shfl_up_sync({FULL}, {own}, 1);"]
+        lines += [f"if ({t} % 32 == 0) {before} = {t} == 0 ? {ZERO[kind]} : {keep.name}[{t} / 32 - 1];"]
+        near = f"for (int warp = 0; warp < {t} / 32 - ({t} % 32 == 0); ++warp) "
+        lines += [near + join(before, f"{keep.name}[warp]")]
+    lines += [f"for (int warp = 0; warp < {t} / 32; ++warp) {join(own, f'{keep.name}[warp]')}"]
+    if reads.last:
+        lines += [f"{kind} {last} = {keep.name}[0];"]
+        lines += [f"for (int warp = 1; warp < {warps}; ++warp) {join(last, f'{keep.name}[warp]')}"]
+    if enclosing_loops(scan.loop):
+        lines += ["__syncthreads();"]
+    used_later = [node for node in scan.between if _needed(tree, node, scan, reads)]
+    lines += [tree.text(node) for node in used_later]
+    return tree.span(scan.first)[0], tree.span(scan.loop)[1], f"\n{indent}".join(lines)
+
+
+def _needed(tree: Tree, declaration: Node, scan: Scan, reads: Reads) -> bool:
+    """A declaration from between that something uses which stays."""
+    gone = [(scan.first.start_byte, scan.loop.end_byte)]
+    gone += [(node.start_byte, node.end_byte) for node in (*reads.own, *reads.before, *reads.last)]
+    for declarator in declaration.children_by_field_name("declarator"):
+        name = tree.name_node(declarator)
+        uses = [] if name is None else tree.uses(tree.text(name))
+        if any(not any(low <= use.start_byte < high for low, high in gone) for use in uses):
+            return True
+    return False
+
+
+def _shrunk(tree: Tree, arrays: Sequence[Variable], warps: int) -> Iterator[Edit]:
+    """The first buffer with an element per warp; the other one gone."""
+    for place, variable in enumerate(arrays):
+        if "extern" in variable.qualifiers:
+            continue
+        alone = len(variable.declaration.children_by_field_name("declarator")) == 1
+        text = f"{variable.name}[{warps}]" if place == 0 else f"{variable.name}[1]"
+        if alone and place > 0:
+            yield tree.replace(variable.declaration, "")
+        else:
+            yield tree.replace(variable.node, text)
