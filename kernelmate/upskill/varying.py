@@ -140,9 +140,9 @@ class Varying:
     def _shifted(self, table: Array, tokens: Array, random: np.random.Generator) -> Array:
         """Line numbers from a drawn one on."""
         lines = self._ids.lines
-        used = np.flatnonzero(np.isin(lines, tokens))
-        room = len(lines) - 1 - int(used[-1]) if len(used) else 0
-        if room <= 0:
+        last = int(self._ids.number[tokens].max())
+        room = len(lines) - 1 - last
+        if last < 0 or room <= 0:
             return table
         offset = int(random.integers(0, room + 1) * random.random())
         table = table.copy()
@@ -159,13 +159,13 @@ class Varying:
         said = _first(prompt[:code], ids.says)
         arguments = np.flatnonzero(prompt[:code] == ids.argument)
         facts = prompt[3:grid]
-        named = np.isin(facts, ids.tags) | (facts == ids.wants)
+        named = ids.names_means[facts]
         known = facts[~named]
         known = known[random.random(len(known)) >= self.how.facts]
         mixed, asks = random.random(2) < self.how.facts
         wanted = facts[named]
-        if asks:
-            means = tokens[cut:][np.isin(tokens[cut:], ids.means)]
+        if asks and ids.wants >= 0:
+            means = tokens[cut:][ids.is_means[tokens[cut:]]]
             wanted = np.array([ids.wants, random.choice(means)]) if len(means) else wanted[:0]
         parts = [prompt[:3], wanted, random.permutation(known) if mixed else known]
         end = code if said is None else said
@@ -199,14 +199,19 @@ class Varying:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Numbers of special tokens in one vocabulary, -1 for those that it does not have."""
+    """Numbers of special tokens in one vocabulary, -1 for those that it does not have.
+
+    `number` gives the line's number of each token that is one, -1 of others; `is_means` and `names_means` whether a token says
+    what is to be done, in an answer and in a wish.
+    """
 
     identity: Array
     names: Array
     literals: Array
     lines: Array
-    tags: Array
-    means: Array
+    number: Array
+    is_means: Array
+    names_means: Array
     wants: int
     grid: int
     argument: int
@@ -223,13 +228,21 @@ class _Ids:
             number = tokenizer.token_to_id(token)
             return -1 if number is None else int(number)
 
+        size = tokenizer.get_vocab_size()
+        lines = ids([line_token(number) for number in range(MOST_LINES + 1)])
+        number = np.full(size, -1, dtype=np.int64)
+        number[lines] = np.arange(len(lines))
+        is_means, names_means = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
+        is_means[ids([token for token in tag_tokens() if token.startswith("@do-")])] = True
+        names_means[ids([*tag_tokens(), WANTS])] = True
         return cls(
-            np.arange(tokenizer.get_vocab_size(), dtype=np.int64),
+            np.arange(size, dtype=np.int64),
             ids([f"@v{number}" for number in range(NAMES)]),
             ids([f"@k{number}" for number in range(LITERALS)]),
-            ids([line_token(number) for number in range(MOST_LINES + 1)]),
-            ids(tag_tokens()),
-            ids([token for token in tag_tokens() if token.startswith("@do-")]),
+            lines,
+            number,
+            is_means,
+            names_means,
             *map(one, (WANTS, GRID, ARGUMENT, SAYS, CODE)),
         )
 

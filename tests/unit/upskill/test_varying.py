@@ -150,6 +150,21 @@ def test_renumbered_answers_are_read_by_the_question_that_was_numbered_so() -> N
         assert got.launch == after.launch
 
 
+@pytest.mark.parametrize("name", ["lines-1", "lines-1-plain", "whole-1", "actions-1"])
+def test_every_codec_of_small_models_can_be_varied(name: str) -> None:
+    codec = codec_named(name)
+    examples = tell(LINES, name, processes=1).examples
+    tokenizer = train_tokenizer((part for one in EXAMPLES for part in (one.prompt, one.answer)), codec.vocabulary(), codec.end, 2048)  # fmt: skip
+    data = encode(examples, tokenizer, 4096)[0]
+    varying = Varying(Variation(1.0, 1.0, 1.0, 1.0, 1.0), tokenizer.to_str(), name)
+    for number in range(len(data)):
+        tokens = data.tokens[data.starts[number] : data.starts[number + 1]]
+        made, cut = varying.draw(tokens, int(data.answers[number]), TASKS[data.tasks[number]], np.random.default_rng(1))
+        assert made.max() < tokenizer.get_vocab_size()
+        assert tokenizer.id_to_token(int(made[cut - 1])) == "@answer"
+        assert made[-1] == 0
+
+
 @pytest.mark.parametrize(("how", "said"), [({"name": 1.0}, "no 'name'"), ({"names": 2.0}, "between 0 and 1")])
 def test_a_configuration_says_what_there_is(how: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
