@@ -127,9 +127,7 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
     question = question_of(line, seed)
     after = None if question.task == "analyse" else version_of(line["after"])
     asked = codec.ask(question)
-    author = str(line.get("author") or "")
-    knows_recipes = codec.name in TELL_RECIPES and author.startswith("recipe:")
-    said = (*(line.get("reasoning") or ()), *([author] if knows_recipes else []))
+    said = (*(line.get("reasoning") or ()), *(_recipes(line) if codec.name in TELL_RECIPES else ()))
     answer = codec.answer(question, after, said)
     held_out = line.get("split") == "held-out"
     group = str(line.get("group") or "")
@@ -142,6 +140,15 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
         tuple(asked.messages),
         str(line.get("family") or ""),
     )
+
+
+def _recipes(line: Mapping[str, Any]) -> Iterator[str]:
+    """The recipes that made a line's version, with the variant of each where that is known."""
+    author = str(line.get("author") or "")
+    if line.get("actions"):
+        yield "recipe:" + "+".join(f"{step['recipe']}#{step['variant']}" for step in line["actions"])
+    elif author.startswith("recipe:"):
+        yield author
 
 
 def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:

@@ -25,7 +25,10 @@ RECIPES = {recipe.name: recipe for recipe in ALL}
 Step = tuple[str, int]
 """A recipe's name and the number of a variant, from 0."""
 
-_AUTHOR = re.compile(r"\brecipe:([a-z0-9+-]+)")
+Named = tuple[str, int | None]
+"""A recipe's name with the number of a variant, where that is known."""
+
+_AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
 
 
 def assumed(question: Question) -> SuggestRequest:
@@ -63,32 +66,36 @@ def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
     return replace(request, kernel=candidate.kernel, contract=candidate.contract)
 
 
-def named_steps(analysis: Sequence[str]) -> list[str] | None:
-    """The recipes of an author such as `recipe:coalesce+unroll` among sentences; None where none is named."""
+def named_steps(analysis: Sequence[str]) -> list[Named] | None:
+    """The recipes of an author such as `recipe:coalesce+unroll#1` among sentences; None where none is named."""
     found = _AUTHOR.search(" ".join(analysis))
-    names = found[1].split("+") if found is not None else []
-    return names if names and all(name in RECIPES for name in names) else None
+    parts = [part.partition("#") for part in found[1].split("+")] if found is not None else []
+    if not parts or not all(name in RECIPES for name, _, _ in parts):
+        return None
+    return [(name, int(number) if number.isdigit() else None) for name, _, number in parts]
 
 
-def path(request: SuggestRequest, goal: Version, names: Sequence[str] | None) -> list[Step] | None:
+def path(request: SuggestRequest, goal: Version, names: Sequence[Named] | None) -> list[Step] | None:
     """The steps that lead to a version: the named recipes in turn, or else any one; None where they are not found."""
     left = iter(range(MOST_TRIED))
-    for first in [names] if names else [[name] for name in RECIPES]:
+    for first in [names] if names else [[(name, None)] for name in RECIPES]:
         found = _path(request, goal, first, left)
         if found is not None:
             return found
     return None
 
 
-def _path(request: SuggestRequest, goal: Version, names: Sequence[str], left: Iterator[int]) -> list[Step] | None:
-    for number, candidate in enumerate(islice(RECIPES[names[0]].candidates(request), MOST_VARIANTS)):
+def _path(request: SuggestRequest, goal: Version, names: Sequence[Named], left: Iterator[int]) -> list[Step] | None:
+    name, wanted = names[0]
+    first, stop = (0, MOST_VARIANTS) if wanted is None else (wanted, wanted + 1)
+    for number, candidate in enumerate(islice(RECIPES[name].candidates(request), first, stop), first):
         if next(left, None) is None:
             return None
         if len(names) == 1:
             if (candidate.kernel.unit.text, launch_of(candidate.contract)) == (goal.text, goal.launch):
-                return [(names[0], number)]
+                return [(name, number)]
             continue
         rest = _path(after(request, candidate), goal, names[1:], left)
         if rest is not None:
-            return [(names[0], number), *rest]
+            return [(name, number), *rest]
     return None

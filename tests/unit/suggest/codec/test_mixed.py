@@ -83,6 +83,15 @@ def test_several_recipes_follow_one_another_after_edits() -> None:
         read("@use-unroll:@ins@0:@|__syncthreads();", question)
 
 
+def test_a_variant_that_is_known_is_taken_at_its_word() -> None:
+    kernel, contract = next(kernels_of(ROOT / "examples" / "layernorm.cu"))
+    question = question_of(kernel, contract, verdict=VERDICT)
+    after = MIXED.ask(question).read("@use-restrict-pointers:@use-unroll:@#1").version
+    told = MIXED.answer(question, after, ("recipe:restrict-pointers#0+unroll#1",))
+    assert told.endswith("@use-restrict-pointers:@use-unroll:@#1")
+    assert "@use" not in MIXED.answer(question, after, ("recipe:restrict-pointers#0+unroll#0",))
+
+
 def test_only_the_kernels_body_has_numbers() -> None:
     code = MIXED.ask(QUESTION).prompt.partition("@code")[2]
     numbers = re.findall(r"@(\d+):", code)
