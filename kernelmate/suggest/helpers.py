@@ -10,6 +10,22 @@ import tree_sitter
 from kernelmate.records import Kernel
 from kernelmate.suggest.syntax import Tree, language, read_tree
 
+_ASKS = re.compile(r"threadIdx|blockIdx|blockDim|gridDim|__sync|__shfl|__ballot|atomic|__shared__|\basm\b")
+
+
+def plain_helpers(kernel: Kernel) -> frozenset[str]:
+    """Device functions of the unit that only compute from the values that they are given.
+
+    They take nothing by pointer or reference, and ask neither for their thread nor for another one.
+    """
+    text = kernel.unit.text
+    found = set()
+    for name, (start, end) in _functions(kernel).items():
+        head, _, body = text[start:end].partition("{")
+        if not re.search(r"[*&]", head) and not _ASKS.search(body):
+            found.add(name)
+    return frozenset(found)
+
 
 def own_trees(kernel: Kernel) -> list[Tree]:
     """The trees of the kernel and of the plain `__device__` functions that it alone calls, itself first."""

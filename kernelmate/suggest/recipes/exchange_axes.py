@@ -17,11 +17,11 @@ from kernelmate.records import Contract
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import Edit, Tree, Variable, read_tree
 from kernelmate.suggest.syntax_effects import (
-    BUILTINS,
     constant_after_start,
     indent_of,
     index_of,
@@ -105,8 +105,7 @@ def _alone(tree: Tree) -> bool:
         for word in ("__shared__", "__sync", "__shfl", "__ballot", "cooperative_groups", "gridDim", "extern")
     ):
         return False
-    outside = tree.kernel.unit.text.replace(text, "")
-    return only_pure_calls(tree, tree.body, frozenset({"atomicAdd"})) and not any(word in outside.partition("<<<")[0] for word in BUILTINS)  # fmt: skip
+    return only_pure_calls(tree, tree.body, frozenset({"atomicAdd"}) | plain_helpers(tree.kernel))
 
 
 def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
@@ -121,9 +120,10 @@ def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
             width = int(sides[axis]) if sides[axis].strip().isdigit() else None
             whole = is_global_index(tree, variable.value, letter, width)
             text = plain(tree, variable.value)
-            if not whole and text != f"blockIdx.{letter}":
+            alone = text == f"threadIdx.{letter}" and [*contract.grid, "1", "1"][axis].strip() == "1"
+            if not whole and not alone and text != f"blockIdx.{letter}":
                 continue
-            extent = _extent(contract, axis, whole=whole, side=width)
+            extent = str(width) if alone and width else _extent(contract, axis, whole=whole, side=width)
             if extent is None or any(one.axis == axis for one in found):
                 return None
             found.append(Coordinate(variable, axis, extent))

@@ -98,13 +98,19 @@ def _part(tree: Tree, node: Node, known: dict[str, Part]) -> Part | None:
 
 def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
     """The factors of a product of names and numbers, which nothing changes."""
-    texts = plain(tree, node).replace("(", "").replace(")", "").split("*")
-    for text in texts:
+    found: list[str] = []
+    for text in plain(tree, node).replace("(", "").replace(")", "").split("*"):
         variable = tree.variable(text)
-        local = variable is not None and variable.declaration.type == "declaration"
-        if not re.fullmatch(r"\w+", text) or (local and not constant_after_start(tree, text)):
+        if not re.fullmatch(r"\w+", text):
             return None
-    return tuple(texts)
+        if variable is None or variable.declaration.type != "declaration":
+            found.append(text)
+            continue
+        inner = None if variable.value is None else _factors(tree, variable.value)
+        if inner is None or not constant_after_start(tree, text):
+            return None
+        found += inner
+    return tuple(found)
 
 
 def _coordinates(tree: Tree, parts: dict[str, Part]) -> dict[str, Part] | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes import accumulate_in_register
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.sharing import Shared, Sharing, share
@@ -136,7 +137,7 @@ def _plan(tree: Tree, contract: Contract, *, inside: bool) -> Plan | None:
         return None
     index = _index(tree, "x", width)
     once = tree.kernel.source.count("threadIdx") == (1 if flat else 2)
-    if index is None or not once or not only_pure_calls(tree, tree.body):
+    if index is None or not once or not only_pure_calls(tree, tree.body, plain_helpers(tree.kernel)):
         return None
     if not flat and _index(tree, "y", None) is None:
         return None

@@ -87,14 +87,14 @@ def _of(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites)
 
 
-def block_threads(contract: Contract) -> int | None:
+def block_threads(contract: Contract, least: int = 64) -> int | None:
     """Threads of a block, where they are one line of whole warps and the same at every size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     lengths = {shape.block[0] for shape in shapes}
     if len(lengths) != 1 or any(shape.block[1:] != (1, 1) for shape in shapes):
         return None
     threads = lengths.pop()
-    return threads if threads % 32 == 0 and threads > 32 else None
+    return threads if threads % 32 == 0 and threads >= least else None
 
 
 # ------------------------------------------------------------------------------------------- finding them

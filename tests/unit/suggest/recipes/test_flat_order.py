@@ -52,3 +52,9 @@ def test_the_contiguous_index_is_the_lowest_part(judged, parts: str) -> None:
 )
 def test_other_orders_and_other_uses_stay(ask, parts: str) -> None:
     assert list(RECIPE.candidates(ask(SOURCE.format(parts=parts)))) == []
+
+
+def test_a_product_of_lengths_may_have_a_name(judged) -> None:
+    parts = "const int plane = h * b;\n  const int c = i / plane;\n  const int rest = i % plane;\n  const int r = rest % h, n = rest / h;"
+    (one,) = judged(SOURCE.format(parts=parts), RECIPE, "move fewer bytes through global memory")
+    assert "c = i % w" in one.candidate.kernel.source
