@@ -1,7 +1,8 @@
 """A histogram in global memory is counted in shared memory by each block, and added once per block.
 
 Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes, no more than shared memory holds; tables of
-several dimensions count as one row of bins. It is for time: atomics on one address wait for each other across the whole GPU. It costs shared memory.
+several dimensions count as one row of bins. It is for time: atomics on one address wait for each other across the whole GPU. It
+costs shared memory.
 """
 
 from __future__ import annotations
