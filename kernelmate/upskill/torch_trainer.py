@@ -100,9 +100,10 @@ class Trainer:
         self.model = Llama(shape, self._attend).to(place.device)
         self.model.drop(plan.dropout)
         self._feed = Feed(self.packer, place, self._portion, bounds=self._attend is varlen, workers=plan.workers, told=lambda why: self.journal.write("lost", what=why))  # fmt: skip
+        self._compiles = plan.compile if plan.compile is not None else place.device.type == "cuda"
         self._held_out = None
         if held_out is not None and len(held_out):
-            self._held_out = HeldOut(held_out, self._portion, shape.context, plan.task_weights)
+            self._held_out = HeldOut(held_out, self._portion, shape.context, plan.task_weights, even=self._compiles)
         self.watch = Watch(plan.patience, plan.cooldown)
         self._best: dict[str, Tensor] | None = None
         if start is not None:
@@ -110,7 +111,7 @@ class Trainer:
         self._optimisers = optimisers(self.model, plan.optimiser, plan.rate, plan.weight_decay)
         self._identity = {"plan": plan.identity(), "shape": shape.as_dict(), "data": data.sha256}
         self._loss = answer_loss
-        if plan.compile if plan.compile is not None else place.device.type == "cuda":
+        if self._compiles:
             compile_layers(self.model.model.layers)
             self._loss = torch.compile(answer_loss)
         self.step = self.tokens = self._fallbacks = 0
@@ -251,8 +252,9 @@ class Trainer:
         self.journal.write("held-out", step=self.step, loss=found.loss, smoothed=self.watch.smoothed, tasks=found.tasks, families=found.families, ends_at=ends, seconds=round(clock.spent, 2))  # fmt: skip
 
     def _loss_on(self, batch: Batch) -> float:
-        """The sum of a batch's losses; gradients are kept track of so that compiled code serves again."""
-        return float(self._loss_of(self._feed.tensors(batch, 1.0)).detach())
+        """The sum of a batch's losses; gradients are kept track of where compiled code is to serve again."""
+        with torch.set_grad_enabled(self._compiles):
+            return float(self._loss_of(self._feed.tensors(batch, 1.0)).detach())
 
     def _save(self, clock: Clock) -> None:
         """A checkpoint, by the first process; that it cannot be written is said and ends nothing."""

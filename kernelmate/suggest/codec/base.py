@@ -91,7 +91,8 @@ class Answer:
     Attributes:
         version: the changed version; None where the task asks for none.
         analysis: what limits the kernel and what was done about it, one sentence each.
-        tags: the same in the codec's own short words; empty for codecs that have none.
+        tags: the same in the codec's own short words, and the recipes that were taken; empty for codecs that have none. With
+            them `Codec.answer` tells the version as it was told here.
     """
 
     version: Version | None

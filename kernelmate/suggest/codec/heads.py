@@ -107,6 +107,14 @@ def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names:
     return texts
 
 
+def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
+    """The names of a head's parameters, in order; none where they cannot be told."""
+    try:
+        return tuple(head[one.name] for one in _parameters(head))
+    except Unreadable:
+        return ()
+
+
 def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
     """The tokens of one parameter after a word."""
     tokens = list(texts[one.start : one.stop])

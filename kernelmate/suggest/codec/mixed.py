@@ -16,7 +16,8 @@ from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header, mends
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
-from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told
+from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
+from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, Line
 from kernelmate.suggest.codec.names import placeholders
@@ -45,6 +46,8 @@ _SECTION = re.compile(
     rf"|(?P<top>{TOP}(?=@\|))|(?P<edit>@(?:rep|ins|del)(?=@\d))|@use-(?P<recipe>[a-z0-9-]+):(?:@#(?P<variant>\d{{1,3}}))?"
 )
 _HELPER = re.compile(r"#define|(?:static|inline|constexpr|template|__device__|__forceinline__|__host__)\b|__constant__")
+_CONTRACTS = ("block", "block_x", "block_y", "block_z", "cdiv", "min", "max", "sizeof")
+"""Names that a contract's expressions have besides parameters."""
 _PLACEHOLDER = re.compile(r"@v\d+\Z")
 
 
@@ -65,7 +68,7 @@ class MixedCodec:
 
     def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`; recipes are told where an author such as `recipe:coalesce+unroll` is among the analysis."""
-        tags = "".join(tag.token for tag in tags_of(analysis))
+        tags = "".join(tag.token for tag in tags_of(one for one in analysis if not one.startswith("recipe:")))
         if after is None:
             if not tags:
                 raise Untellable("The analysis says nothing that there is a tag for.")
@@ -187,12 +190,14 @@ class AskedMixed:
             return said
         with readable():
             program = self._program(text, position)
+            program.launch = self._of_parameters(program.launch, program.top)
             version = version_of(self.question, self._changed(program), program.launch)
             if not program.steps:
                 return replace(said, version=version)
             request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
         version = Version(request.kernel.unit.text, launch_of(request.contract))
-        return replace(said, version=version, analysis=(*said.analysis, *whys))
+        taken_steps = "recipe:" + "+".join(f"{name}#{number}" for name, number in program.steps)
+        return replace(said, version=version, analysis=(*said.analysis, *whys), tags=(*said.tags, taken_steps))
 
     def _program(self, text: str, position: int) -> _Program:
         program = _Program(self.question.launch)
@@ -220,6 +225,18 @@ class AskedMixed:
                     program.edits += text[position:end]
             position = end
         return program
+
+    def _of_parameters(self, launch: Launch, top: Sequence[str]) -> Launch:
+        """A launch whose expressions have no names of the kernel's own."""
+        if launch == self.question.launch:
+            return launch
+        shown = self.lines.unit.shown
+        known = {*parameter_names(shown[self.where.head].texts), *_CONTRACTS}
+        values = values_of([*(line.texts for line in shown), *tokens_of(top)])
+        sides = {
+            key: tuple(in_parameters(side, values, known) for side in getattr(launch, key)) for key in ("grid", "block")
+        }
+        return replace(launch, shared=in_parameters(launch.shared, values, known), **sides)
 
     def _changed(self, program: _Program) -> str:
         """The unit's text after all but the recipes."""

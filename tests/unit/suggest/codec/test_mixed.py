@@ -83,6 +83,17 @@ def test_several_recipes_follow_one_another_after_edits() -> None:
         read("@use-unroll:@ins@0:@|__syncthreads();", question)
 
 
+def test_an_answer_that_was_read_is_told_as_it_was() -> None:
+    kernel, contract = next(kernels_of(ROOT / "examples" / "layernorm.cu"))
+    question = question_of(kernel, contract, verdict=VERDICT)
+    for answer in (
+        "@why-aliasing:@do-restrict:@use-restrict-pointers:@use-unroll:@#1",
+        "@do-unroll:@ins@0:@|float fresh_value=0.0f;",
+    ):
+        got = MIXED.ask(question).read(answer)
+        assert MIXED.answer(question, got.version, got.tags) == answer
+
+
 def test_a_variant_that_is_known_is_taken_at_its_word() -> None:
     kernel, contract = next(kernels_of(ROOT / "examples" / "layernorm.cu"))
     question = question_of(kernel, contract, verdict=VERDICT)
@@ -212,6 +223,27 @@ def test_braces_that_do_not_pair_are_paired(answer: str, wanted: str) -> None:
     text = read(answer.replace("@index", names["index"]).replace("@output", names["output"]))
     assert text.count("{") == text.count("}")
     assert wanted in text
+
+
+@pytest.mark.parametrize(
+    ("side", "means"),
+    [
+        ("cdiv(@middle,256)", "cdiv((count // 2), 256)"),
+        ("cdiv(count,@tile)", "cdiv(count, 16)"),
+        ("cdiv(@moving,256)", None),
+        ("cdiv(@count,256)", "cdiv(count, 256)"),
+    ],
+)
+def test_a_launch_is_told_in_parameters_whatever_names_it_was_given(side: str, means: str | None) -> None:
+    locals_ = "  const int middle = count / 2;\n  int moving = count;\n  moving += middle * TILE;\n"
+    text = "#define TILE 16\n" + TEXT.replace("  int index", locals_ + "  int index")
+    question = replace(QUESTION, text=text)
+    names = MIXED.ask(question).lines.names.names
+    marks = {"@middle": names["middle"], "@tile": names["TILE"], "@moving": names["moving"], "@count": names["count"]}
+    answer = "@grid" + re.sub(r"@\w+|\bcount", lambda word: marks.get(word[0], names["count"]), side)
+    version = MIXED.ask(question).read(answer).version
+    assert version is not None
+    assert version.launch.grid == (means or "cdiv(moving, 256)",)
 
 
 def test_a_means_that_the_user_names_is_in_the_prompt() -> None:
