@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import replace
 
@@ -57,12 +58,17 @@ class EmulatorBackend:
             UnsupportedInstruction: it holds what the emulator does not know; the finding names it and its line.
         """
         try:
-            program = parse_program(compiled.ptx, compiled.lowered_name)
-            return EmulatedModule(compiled, target, decode(link(program, compiled.lowered_name)), self._jit)
+            return EmulatedModule(compiled, target, _decoded(compiled.ptx, compiled.lowered_name), self._jit)
         except Refused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
         except PtxError as error:
             raise UnsupportedInstruction(_refusal(str(error), error.position)) from None
+
+
+@functools.lru_cache(maxsize=16)
+def _decoded(ptx: str, name: str) -> Decoded:
+    """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate."""
+    return decode(link(parse_program(ptx, name), name))
 
 
 def _refusal(message: str, position: Position | None) -> Finding:

@@ -24,40 +24,39 @@ _FIRST = re.compile(r"0u?|threadIdx\.x|lane|lane_?id|threadIdx\.x%32|threadIdx\.
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The loop that adds elements and squares: the terms' nodes, and the element in terms of what is known outside."""
+    """The loop that adds elements and squares.
+
+    Attributes:
+        terms, squares: the nodes of what is added. value: the element in terms of what is known outside.
+        names: of the sum of elements and of that of squares.
+    """
 
     loop: Loop
     terms: tuple[Node, ...]
     squares: tuple[tuple[Node, str], ...]
     value: str
+    names: tuple[str, str]
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: the first such loop."""
     tree = read_tree(request.kernel)
-    if tree is None:
+    sums = None if tree is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
+    if tree is None or sums is None:
         return
-    spread = _variance(tree)
-    sums = None if spread is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
-    if spread is None or sums is None:
-        return
-    mean, product = spread
     shift = fresh(tree, "shift")
-    edits = list(_edits(tree, sums, shift))
-    edits.append(tree.replace(product, f"({mean} - {shift}) * ({mean} - {shift})"))
-    variable = tree.variable(mean)
-    if variable is None or variable.value is None:
+    after = _about_mean(tree, shift) or _of_sums(tree, sums, shift)
+    if after is None:
         return
-    edits.append(tree.replace(variable.value, f"{shift} + ({tree.text(variable.value)})"))
-    why = f"The mean of the squares less the square of `{mean}` cancels where the mean is large; about the first element, {sums.value}, nothing large is subtracted."  # fmt: skip
-    yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+    why = f"The mean of the squares less the square of the mean cancels where the mean is large; about the first element, {sums.value}, nothing large is subtracted."  # fmt: skip
+    yield Rewrite(apply_edits(request.kernel, [*_edits(tree, sums, shift), *after]), request.contract, why)
 
 
 RECIPE = Recipe("shifted-variance", ("accuracy",), ("registers",), rewrites)
 
 
-def _variance(tree: Tree) -> tuple[str, Node] | None:
-    """The mean and the node of `mean * mean` in `... - mean * mean`, where the mean is declared with its value."""
+def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
+    """Edits of `... - mean * mean`, where the mean is declared with its value; None where there is no such thing."""
     for node in tree.walk("binary_expression"):
         right = node.child_by_field_name("right")
         if operator(tree, node) != "-" or right is None:
@@ -69,8 +68,42 @@ def _variance(tree: Tree) -> tuple[str, Node] | None:
         mean = plain(tree, left)
         variable = tree.variable(mean)
         if mean == plain(tree, other) and variable is not None and variable.value is not None and variable.type in {"float", "double"}:  # fmt: skip
-            return mean, inner
+            product = tree.replace(inner, f"({mean} - {shift}) * ({mean} - {shift})")
+            return [product, tree.replace(variable.value, f"{shift} + ({tree.text(variable.value)})")]
     return None
+
+
+def _of_sums(tree: Tree, sums: Sums, shift: str) -> list[Edit] | None:
+    """Edits where the variance is made of the sums themselves, as in `(q - s * s / n) / n`: it is the same about any value.
+
+    What else is made of the sum of elements must be declared as its mean.
+    """
+    total, squares = sums.names
+    within: Node | None = None
+    for node in tree.walk("binary_expression"):
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if operator(tree, node) != "-" or left is None or right is None or squares not in names(tree, left):
+            continue
+        if [tree.text(one) for one in tree.walk("identifier", under=right)].count(total) == 2:
+            within = node
+    if within is None:
+        return None
+    edits: list[Edit] = []
+    for use in tree.uses(total):
+        inside = within.start_byte <= use.start_byte < within.end_byte
+        if inside or use.start_byte < sums.loop.node.end_byte:
+            continue
+        above = use.parent
+        declared = above is not None and above.parent is not None and above.parent.type == "init_declarator"
+        if (
+            above is None
+            or not declared
+            or above.type != "binary_expression"
+            or operator(tree, above) not in {"*", "/"}
+        ):
+            return None
+        edits.append(tree.replace(above, f"{shift} + {tree.text(above)}"))
+    return edits
 
 
 def _sums(tree: Tree, loop: Loop) -> Sums | None:
@@ -91,7 +124,16 @@ def _sums(tree: Tree, loop: Loop) -> Sums | None:
     if len(terms) != 1 or len(squares) != 1 or len(texts) != 1:
         return None
     first = _first_element(tree, loop, terms[0])
-    return None if first is None else Sums(loop, tuple(terms), tuple(squares), first)
+    totals = [_total(tree, node) for node in (terms[0], squares[0][0])]
+    if first is None or None in totals:
+        return None
+    return Sums(loop, tuple(terms), tuple(squares), first, (totals[0] or "", totals[1] or ""))
+
+
+def _total(tree: Tree, added: Node) -> str | None:
+    """The variable that something is added to."""
+    left = None if added.parent is None else added.parent.child_by_field_name("left")
+    return tree.text(left) if left is not None and left.type == "identifier" else None
 
 
 def _squared(tree: Tree, node: Node) -> str | None:

@@ -22,6 +22,9 @@ NARROW = {
 }  # fmt: skip
 """Each half type with its conversions to and from float."""
 
+_PAIRS = re.compile(r"\b(?:__)?half2\b|\b(?:__)?nv_bfloat162\b|\b__h\w+2\b|__(?:low|high|floats?)2?2?\w*half2")
+"""Types and functions of two halves at once, which stay as they are."""
+
 _BINARY = {
     "__hadd": "+",
     "__hsub": "-",
@@ -38,7 +41,7 @@ _FUNCTIONS = {"hexp": "expf", "hlog": "logf", "hsqrt": "sqrtf", "hrsqrt": "rsqrt
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: every local variable and shared array of a half type in float."""
     tree = read_tree(request.kernel)
-    if tree is None or "half2" in request.kernel.source or "bfloat162 " in request.kernel.source:
+    if tree is None or _PAIRS.search(request.kernel.source):
         return
     wanted = {v.name: v for v in tree.variables.values() if v is not None and _is_local(v)}
     gathered = [name for name in wanted if _gathers(tree, name)]

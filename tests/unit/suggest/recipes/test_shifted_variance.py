@@ -45,14 +45,28 @@ TOGETHER = """const float* row = x + blockIdx.x * cols;
   const float mean = s / cols;
   if (threadIdx.x == 0) y[blockIdx.x] = fmaxf(q / cols - mean * mean, 0.0f);"""
 
+DIRECT = ALONE.replace(
+    "const float mean = s / cols;\n  y[r] = q / cols - mean * mean;",
+    "const float mean = s / cols;\n  y[r] = (q - s * s / cols) / cols + 0.0f * mean;",
+)
+
 
 @pytest.mark.parametrize(("body", "grid"), [(ALONE, "cdiv(rows, 32)"), (TOGETHER, "rows")])
 def test_squares_are_taken_about_the_first_element(judged, body: str, grid: str) -> None:
     (one,) = judged(SOURCE.format(body=body, grid=grid), RECIPE, "improve the numerical stability")
     assert "(mean - shift) * (mean - shift)" in one.candidate.kernel.source
+    assert "const float mean = shift + (s / cols);" in one.candidate.kernel.source
     assert one.verdict.objective.after < one.verdict.objective.before / 10
 
 
 def test_a_variance_about_the_mean_stays(ask) -> None:
     body = ALONE.replace("q += v * v;", "q += (v - 1.0f) * (v - 1.0f);")
     assert list(RECIPE.candidates(ask(SOURCE.format(body=body, grid="rows"), "more accurate"))) == []
+
+
+def test_a_variance_of_the_sums_themselves_needs_no_other_formula(judged) -> None:
+    (one,) = judged(SOURCE.format(body=DIRECT, grid="cdiv(rows, 32)"), RECIPE, "improve the numerical stability")
+    text = one.candidate.kernel.source
+    assert "y[r] = (q - s * s / cols) / cols" in text
+    assert "const float mean = shift + s / cols;" in text
+    assert one.verdict.objective.after < one.verdict.objective.before / 10

@@ -51,6 +51,7 @@ def source(body: str, kind: str = "__half", grid: str = "cdiv(rows, 64)") -> str
         ("__half", "__float2half(0.0f)", "s = __hadd(s, x[r * cols + c])"),
         ("__nv_bfloat16", "__float2bfloat16(0.0f)", "s += x[r * cols + c]"),
         ("__half", "__float2half(0.f)", "s = __hfma(x[r * cols + c], __float2half(1.0f), s)"),
+        ("__half", "__float2half(0.f)", "s = __float2half(__half2float(s) + __half2float(x[r * cols + c]))"),
     ],
 )
 def test_a_sum_of_halves_is_kept_in_float(judged, kind: str, zero: str, add: str) -> None:
