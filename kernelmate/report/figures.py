@@ -166,12 +166,12 @@ Panel = tuple[str, Callable[[Verdict], float | None], Callable[[float], str]]
 RESOURCE_PANELS: tuple[Panel, ...] = (
     ("registers per thread", lambda it: None if it.resources is None else it.resources.registers, number),
     (
-        "shared memory per block, bytes",
+        "shared per block, B",
         lambda it: None if it.resources is None else shared_bytes(it.resources),
         byte_words,
     ),
     (
-        "local memory per thread, bytes",
+        "local per thread, B",
         lambda it: None if it.resources is None else it.resources.local_bytes,
         byte_words,
     ),
@@ -188,7 +188,7 @@ def _counted(*names: str) -> Callable[[Verdict], float | None]:
 
 
 COUNTER_PANELS: tuple[Panel, ...] = (
-    ("global memory moved, bytes", lambda it: global_bytes(it.counters), byte_words),
+    ("global bytes moved", lambda it: global_bytes(it.counters), byte_words),
     ("global load sectors", _counted("global_load_sectors"), number),
     ("global store sectors", _counted("global_store_sectors"), number),
     ("shared wavefronts", _counted("shared_load_wavefronts", "shared_store_wavefronts"), number),
@@ -224,7 +224,7 @@ def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> Figure | None
         bars.append(_small_bars(versions, values, words, mark))
         most = max((one for one in values if one is not None), default=0.0)
         layout[f"xaxis{mark}"] = {
-            "anchor": f"y{mark}", "domain": [left, right], "range": [0, most * 1.45 or 1], "nticks": 4,
+            "anchor": f"y{mark}", "domain": [left, right], "range": [0, most * 1.7 or 1], "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{mark}"] = {"anchor": f"x{mark}", "domain": [low, high], "autorange": "reversed"}
         if place != first:  # the names stand before the first of a row

@@ -59,7 +59,7 @@ function plotly(model) {
   return library;
 }
 
-const PLOTLY_FROM_PX = 460; // narrower, its legends and texts overlap; the drawing scrolls instead
+const PLOTLY_FROM_PX = 440; // narrower, its legends and texts overlap; the drawing scrolls instead
 
 /** Puts Plotly's chart in a drawing's place, once somebody points at it: its library takes a page's whole attention for a
     while when it is loaded, and each of its charts a little. The drawing says the same, without details at the pointer. */

@@ -128,7 +128,7 @@ def test_small_charts_stand_three_in_a_row_and_share_the_names_before_them(versi
     assert layout.yaxis.domain[0] > layout.yaxis4.domain[1]
     assert [layout[f"yaxis{place}"].matches for place in ("", 2, 3, 4, 5)] == [None, "y", "y", None, "y4"]
     heads = layout.annotations
-    assert [head.text for head in heads][:2] == ["global memory moved, bytes", "global load sectors"]
+    assert [head.text for head in heads][:2] == ["global bytes moved", "global load sectors"]
     assert heads[3].y == layout.yaxis4.domain[1]
 
 
