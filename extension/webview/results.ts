@@ -107,7 +107,10 @@ function table(versions: Version[]): HTMLElement {
     }
     return element("tr", "", ...cells);
   });
-  const head = element("thead", "", element("tr", "", ...heads.map((one) => element("th", "", one))));
+  // A column in which no version says anything takes room from those that do.
+  const said = heads.map((_, column) => column < 2 || rows.some((row) => row.children[column]?.textContent !== ""));
+  for (const row of rows) Array.from(row.children).forEach((cell, column) => !said[column] && cell.remove());
+  const head = element("thead", "", element("tr", "", ...heads.filter((_, column) => said[column]).map((one) => element("th", "", one))));
   return element("div", "scroll", element("table", "", head, element("tbody", "", ...rows)));
 }
 

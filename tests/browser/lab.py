@@ -14,6 +14,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from tests.processes import end
+
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "of-the-tests"
 SIZE = {"width": 1400, "height": 2200}
@@ -69,8 +71,8 @@ class Lab:
         self._await()
 
     def _await(self) -> None:
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
+        latest = time.monotonic() + 120
+        while time.monotonic() < latest:
             try:
                 with urllib.request.urlopen(f"{self.url}/api?token={TOKEN}", timeout=2):
                     return
@@ -116,11 +118,7 @@ class Lab:
             urllib.request.urlopen(request, timeout=30).close()
 
     def close(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        end(self.process)
         self.log.close()
 
 
@@ -180,9 +178,9 @@ class Book:
         file = self.lab.folder / name
         before = file.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
-        end = time.monotonic() + 60
+        latest = time.monotonic() + 60
         while file.stat().st_mtime_ns == before:
-            assert time.monotonic() < end, f"{name} was not saved"
+            assert time.monotonic() < latest, f"{name} was not saved"
             self.page.wait_for_timeout(100)
         self.page.wait_for_timeout(300)  # the file is written, then what else of it there is to be said
 

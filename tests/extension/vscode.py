@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from tests.processes import end
+
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSION = ROOT / "extension"
 VSIX = EXTENSION / "kernelmate.vsix"
@@ -139,8 +141,8 @@ class Host:
         self._await()
 
     def _await(self) -> None:
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
+        latest = time.monotonic() + 120
+        while time.monotonic() < latest:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2):
                     return
@@ -167,11 +169,7 @@ class Host:
         return found
 
     def close(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        end(self.process)
         self.log.close()
 
 
