@@ -194,7 +194,7 @@ def _batch_that_fits(model: Llama) -> int:
         return 16
     shape = model.shape
     one = 2 * shape.layers * shape.context * shape.kv_heads * shape.head * 2
-    return int(min(max(torch.cuda.mem_get_info(device)[0] // 2 // one, 8), 1024))
+    return int(min(max(torch.cuda.mem_get_info(device)[0] // 2 // one, 8), 512))
 
 
 class _Batch:
