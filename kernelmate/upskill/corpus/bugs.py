@@ -260,6 +260,52 @@ def _short_grid(text: str, start: int) -> list[Change]:
     return changes
 
 
+def _short_launch(text: str, start: int) -> list[Change]:
+    """The contract's grid rounds down, though never to nothing: wrong wherever the size is no multiple of the block."""
+    changes = []
+    for match in re.finditer(r"(// grid = [^\n]*?)cdiv\(([^(),]+), ([^()]+?)\)", text[:start]):
+        put = f"{match[1]}max({match[2]} // {match[3]}, 1)"
+        words = f"The grid is rounded down, so that the last elements have no thread: cdiv({match[2]}, {match[3]}) is needed."
+        changes.append((match.start(), match.end(), put, words))
+    return changes
+
+
+def _whole_ratio(text: str, start: int) -> list[Change]:
+    """A ratio of whole numbers that is cut off before it becomes a float."""
+    return _each(
+        r"\(float\)(\w+(?:\[[^\]\n]*\])?) / (\w+)(?![\w.\[(])",
+        text,
+        start,
+        lambda m: (
+            f"(float)({m[1]} / {m[2]})",
+            f"Whole numbers are divided, which cuts off the fraction: `(float){m[1]} / {m[2]}`.",
+        ),
+    )
+
+
+def _wrong_sign(text: str, start: int) -> list[Change]:
+    return _each(
+        r"(?<=[\w\])]) \+ (?=[\w(]+[\w\].]* \*|\w+\[)",
+        text,
+        start,
+        lambda m: (" - ", "The sign is wrong: it must be a sum."),
+    )
+
+
+def _wrong_width(text: str, start: int) -> list[Change]:
+    """The row's length and the number of rows exchanged in an index."""
+
+    def exchanged(match: re.Match[str]) -> tuple[str, str] | None:
+        row, width = match.groups()
+        bounds = dict(re.findall(r"(\w+) (?:<|>=) ([A-Za-z_]\w*)", text[start:]))
+        other = bounds.get(row)
+        if other is None or other == width or bounds.get(width) is not None:
+            return None
+        return f"[{row} * {other} + ", f"A row has {width} elements, not {other}: the index is `{row} * {width} + ...`."
+
+    return _each(r"\[(\w+) \* ([A-Za-z_]\w*) \+ ", text, start, exchanged)
+
+
 def _plain_add(text: str, start: int) -> list[Change]:
     return _each(
         r"atomicAdd\(&([^;\n]+), ([^;\n]+)\);",
@@ -307,6 +353,10 @@ _MISTAKES: dict[str, Callable[[str, int], list[Change]]] = {
     "bad-initial": _bad_initial,
     "half-the-tree": _half_the_tree,
     "short-grid": _short_grid,
+    "short-launch": _short_launch,
+    "whole-ratio": _whole_ratio,
+    "wrong-sign": _wrong_sign,
+    "wrong-width": _wrong_width,
     "plain-add": _plain_add,
     "early-leave": _early_leave,
     "branch-barrier": _branch_barrier,
@@ -320,7 +370,10 @@ _WEIGHT = {
     "plain-add": 2.0,
     "branch-barrier": 2.0,
     "bad-initial": 2.0,
-    "short-grid": 2.0,
+    "short-grid": 1.5,
+    "short-launch": 2.0,
+    "whole-ratio": 2.0,
+    "wrong-width": 1.5,
     "half-the-tree": 1.5,
     "no-semicolon": 0.8,
     "no-bracket": 0.6,

@@ -172,40 +172,51 @@ class _AttentionWriter:
         )
 
 
+NAMES = (("q", "k", "v", "out"), ("query", "key", "val0", "result"), ("Q", "K", "V", "O"), ("qs", "ks", "vs", "att"))
+SIZES = (("tokens", "length", "dim"), ("n", "len_k", "d_head"), ("queries", "keys", "width"), ("nq", "nk", "hd"))
+FLAWED = (
+    "thread_per_row", "recomputes", "swapped_axes", "shared_tree", "modulo_tree", "oversized_shared", "extra_barriers", "divides",
+    "double_literals", "no_restrict",
+)  # fmt: skip
+
+
+def _epilogue(rng: Random, form: str, n: str, dim: str) -> tuple[tuple[Arg, ...], Expr]:
+    """What comes of the sum `acc`, and the arrays that it takes besides."""
+    x, noise = (
+        array("x", "in", "float32", n, dim, drawn="normal"),
+        array("noise", "in", "float32", n, dim, drawn="normal"),
+    )
+    acc = var("acc")
+    if form == "residual":
+        return (x,), var("x") + acc
+    if form == "gate":
+        return (x,), acc * call("sigmoid", var("x"))
+    if form == "step":
+        clean = (var("x") - const(rng.choice((0.6, 0.3))) * acc) / const(rng.choice((0.8, 0.95)))
+        return ((x, noise), clean + const(0.1) * var("noise")) if rng.random() < 0.5 else ((x,), clean)
+    return (), acc
+
+
+def _reference(names: tuple[str, ...], sizes: tuple[str, ...], epilogue: Expr, *, causal: bool) -> str:
+    """The whole as one NumPy expression."""
+    (q, k, v, _), (n, length, _) = names, sizes
+    scores = f"{q} @ {k}.T * scale"
+    if causal:
+        scores = f"np.where(np.arange({length})[None, :] <= np.arange({n})[:, None], {scores}, -1e30)"
+    weights = "(lambda e: e / e.sum(axis=1, keepdims=True))(np.exp(s - s.max(axis=1, keepdims=True)))"
+    value = numpy_text(epilogue, {"acc": f"(w @ {v})"})
+    return f"(lambda w: {value})((lambda s: {weights})({scores}))"
+
+
 def attention(
     family: str, kind: Kind, epilogues: tuple[str, ...], *, causal: bool = False
 ) -> Callable[[Random], Problem]:
     """Attention with one of some epilogues: `none`, `residual`, `step` (of a sampler), `gate`."""
 
     def draw(rng: Random) -> Problem:
-        names = rng.choice(
-            (
-                ("q", "k", "v", "out"),
-                ("query", "key", "val0", "result"),
-                ("Q", "K", "V", "O"),
-                ("qs", "ks", "vs", "att"),
-            )
-        )
-        sizes = rng.choice(
-            (("tokens", "length", "dim"), ("n", "len_k", "d_head"), ("queries", "keys", "width"), ("nq", "nk", "hd"))
-        )
-        n, length, dim = sizes
-        q, k, v, out = names
-        acc = var("acc")
-        extras: tuple[Arg, ...] = ()
-        x, noise = (
-            array("x", "in", "float32", n, dim, drawn="normal"),
-            array("noise", "in", "float32", n, dim, drawn="normal"),
-        )
-        epilogue = acc
-        form = rng.choice(epilogues)
-        if form == "residual":
-            extras, epilogue = (x,), var("x") + acc
-        elif form == "gate":
-            extras, epilogue = (x,), acc * call("sigmoid", var("x"))
-        elif form == "step":
-            clean = (var("x") - const(rng.choice((0.6, 0.3))) * acc) / const(rng.choice((0.8, 0.95)))
-            extras, epilogue = ((x, noise), clean + const(0.1) * var("noise")) if rng.random() < 0.5 else ((x,), clean)
+        names, sizes = rng.choice(NAMES), rng.choice(SIZES)
+        (q, k, v, out), (n, length, dim) = names, sizes
+        extras, epilogue = _epilogue(rng, rng.choice(epilogues), n, dim)
         style = draw_style(rng, {*names, *sizes, "x", "noise", "top", "denom", "score", "weight", "scale"})
         plan = _Attention(style, names, sizes, extras, epilogue, causal, rng.choice((64, 128)))
         arrays = [
@@ -220,28 +231,10 @@ def attention(
             scalar("scale", "float32", rng.choice(("0.125", "0.25", "0.3"))),
             *(scalar(s) for s in sizes),
         )
-        scores = f"{q} @ {k}.T * scale"
-        if causal:
-            scores = f"np.where(np.arange({length})[None, :] <= np.arange({n})[:, None], {scores}, -1e30)"
-        weights = "(lambda e: e / e.sum(axis=1, keepdims=True))(np.exp(s - s.max(axis=1, keepdims=True)))"
-        value = numpy_text(epilogue, {"acc": f"(w @ {v})"})
-        reference = f"(lambda w: {value})((lambda s: {weights})({scores}))"
         made = ((12, 40, 24), (7, 19, 13), (1, 1, 1))
-        flaws = (
-            "thread_per_row",
-            "recomputes",
-            "swapped_axes",
-            "shared_tree",
-            "modulo_tree",
-            "oversized_shared",
-            "extra_barriers",
-            "divides",
-            "double_literals",
-            "no_restrict",
-        )
         return Problem(
             family, kind, kernel_name(rng, family), args, tuple(dict(zip(sizes, s, strict=True)) for s in made), {n: 2048, length: 512, dim: 64},
-            reference, flaws, plan.draft, style, require=(f"{length} > 0",),
+            _reference(names, sizes, epilogue, causal=causal), FLAWED, plan.draft, style, require=(f"{length} > 0",),
             exclusive=(frozenset({"thread_per_row", "recomputes"}), frozenset({"shared_tree", "modulo_tree"})),
         )  # fmt: skip
 

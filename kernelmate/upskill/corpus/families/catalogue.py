@@ -11,22 +11,21 @@ from kernelmate.upskill.corpus.families.accuracy import accurate
 from kernelmate.upskill.corpus.families.attention import attention
 from kernelmate.upskill.corpus.families.counting import histogram, scans
 from kernelmate.upskill.corpus.families.formulas import Maker, formula_map, power_series
-from kernelmate.upskill.corpus.families.hardware import (
-    approximations,
-    byte_products,
-    own_sorts,
-    own_windows,
-    pairs,
-    vectors,
-    votes,
-)
+from kernelmate.upskill.corpus.families.hardware import approximations, pairs, vectors
+from kernelmate.upskill.corpus.families.layouts import layouts, unpacking
 from kernelmate.upskill.corpus.families.maps import random_map
 from kernelmate.upskill.corpus.families.moves import gathers, transposes
+from kernelmate.upskill.corpus.families.neighbours import filters, volume
+from kernelmate.upskill.corpus.families.own_arrays import own_sorts, own_windows
 from kernelmate.upskill.corpus.families.pointwise3d import bags, bits, cubes, ranks
 from kernelmate.upskill.corpus.families.products import product
-from kernelmate.upskill.corpus.families.rows import RowProgram, row_problem
-from kernelmate.upskill.corpus.families.stencils import filters, volume, window
+from kernelmate.upskill.corpus.families.records import byte_records, dense, pooling
+from kernelmate.upskill.corpus.families.recurrences import decays, joint_counts
+from kernelmate.upskill.corpus.families.row_model import RowProgram
+from kernelmate.upskill.corpus.families.rows import row_problem
+from kernelmate.upskill.corpus.families.stencils import window
 from kernelmate.upskill.corpus.families.totals import total, warp_integers
+from kernelmate.upskill.corpus.families.warp_words import byte_products, votes
 
 HELD_OUT = frozenset(
     {"log-sum-exp", "correlations-1d", "matmul-left-turned", "multistep-solver", "sum-partials", "heat-3d"}
@@ -186,6 +185,23 @@ def _wider() -> list[tuple[str, Kind, Drawer]]:
     ]  # fmt: skip
 
 
+def _roles() -> list[tuple[str, Kind, Drawer]]:
+    """Families whose point is who does what."""
+    m: Kind = "memory"
+    plain, small = ("float32", "float32", "int32"), ("uint8", "float16", "int16")
+    return [
+        ("permute-four", m, layouts("permute-four", m, count=4, turning=False, dtypes=plain)),
+        ("turn-four", m, layouts("turn-four", m, count=4, turning=True, dtypes=plain)),
+        ("turn-three", m, layouts("turn-three", m, count=3, turning=True, dtypes=plain)),
+        ("permute-small", m, layouts("permute-small", m, count=4, turning=False, dtypes=small)),
+        ("turn-small", m, layouts("turn-small", m, count=3, turning=True, dtypes=small)),
+        ("unpack-words", m, unpacking("unpack-words", m)), ("pool-groups", m, pooling("pool-groups", m)),
+        ("dense-rows", "compute", dense("dense-rows", "compute")), ("dense-bytes", "compute", dense("dense-bytes", "compute", whole=True)),
+        ("byte-records", m, byte_records("byte-records", m)), ("decay-rows", "mixed", decays("decay-rows", "mixed")),
+        ("joint-counts", m, joint_counts("joint-counts", m)),
+    ]  # fmt: skip
+
+
 def _families() -> tuple[Family, ...]:
     listed = [
         *_maps(),
@@ -197,6 +213,7 @@ def _families() -> tuple[Family, ...]:
         *_attention(),
         *_hardware(),
         *_wider(),
+        *_roles(),
     ]
     return tuple(Family(name, kind, draw, name in HELD_OUT) for name, kind, draw in listed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from kernelmate.upskill.corpus.expressions import CONSTANTS, SMOOTH, UNARY, Expr, call, const, grow, var
-from kernelmate.upskill.corpus.families.rows import Pass, RowProgram
+from kernelmate.upskill.corpus.families.row_model import Pass, RowProgram
 
 X, Y, W, B = var("x"), var("y"), var("w"), var("b")
 COUNT = var("count")

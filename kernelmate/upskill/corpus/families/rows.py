@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -20,47 +20,11 @@ from kernelmate.upskill.corpus.drafting import (
     scalar,
     store,
 )
-from kernelmate.upskill.corpus.expressions import Emitter, Expr, Real, numpy_text, var
+from kernelmate.upskill.corpus.expressions import Emitter, Expr, Real, var
 from kernelmate.upskill.corpus.families.maps import row_sizes
 from kernelmate.upskill.corpus.families.reducing import Op, Team, grown, neutral
+from kernelmate.upskill.corpus.families.row_model import Names, Pass, RowProgram, reference_of
 from kernelmate.upskill.corpus.families.words import kernel_name, pick
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One reduction over a row.
-
-    Attributes:
-        name: of its result. op: how elements are joined.
-        expr: of one element, over inputs and earlier results. post: of the joined value, called by `name`; None: as it is.
-    """
-
-    name: str
-    op: Op
-    expr: Expr
-    post: Expr | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowProgram:
-    """What is computed of each row.
-
-    Attributes:
-        inputs: arrays of the whole plane. columns: arrays along the row.
-        passes: reductions, one after another.
-        element: what is stored for each element; None where only rows have results.
-        values: what is stored for each row, by output.
-        moments: the first two passes are a mean and a variance, which one pass can give.
-        online: the first two are a maximum and a sum of exponentials below it, which one pass can give.
-    """
-
-    inputs: tuple[str, ...]
-    columns: tuple[str, ...]
-    passes: tuple[Pass, ...]
-    element: Expr | None
-    values: tuple[Expr, ...] = ()
-    moments: bool = False
-    online: Expr | None = None
 
 
 def row_problem(
@@ -70,7 +34,7 @@ def row_problem(
     program = make(rng)
     dtype = rng.choice(dtypes)
     rows, cols = pick(rng, 2, "sides")
-    names = _Names.drawn(rng, program)
+    names = Names.drawn(rng, program)
     arrays = [array(names.of[n], "in", dtype, rows, cols, drawn="normal") for n in program.inputs]
     arrays += [array(names.of[n], "in", dtype, cols, drawn="normal") for n in program.columns]
     outputs = [array(names.of["out"], "out", dtype, rows, cols)] if program.element is not None else []
@@ -91,7 +55,7 @@ def row_problem(
     block = rng.choice((64, 128, 256, 256))
     plan = _Rows(program, style, names, rows, cols, tuple(arrays), tuple(outputs), block, warp, rng.random() < 0.5)
     args = (*arrays, *outputs) if rng.random() < 0.8 else (*outputs, *arrays)
-    reference = _reference(program, names, cols)
+    reference = reference_of(program, names, cols)
     return Problem(
         family, kind, kernel_name(rng, family), (*args, scalar(rows), scalar(cols)), sizes, large, reference, tuple(flaws),
         plan.draft, style, require=(f"{cols} > 0",),
@@ -110,50 +74,13 @@ def _stores_exponentials(program: RowProgram) -> bool:
     )
 
 
-def _reference(program: RowProgram, names: _Names, cols: str) -> str:
-    """The program as one NumPy expression: every result a parameter of a function that is called at once."""
-    spelled: dict[str, str] = {**{n: names.of[n] for n in (*program.inputs, *program.columns)}, "count": cols}
-    plain = {"sum": "sum", "max": "max", "min": "min"}
-    heads, first = [], names.of[program.inputs[0]]
-    for one in program.passes:
-        value = (
-            f"np.broadcast_to({numpy_text(one.expr, spelled)}, {first}.shape).{plain[one.op]}(axis=1, keepdims=True)"
-        )
-        if one.post is not None:
-            value = f"(lambda {one.name}: {numpy_text(one.post, spelled)})({value})"
-        heads.append((one.name, value))
-    results = []
-    if program.element is not None:
-        results.append(numpy_text(program.element, spelled))
-    results += [f"({numpy_text(value, spelled)})[:, 0]" for value in program.values]
-    text = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    for name, value in reversed(heads):
-        text = f"(lambda {name}: {text})({value})"
-    return text
-
-
-@dataclass(frozen=True)
-class _Names:
-    """What a program's arrays are called."""
-
-    of: Mapping[str, str]
-
-    @classmethod
-    def drawn(cls, rng: Random, program: RowProgram) -> _Names:
-        """Names of a rng's choice that no pass uses."""
-        wanted = (*program.inputs, *program.columns, "out", "row_out")
-        taken = {p.name for p in program.passes}
-        free = [word for word in pick(rng, 30, "array") if word not in taken]
-        return cls(dict(zip(wanted, free, strict=False)))
-
-
 @dataclass(frozen=True)
 class _Rows:
     """Writes the versions of one row program."""
 
     program: RowProgram
     style: Style
-    names: _Names
+    names: Names
     rows: str
     cols: str
     arrays: tuple[Arg, ...]
