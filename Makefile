@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help demo test gpu-test extension extension-test lint format types imports bench clean
+.PHONY: help demo test train-tools gpu-test extension extension-test lint format types imports bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,6 +28,13 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@ $(VENV)/.installed-report
 
+# The CPU build of torch: as the configured indexes have it, else from PyTorch's own.
+$(VENV)/.installed-train: pyproject.toml $(VENV)/.installed-dev
+	@echo "Installing torch's CPU build (190 MB) and what training takes into $(VENV) (1.4 GB there, two to three minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,train]'
+	@touch $@
+
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@
@@ -37,6 +44,8 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 test: $(VENV)/.installed-dev  ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+train-tools: $(VENV)/.installed-train  ## torch and what else training takes; `make test` then tests training too
 
 gpu-test: $(VENV)/.installed-dev  ## the tests that need an NVIDIA GPU and CuPy
 	@$(BIN)/python -m pytest -m gpu tests/gpu --ignore=tests/gpu/test_parity.py $(PYTEST_ARGS)

@@ -51,7 +51,15 @@ EXAM_TARGET = "H100 SXM"
 """The GPU that emulated results are for, so that they can be joined with others."""
 SMOKE: Mapping[str, Any] = {
     "corpus": {"pairs": 40, "seconds": 100.0, "backend": "emulator"},
-    "training": {"steps": 30, "seconds": None, "tokens_per_step": 2048, "rate": 3e-3, "log_steps": 10, "held_out_s": 0},
+    "training": {
+        "steps": 30,
+        "seconds": None,
+        "tokens_per_step": 2048,
+        "rate": 3e-3,
+        "log_steps": 10,
+        "held_out_s": 0,
+        "workers": 0,
+    },
     "rounds": {"rounds": 1, "prompts": 2, "k": 2, "seconds": 40.0, "steps": 4},
     "sampling": {"k": 2, "most_tokens": 24},
     "shape": {"vocabulary": 1500, "hidden": 32, "layers": 1, "heads": 2, "feed_forward": 64, "context": 1536},
@@ -244,7 +252,16 @@ def examine(hold: Hold, settings: Upskill, names: Sequence[str], backend: str = 
     for name in there:
         folder = settings.model_folder(name)
         command = [sys.executable, "-m", "kernelmate.upskill.exam", "run", "--answers", str(folder / "answers.jsonl")]
-        command += ["--codec", codecs[name], "--model", name, "--k", str(settings.sampling.k), "--recipes", "0"]
+        command += [
+            "--codec",
+            codecs[name],
+            "--model",
+            name,
+            "--k",
+            str(min(settings.exam.k, settings.sampling.k)),
+            "--recipes",
+            "0",
+        ]
         command += ["--backend", backend, "--jobs", str(jobs), "-o", str(result_of(folder, backend))]
         command += [part for goal in (SMOKE_GOALS if hold.smoke else ()) for part in ("--goals", goal)]
         target = {"KERNELMATE_TARGET": EXAM_TARGET} if backend == "emulator" else {}
