@@ -255,7 +255,7 @@ def _small_bars(
 def _grid(count: int) -> Iterator[tuple[float, float, float, float]]:
     """Left, right, lower and upper edge of small charts, row by row from the top, as parts of the whole."""
     columns, rows = min(ACROSS, count), -(-count // ACROSS)
-    gap, between = 0.05, 0.30 / rows
+    gap, between = 0.05, 0.38 / rows
     wide, high = (1 - gap * (columns - 1)) / columns, (1 - between * (rows - 1)) / rows
     for place in range(count):
         left, top = place % columns * (wide + gap), 1 - place // columns * (high + between)

@@ -48,9 +48,10 @@ def roofline_figure(versions: Sequence[Shown]) -> Figure | None:
     xs = [x for _, _, found in drawn for _, x, _ in found] + [line.ridge for line in lines]
     ys = [y for _, _, found in drawn for _, _, y in found] + [line.peak_tflops for line in lines]
     low, high = min(xs) / 4, max(xs) * 6
-    versions_of = [_version(shown, line, found, index) for index, (shown, line, found) in enumerate(drawn)]
+    first = 1 if drawn[0][0].label == BASELINE else 0
+    marks = [_version(shown, line, found, place - first) for place, (shown, line, found) in enumerate(drawn)]
     return finished(
-        [*_roofs(lines, low, high), *versions_of, *_keys(lines)],
+        [*_roofs(lines, low, high), *marks, *_keys(lines)],
         480,
         xaxis={
             "title": {"text": "operations per byte (FLOP/byte)"}, "type": "log", "range": _log(low, high), "dtick": 1,
@@ -110,7 +111,7 @@ def _points(line: Roofline) -> Iterator[tuple[_Level, float, float]]:
 
 
 def _version(shown: Shown, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> Trace:
-    color = GREY if shown.label == BASELINE else _VERSIONS[(index - 1) % len(_VERSIONS)]
+    color = GREY if shown.label == BASELINE else _VERSIONS[index % len(_VERSIONS)]
     predicted = line.kind == "predicted"
     kind = _PREDICTED if predicted else "measured"
     return {

@@ -11,7 +11,7 @@ import pytest
 
 from kernelmate.measure.roofline import place
 from kernelmate.records import Counters, HardwareProfile, Roofline, Roofs, Timing, Work
-from kernelmate.report.chart import Shown
+from kernelmate.report.chart import BLUE, GREY, Shown
 from kernelmate.report.console import make_console, show
 from kernelmate.report.figures import figures
 from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
@@ -102,6 +102,16 @@ def test_predicted_points_are_hollow_and_measured_ones_solid(make) -> None:
     assert any(trace.name.startswith("hollow: predicted, not measured") for trace in figure.data if trace.name)
     only = taken(roofline_figure(shown(make, placed("measured"))))
     assert not any((trace.name or "").startswith("hollow") for trace in only.data)
+
+
+def test_candidates_have_the_first_colours_with_and_without_a_baseline(make) -> None:
+    alone = taken(roofline_figure([Shown("row_sum", make.verdict(roofline=placed()))]))
+    beside = taken(roofline_figure(shown(make, placed(), placed())))
+    colors = [
+        next(trace.marker.color for trace in figure.data if trace.name == name)
+        for figure, name in ((alone, "row_sum"), (beside, "baseline"), (beside, "1 x"))
+    ]
+    assert colors == [BLUE, GREY, BLUE]
 
 
 def test_roofs_are_drawn_as_far_as_they_bind(make) -> None:
