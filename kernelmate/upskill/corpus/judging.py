@@ -47,6 +47,9 @@ STEP_LIMIT = 300_000
 INSTRUCTION_LIMIT = 150_000_000
 """Instructions of one launch that are emulated at most."""
 
+WRONG = "wrong values"
+"""What is said of outputs that are off; the sizes that follow say then whether all are."""
+
 FILE = "kernel.cu"
 """What generated units are called in messages."""
 
@@ -227,7 +230,7 @@ class _Launches:
             run = replace(bench.launch(size, shot, given, count=count), check=place > 0)
             outcome = Outcome(shot, given, bench.module.run(run))
             self._hold(place, outcome, oracle)
-            if self.words:
+            if self.words and not (self.hunt and self.words.startswith(WRONG)):
                 return
             if count:
                 result, shape = outcome.result, bench.shape(size)
@@ -237,6 +240,10 @@ class _Launches:
                     else predict(self.judge.target, self.version.compiled, shape, result)
                 )
                 self.metrics.append(SizeMetrics(dict(size), shape, result.counters, timing))
+        if self.words:
+            # As a verdict calls it: whether another size came out right.
+            some = any(case.correct for case in self.cases)
+            self.words = f"{'wrong-at-size' if some else 'wrong-values'}: {self.words}"
 
     def _hold(self, place: int, outcome: Outcome, oracle: Oracle) -> None:
         """One launch against what is right."""
@@ -254,14 +261,14 @@ class _Launches:
         first = worst.first if worst is not None and not worst.right else None
         self.cases.append(Case(dict(size), "contract", right, None, False, error, first, None))
         self.findings += errors
-        if right:
+        if right or self.words:
             return
         at = ", ".join(f"{name}={value}" for name, value in size.items())
         if errors:
             self.words = f"{errors[0].code}: {_place(errors[0])}{errors[0].message} (at {at})"
         elif worst is not None and worst.first is not None:
             one = worst.first
-            self.words = f"wrong values at {at}: {one.argument}{list(one.index)} is {one.got}, want {one.want}"
+            self.words = f"{WRONG} at {at}: {one.argument}{list(one.index)} is {one.got}, want {one.want}"
 
     def _on_gpu(self, gpu: Gpu) -> None:
         """At the small sizes, with the inputs that the emulator had where it ran there."""

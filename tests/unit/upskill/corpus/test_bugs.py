@@ -67,7 +67,11 @@ def test_the_judge_sees_races_missing_barriers_and_words_of_the_compiler() -> No
     assert unknown.verdict.correct is False
     assert spelt.right
     wrong = judge.judge(REDUCTION.replace("half > 0", "half > 1"), hunt=True)
-    assert wrong.words.startswith("wrong values at n=1000: out[0] is ")
+    assert wrong.words.startswith("wrong-at-size: wrong values at n=1000: out[0] is ")
+    everywhere = judge.judge(REDUCTION.replace("? x[i] :", "? x[i] + 1.0f :"), hunt=True)
+    assert everywhere.words.startswith("wrong-values: wrong values at n=1000: out[0] is ")
+    short = judge.judge(REDUCTION.replace("cdiv(n, block)", "max(n // block, 1)"), hunt=True)
+    assert short.words.startswith("wrong-at-size: wrong values at n=1000: out[0] is ")
 
 
 def test_most_mistakes_are_seen() -> None:
