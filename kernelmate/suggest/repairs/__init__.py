@@ -29,6 +29,7 @@ ALL: tuple[Repair, ...] = (
     missing_include.REPAIR,
     missing_token.REPAIR,
     misspelt_name.REPAIR,
+    unset_start.REPAIR,
     grid_rounding.REPAIR,
     integer_ratio.REPAIR,
     neutral_start.REPAIR,
@@ -39,10 +40,9 @@ ALL: tuple[Repair, ...] = (
     divergent_barrier.REPAIR,
     lost_update.REPAIR,
     missing_barrier.REPAIR,
-    unset_start.REPAIR,
     index_order.REPAIR,
     sign.REPAIR,
 )
-"""Every repair, in the order in which they are tried: what changes least first."""
+"""Every repair, in the order in which they are tried: what applies to fewest kernels and changes least first."""
 
 __all__ = ["ALL", "Repair"]
