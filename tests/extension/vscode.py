@@ -184,26 +184,37 @@ class Code:
     def open(self, name: str) -> None:
         """A file of the folder, by the quick open box."""
         tab = self.page.locator(f'.tab[data-resource-name="{name}"]')
-        for _ in range(5):
-            self._choose("Control+p", name, name)
-            # The box shows what was opened before, then what it finds: what is chosen between the two opens nothing.
-            for _ in range(80):
-                if tab.count():
-                    return
-                self.page.wait_for_timeout(250)
+        # The box shows what was opened before, then what it finds; it does not see a file that is written meanwhile.
+        for _ in range(8):
+            if self._choose("Control+p", name, name) and self._soon(tab):
+                return
             self.page.keyboard.press("Escape")
         raise AssertionError(f"{name} could not be opened")
 
-    def _choose(self, key: str, typed: str, wanted: str) -> None:
-        """Type into the box that a key opens, and take what is wanted once that is what Enter takes."""
+    def _choose(self, key: str, typed: str, wanted: str) -> bool:
+        """Type into the box that a key opens, and take what is wanted once that is what Enter takes; False where it never is."""
         self.page.keyboard.press(key)
         self.page.locator(".quick-input-widget input").fill(typed)
-        self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted).wait_for()
-        self.page.keyboard.press("Enter")
+        there = self._soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
+        if there:
+            self.page.keyboard.press("Enter")
+        return there
+
+    def _soon(self, what: Any) -> bool:
+        """Whether something is there within some twenty seconds."""
+        for _ in range(80):
+            if what.count():
+                return True
+            self.page.wait_for_timeout(250)
+        return False
 
     def run(self, command: str) -> None:
         """A command by its title."""
-        self._choose("F1", f">{command}", command)
+        for _ in range(8):
+            if self._choose("F1", f">{command}", command):
+                return
+            self.page.keyboard.press("Escape")
+        raise AssertionError(f"there is no command {command}")
 
     def alone(self) -> None:
         """Close what earlier tests have left open."""
