@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator import EmulatorBackend, backend
 from kernelmate.backends.emulator import decode as decoding
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape, Target
@@ -214,7 +214,8 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def _runs_what_it_is_marked_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test that is marked as one of some instructions must run one of them."""
+    """A test that is marked as one of some instructions must run one of them; what was decoded before is decoded anew."""
+    backend._decoded.cache_clear()
     marked = {name for mark in request.node.iter_markers("instruction") for name in mark.args}
     if not marked:
         yield
