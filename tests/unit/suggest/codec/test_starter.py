@@ -29,9 +29,13 @@ def forced(text: str, kernel: str) -> list[list[str]]:
     return [line.texts for line in canonical(text, kernel).shown]
 
 
+WORD_BY_WORD = {"restrict-pointers", "narrow-index", "float-literals"}
+"""Recipes that exchange words and leave every line where it was."""
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_a_recipe_makes_comes_back_from_the_answer_that_tells_it(path: Path) -> None:
-    same = told = 0
+    exact = []
     for kernel, contract in kernels_of(path):
         question = question_of(kernel, contract)
         for name, after in recipe_versions(kernel, contract):
@@ -40,10 +44,10 @@ def test_what_a_recipe_makes_comes_back_from_the_answer_that_tells_it(path: Path
             assert got.version.launch == after.launch
             assert words_of(got.version.text) == words_of(after.text)
             assert LINES.ask(question).read(LINES.answer(question, got.version)).version == got.version
-            told += 1
-            same += got.version.text == after.text
-    # The rest differ in braces around one statement and in blanks, where a recipe does not write as the author does.
-    assert same >= told * 0.2
+            exact.append(got.version.text == after.text)
+            # The others may differ in braces around one statement and in blanks, where a recipe writes as no author does.
+            assert exact[-1] or name not in WORD_BY_WORD
+    assert sum(exact) >= len(exact) // 4
 
 
 @pytest.mark.parametrize("codec", ALL_OF_THEM, ids=lambda codec: codec.name)
