@@ -13,8 +13,14 @@ _SMALLEST = 256 << 10
 """Bytes below which the allocator keeps pages by itself."""
 _MOST = 64 << 20
 """Bytes kept for later launches, in all."""
-_OURS = 3
-"""References to an array that nobody uses: the list's, the loop's, and that of the call which counts them."""
+
+
+def _references(arrays: list[Array], number: int) -> int:
+    return sys.getrefcount(arrays[number])
+
+
+_UNHELD = _references([np.empty(1, np.uint8)], 0)
+"""References to an array in a list that nobody else holds; what the interpreter itself adds differs by its version."""
 
 
 class Spare:
@@ -30,9 +36,10 @@ class Spare:
         if length < _SMALLEST:
             return np.empty(length, np.uint8)
         with self._alone:
-            for array in self._kept:
-                if length <= array.size <= 2 * length and sys.getrefcount(array) <= _OURS:
-                    return array[:length]
+            for number in range(len(self._kept)):
+                fits = length <= self._kept[number].size <= 2 * length
+                if fits and _references(self._kept, number) <= _UNHELD:
+                    return self._kept[number][:length]
             fresh = np.empty(length, np.uint8)
             self._keep(fresh)
             return fresh[:]
