@@ -218,6 +218,8 @@ def verdict_of(line: Mapping[str, Any], document: object) -> Any:
 
     if not isinstance(document, Mapping):
         return None
+    # A row holds one text, so what is said of a file is said of that.
+    said = {key: [{**one, "file": None} for one in document.get(key) or ()] for key in ("findings", "diagnostics")}
     constraints = line.get("constraints") or {}
     shared = {name: constraints.get(name) or "" for name in ("target", "arch", "compiler")}
     nothing: dict[str, Any] = {
@@ -226,7 +228,7 @@ def verdict_of(line: Mapping[str, Any], document: object) -> Any:
         "findings": (), "timing": None, "speedup": None, "counters": None, "objective": None, "accepted": None, "reasons": (),
     }  # fmt: skip
     try:
-        return msgspec.convert({**nothing, **shared, **document}, Verdict, strict=False)
+        return msgspec.convert({**nothing, **shared, **document, **said}, Verdict, strict=False)
     except msgspec.ValidationError:
         return None
 

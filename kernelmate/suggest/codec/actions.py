@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from kernelmate.suggest.codec.base import Answer, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import line_token
-from kernelmate.suggest.codec.programs import RECIPES, Step, assumed, named_steps, path, taken
+from kernelmate.suggest.codec.offers import REWRITES, assumed
+from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.starter import END, AskedByLines, LineCodec, cleaned, readable
 from kernelmate.suggest.codec.tags import read_tags, tags_of
@@ -41,7 +42,7 @@ class ActionCodec:
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
-        return (*LineCodec().vocabulary(), *(f"@use-{name}:" for name in RECIPES))
+        return (*LineCodec().vocabulary(), *(f"@use-{name}:" for name in REWRITES))
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def _steps(text: str) -> Iterator[Step]:
     position = 0
     while position < len(text):
         found = _STEP.match(text, position)
-        if found is None or found[1] not in RECIPES:
+        if found is None or found[1] not in REWRITES:
             raise Unreadable(f"The answer holds {text[position : position + 40]!r} where a recipe should be named.")
         yield found[1], int(found[2] or 0)
         position = found.end()

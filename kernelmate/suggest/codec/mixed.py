@@ -21,7 +21,8 @@ from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, Line
 from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.programs import MOST_VARIANTS, RECIPES, Step, assumed, named_steps, path, taken
+from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES, assumed
+from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
 from kernelmate.suggest.codec.regions import Regions, regions
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.starter import (
@@ -89,7 +90,7 @@ class MixedCodec:
             TOP,
             *line_edits.edit_tokens(),
             *tag_tokens(),
-            *(f"@use-{name}:" for name in RECIPES),
+            *(f"@use-{name}:" for name in REWRITES),
             *(f"@#{number}" for number in range(1, MOST_VARIANTS)),
             *(line_token(number) for number in range(MOST_LINES + 1)),
             *placeholders(),

@@ -1,4 +1,4 @@
-"""Recipes as steps of an answer: which one, and which of its variants, each on the result of the former."""
+"""Rewrites as steps of an answer: which one, and which of its variants, each on the result of the former."""
 
 from __future__ import annotations
 
@@ -9,51 +9,36 @@ from itertools import islice
 
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Question, Unreadable, Version
-from kernelmate.suggest.codec.chat import request_of
+from kernelmate.suggest.codec.base import Unreadable, Version
+from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.recipes import ALL
 
 MOST_STEPS = 5
-MOST_VARIANTS = 32
-"""Of one recipe: what it can be told apart by."""
 MOST_TRIED = 400
 """Versions that are looked at for the steps that lead to one."""
 
-RECIPES = {recipe.name: recipe for recipe in ALL}
-
 Step = tuple[str, int]
-"""A recipe's name and the number of a variant, from 0."""
+"""A rewrite's name and the number of a variant, from 0."""
 
 Named = tuple[str, int | None]
-"""A recipe's name with the number of a variant, where that is known."""
+"""A rewrite's name with the number of a variant, where that is known."""
 
 _AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
-
-
-def assumed(question: Question) -> SuggestRequest:
-    """A request for recipes; where only code for the GPU would show that there is double arithmetic, it is taken for granted.
-
-    Raises:
-        Untellable: the text does not hold the kernel, or no contract can be had for it.
-    """
-    request = request_of(question)
-    return replace(request, compiled=replace(request.compiled, ptx=".f64"))
 
 
 def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
     """The request after steps, and why each was taken.
 
     Raises:
-        Unreadable: a recipe is none, has no such variant there, or there are too many steps.
+        Unreadable: a rewrite is none, has no such variant there, or there are too many steps.
     """
     whys: list[str] = []
     if len(steps) > MOST_STEPS:
         raise Unreadable(f"The answer takes more than {MOST_STEPS} steps.")
     for name, number in steps:
-        if name not in RECIPES:
+        if name not in REWRITES:
             raise Unreadable(f"There is no recipe {name}.")
-        candidate = next(islice(RECIPES[name].candidates(request), number, None), None)
+        candidate = next(islice(REWRITES[name].candidates(request), number, None), None)
         if candidate is None:
             raise Unreadable(f"The recipe {name} has no variant {number} here.")
         request = after(request, candidate)
@@ -67,18 +52,18 @@ def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
 
 
 def named_steps(analysis: Sequence[str]) -> list[Named] | None:
-    """The recipes of an author such as `recipe:coalesce+unroll#1` among sentences; None where none is named."""
+    """The rewrites of an author such as `recipe:coalesce+unroll#1` among sentences; None where none is named."""
     found = _AUTHOR.search(" ".join(analysis))
     parts = [part.partition("#") for part in found[1].split("+")] if found is not None else []
-    if not parts or not all(name in RECIPES for name, _, _ in parts):
+    if not parts or not all(name in REWRITES for name, _, _ in parts):
         return None
     return [(name, int(number) if number.isdigit() else None) for name, _, number in parts]
 
 
 def path(request: SuggestRequest, goal: Version, names: Sequence[Named] | None) -> list[Step] | None:
-    """The steps that lead to a version: the named recipes in turn, or else any one; None where they are not found."""
+    """The steps that lead to a version: the named rewrites in turn, or else any one; None where they are not found."""
     left = iter(range(MOST_TRIED))
-    for first in [names] if names else [[(name, None)] for name in RECIPES]:
+    for first in [names] if names else [[(name, None)] for name in REWRITES]:
         found = _path(request, goal, first, left)
         if found is not None:
             return found
@@ -88,7 +73,7 @@ def path(request: SuggestRequest, goal: Version, names: Sequence[Named] | None) 
 def _path(request: SuggestRequest, goal: Version, names: Sequence[Named], left: Iterator[int]) -> list[Step] | None:
     name, wanted = names[0]
     first, stop = (0, MOST_VARIANTS) if wanted is None else (wanted, wanted + 1)
-    for number, candidate in enumerate(islice(RECIPES[name].candidates(request), first, stop), first):
+    for number, candidate in enumerate(islice(REWRITES[name].candidates(request), first, stop), first):
         if next(left, None) is None:
             return None
         if len(names) == 1:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import TypeVar
 
+from kernelmate.checks.findings import CODES
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
+from kernelmate.records import Candidate, Contract, Diagnostic, Finding, Judged, Kernel, Unit, Verdict
 from kernelmate.source import change_launch, same_kernel, with_text
+from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Launch, Question, Tried, Unreadable, Version
+from kernelmate.suggest.repairs.base import unit_place
+
+Said = TypeVar("Said", Diagnostic, Finding)
+
+_SAID = re.compile(r"(?P<code>[a-z-]+): (?:line (?P<line>\d+): )?(?P<message>.*)", re.DOTALL)
+_BUFFER = re.compile(r"at byte \d+ of (\w+), which has")
 
 
 def launch_of(contract: Contract) -> Launch:
@@ -18,6 +28,7 @@ def launch_of(contract: Contract) -> Launch:
 
 def question_of(request: SuggestRequest) -> Question:
     """What is asked of a model in a search, without what others have tried."""
+    verdict = _placed(request.verdict, request.kernel.unit)
     return Question(
         text=request.kernel.unit.text,
         kernel=request.kernel.name,
@@ -28,14 +39,15 @@ def question_of(request: SuggestRequest) -> Question:
         target=request.target.name,
         arch=request.target.arch,
         contract=request.contract,
-        verdict=request.verdict,
-        broken=words_on(request.verdict) if request.objective.metric == "correct" else None,
+        verdict=verdict,
+        broken=words_on(verdict) if request.objective.metric == "correct" else None,
     )
 
 
 def repair_of(request: SuggestRequest, failed: Judged) -> Question:
     """What is asked about a version that failed: the version itself, with what was said of it."""
-    candidate, verdict = failed.candidate, failed.verdict
+    candidate = failed.candidate
+    verdict = _placed(failed.verdict, candidate.kernel.unit)
     asked = replace(
         question_of(request),
         text=candidate.kernel.unit.text,
@@ -48,6 +60,23 @@ def repair_of(request: SuggestRequest, failed: Judged) -> Question:
     return asked if words is None else replace(asked, task="debug", metric="correct", broken=words)
 
 
+def _placed(verdict: Verdict, unit: Unit) -> Verdict:
+    """The verdict with what is said of the user's file said of the unit's text, which is all that a question holds."""
+
+    def placed(said: Said) -> Said:
+        if said.file not in (None, unit.path) or said.line is None:
+            return said
+        place = unit_place(unit, said.line, said.column)
+        if place is None:
+            return said
+        offset, line = place
+        column = None if said.column is None else offset - line_starts(unit.text)[line - 1] + 1
+        return replace(said, file=None, line=line, column=column)
+
+    findings, diagnostics = tuple(map(placed, verdict.findings)), tuple(map(placed, verdict.diagnostics))
+    return replace(verdict, findings=findings, diagnostics=diagnostics)
+
+
 def words_on(verdict: Verdict) -> str | None:
     """As a corpus has it: the compiler's first error, else the first finding that rejects; None for a version that is right."""
     for diagnostic in verdict.diagnostics:
@@ -58,6 +87,21 @@ def words_on(verdict: Verdict) -> str | None:
             place = f"line {finding.line}: " if finding.line else ""
             return f"{finding.code}: {place}{finding.message}"
     return None
+
+
+def finding_of(words: str) -> Finding | None:
+    """What `words_on` told, as a finding again; None for words of another form.
+
+    Columns and threads are not among the words; a buffer is where the message names one.
+    """
+    if words.startswith("wrong values"):
+        return Finding("wrong-values", "error", words)
+    said = _SAID.fullmatch(words)
+    if said is None or said["code"] not in CODES:
+        return None
+    buffer = _BUFFER.search(said["message"])
+    line = int(said["line"]) if said["line"] else None
+    return Finding(said["code"], "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
 
 
 def tried_of(judged: Judged) -> Tried:

@@ -14,7 +14,8 @@ from random import Random
 from kernelmate.records import Candidate, MetricName
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Question, Unreadable, Untellable
-from kernelmate.suggest.codec.programs import RECIPES, Step, after, assumed
+from kernelmate.suggest.codec.offers import REWRITES, assumed
+from kernelmate.suggest.codec.programs import Step, after
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.upskill.corpus.judging import Judged
 
@@ -97,11 +98,11 @@ def _drawn(request: SuggestRequest, metric: MetricName, rng: Random) -> Iterator
 
 
 def _one(request: SuggestRequest, metric: MetricName, rng: Random, used: set[str]) -> tuple[str, int, Candidate] | None:
-    open_ = [name for name, recipe in RECIPES.items() if metric in recipe.metrics and name not in used]
+    open_ = [name for name, recipe in REWRITES.items() if metric in recipe.metrics and name not in used]
     rng.shuffle(open_)
     open_.sort(key=lambda name: rng.random() > COMMON.get(name, 1.0))
     for name in open_:
-        variants = list(islice(RECIPES[name].candidates(request), VARIANTS))
+        variants = list(islice(REWRITES[name].candidates(request), VARIANTS))
         if variants:
             number = rng.randrange(len(variants))
             return name, number, variants[number]

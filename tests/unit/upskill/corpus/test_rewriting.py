@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from kernelmate.compiler import find_target
-from kernelmate.suggest.codec.programs import RECIPES, assumed, taken
+from kernelmate.suggest.codec.offers import REWRITES, assumed
+from kernelmate.suggest.codec.programs import taken
 from kernelmate.upskill.corpus.families import registry
 from kernelmate.upskill.corpus.judging import Judge
 from kernelmate.upskill.corpus.rewriting import MOST_STEPS, rewritten
@@ -52,7 +53,7 @@ def test_equal_draws_give_equal_versions_that_differ_from_what_they_began_with(j
     assert made == [rewritten(judged, Random(seed)) for seed in range(12)]
     found = [one for one in made if one is not None]
     assert len({one.text for one in found}) > 2
-    assert all(one.text != judged.text and one.metric in RECIPES[one.steps[0][0]].metrics for one in found)
+    assert all(one.text != judged.text and one.metric in REWRITES[one.steps[0][0]].metrics for one in found)
 
 
 def test_nothing_is_made_of_what_is_wrong(judge: Judge) -> None:
