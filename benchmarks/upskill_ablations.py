@@ -22,9 +22,16 @@ from typing import Any
 from benchmarks.machine import describe
 from kernelmate.errors import SourceError
 from kernelmate.upskill.exam import ExamResult, Terms, Wanted, read_result, run, to_json
+from kernelmate.upskill.exam.together import Sitter, Together, apart
 
 FACTS, ANSWERS, RESULT = "kernelmate.json", "answers.jsonl", "exam.json"
-OUTPUTS = {"lines": "line edits", "edits": "line edits", "whole": "whole kernels", "actions": "recipe actions"}
+OUTPUTS = {
+    "lines": "line edits",
+    "edits": "line edits",
+    "whole": "whole kernels",
+    "actions": "recipe actions",
+    "mixed": "offers, edits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="write the table here as well")
     given = parser.parse_args()
     if given.judge:
-        for folder in models_without_result(given.paths):
-            judge(folder, given.k, given.jobs, given.backend)
+        judge(list(models_without_result(given.paths)), given.k, given.jobs, given.backend)
     rows = list(rows_of(given.paths))
     text = "\n".join([describe(), *table(rows)])
     print(text)
@@ -79,18 +85,20 @@ def models_without_result(paths: Iterable[Path]) -> Iterator[Path]:
                 yield answers.parent
 
 
-def judge(folder: Path, k: int, jobs: int, backend: Any) -> None:
-    """Judge a model's answers, and leave the result beside them; goes on where it was cut off."""
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    wanted = Wanted(
-        backend=backend, answers=folder / ANSWERS, codec=facts["codec"], model=str(facts.get("name") or folder.name),
-        terms=Terms(k=k, recipes=0), jobs=jobs,
-    )  # fmt: skip
-    keep = folder / (RESULT + ".part")
-    result = run(
-        wanted, on_goal=lambda goal, done, total: print(f"{folder.name}: {done}/{total}", flush=True), keep=keep
+def judge(folders: Sequence[Path], k: int, jobs: int, backend: Any) -> None:
+    """Judge models' answers together, and leave each one's result beside them; goes on where it was cut off."""
+    if not folders:
+        return
+    known = [json.loads((folder / FACTS).read_text(encoding="utf-8")) for folder in folders]
+    sitters = tuple(
+        Sitter(folder / ANSWERS, facts["codec"], str(facts.get("name") or folder.name))
+        for folder, facts in zip(folders, known, strict=True)
     )
-    (folder / RESULT).write_text(json.dumps(to_json(result), indent=1) + "\n", encoding="utf-8")
+    wanted = Wanted(backend=backend, together=sitters, terms=Terms(k=k, recipes=0, again=False), jobs=jobs)
+    keep = folders[0] / (RESULT + ".part")
+    result = run(wanted, on_goal=lambda goal, done, total: print(f"{done}/{total}: {goal.goal}", flush=True), keep=keep)
+    for folder, own in zip(folders, apart(result, Together(sitters).identities()), strict=True):
+        (folder / RESULT).write_text(json.dumps(to_json(own), indent=1) + "\n", encoding="utf-8")
     keep.unlink()
 
 

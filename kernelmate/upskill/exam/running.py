@@ -19,6 +19,7 @@ from kernelmate.upskill.exam.answers import Answers, Local, Sampled
 from kernelmate.upskill.exam.goals import Exam, Goal, load_exam
 from kernelmate.upskill.exam.records import ExamResult, GoalResult, read_goal
 from kernelmate.upskill.exam.sitting import Terms, sit
+from kernelmate.upskill.exam.together import Sitter, Together
 from kernelmate.version import VERSION
 
 SEED = 20261121
@@ -41,6 +42,8 @@ class Wanted:
         goals: names of goals or kernels; empty for all.
         backend: where versions are judged; `cuda` measures.
         answers: a file of answers; None asks the local model, where `model` says so.
+        together: files of several models, in place of one's. Their versions are not judged again with other inputs, and
+            `apart` tells their results apart.
         codec: that the file's prompts were written with.
         model: ask the local model: its name, or "" for the one in use; None asks none.
         terms: how each goal is tried. jobs: goals at a time, each in a process of its own.
@@ -50,6 +53,7 @@ class Wanted:
     goals: tuple[str, ...] = ()
     backend: Literal["emulator", "cuda"] = "emulator"
     answers: Path | None = None
+    together: tuple[Sitter, ...] = ()
     codec: str = "lines-1"
     model: str | None = None
     terms: Terms = field(default_factory=Terms)
@@ -68,6 +72,8 @@ class Wanted:
         Raises:
             SourceError: the answers cannot be read. UsageError: there is no such model or codec.
         """
+        if self.together:
+            return Together(self.together)
         if self.answers is not None:
             return Sampled(self.answers, self.codec, self.model or None)
         return None if self.model is None else Local(self.settings(self.seed))

@@ -24,6 +24,7 @@ from kernelmate.upskill.exam.goals import load_exam
 from kernelmate.upskill.exam.prompts import write_prompts
 from kernelmate.upskill.exam.running import Wanted, run
 from kernelmate.upskill.exam.sitting import Terms
+from kernelmate.upskill.exam.together import Sitter, Together, apart
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 NAME = "fix-last-rows"
@@ -62,6 +63,29 @@ def test_answers_of_a_file_are_read_by_the_codec_and_judged(tmp_path: Path) -> N
     assert result.model is not None
     assert result.model["codec"] == CODEC
     assert result.model["answers_sha256"]
+
+
+def test_models_that_sit_together_come_out_as_if_each_sat_alone(tmp_path: Path) -> None:
+    good = good_answer(NAME)
+    files = [
+        answers(tmp_path / "one.jsonl", "nothing of use", good, good),
+        answers(tmp_path / "two.jsonl", good),
+        answers(tmp_path / "none.jsonl"),
+    ]
+    sitters = tuple(Sitter(file, CODEC, file.stem) for file in files)
+    together = run(Wanted(goals=(NAME,), together=sitters, terms=Terms(k=2, recipes=0, again=False)))
+    each = apart(together, Together(sitters).identities())
+    assert [[one.standing for one in result.goals[0].attempts] for result in each] == [
+        ["unreadable", "met"],
+        ["met"],
+        [],
+    ]
+    assert [[one.number for one in result.goals[0].attempts] for result in each] == [[0, 1], [0], []]
+    for file, result in zip(files[:2], each[:2], strict=True):
+        alone = run(Wanted(goals=(NAME,), answers=file, codec=CODEC, terms=Terms(k=2, recipes=0, again=False)))
+        assert result.model == alone.model
+        assert result.figures() == alone.figures()
+        assert [one.after for one in result.goals[0].attempts] == [one.after for one in alone.goals[0].attempts]
 
 
 def test_prompts_name_the_goal_and_the_exam_and_are_what_the_answer_is_read_against(tmp_path: Path) -> None:
