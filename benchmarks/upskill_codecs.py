@@ -1,6 +1,6 @@
 """What codecs come to on a corpus: what they can tell, what comes back, how long answers are, how fast examples are varied.
 
-    python -m benchmarks.upskill_codecs CORPUS [--rows 2000] [--codec mixed-1 --codec lines-1] [--out results.txt]
+    python -m benchmarks.upskill_codecs CORPUS [--rows 2000] [--codec mixed-2 --codec lines-1] [--out results.txt]
 
 Rows are drawn by chance from all of the corpus; those for analyses have no version and are counted in tokens only. A version came
 back byte for byte, or in the same statements with other blanks or comments. Tokens are of a vocabulary of 4096 that is learned
@@ -50,7 +50,7 @@ def main() -> None:
     lines = lines_of(given.corpus)
     lines = random.Random(1).sample(lines, min(given.rows, len(lines)))
     said = [f"{describe()} · python -m benchmarks.upskill_codecs CORPUS --rows {len(lines)}", ""]
-    for name in given.codec or ["lines-1", "mixed-1"]:
+    for name in given.codec or ["lines-1", "mixed-2"]:
         said += [*report(lines, name), ""]
     text = "\n".join(said)
     print(text)

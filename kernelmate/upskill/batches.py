@@ -53,7 +53,7 @@ class Packer:
     Attributes:
         encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
         weights: share of each task among drawn examples. seed: of the draws.
-        prompt_weight: of prompts' tokens in the loss; answers' have 1.
+        prompt_weight: of prompts' tokens in the loss; answers' have 1, more in those shorter than `least_answer`.
         pad: the token that fills rows. varying: tells each example otherwise in every draw; None as it is.
     """
 
@@ -63,6 +63,7 @@ class Packer:
     weights: Mapping[str, float]
     seed: int
     prompt_weight: float = 0.0
+    least_answer: int = 0
     pad: int = 1
     varying: Varying | None = None
 
@@ -136,7 +137,7 @@ class Packer:
                 tokens[number, here] = text
                 targets[number, at_token : at_token + size - 1] = text[1:]
                 weights[number, at_token : at_token + size - 1] = self.prompt_weight
-                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = 1.0
+                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = self._answer_weight(size, cut)
                 positions[number, here] = np.arange(size)
                 documents[number, here] = document
                 at_token += size
@@ -166,8 +167,13 @@ class Packer:
     def weight(self, rows: list[list[int]]) -> float:
         """The sum of the weights of rows as they are before they are varied, without making them."""
         lengths, cuts = self.encoded.lengths, self.encoded.answers
-        pairs = ((int(lengths[one]), int(cuts[one])) for row in rows for one in row)
-        return float(sum(size - max(cut, 1) + self.prompt_weight * (max(cut, 1) - 1) for size, cut in pairs))
+        pairs = [(int(lengths[one]), max(int(cuts[one]), 1)) for row in rows for one in row]
+        answers = sum((size - cut) * self._answer_weight(size, cut) for size, cut in pairs)
+        return float(answers + self.prompt_weight * sum(cut - 1 for _, cut in pairs))
+
+    def _answer_weight(self, size: int, cut: int) -> float:
+        """Of each token of an answer, in a text of `size` tokens of which `cut` are the prompt's."""
+        return max(1.0, self.least_answer / max(size - max(cut, 1), 1))
 
     def most_bounds(self, rows: int, found: int) -> int:
         """A length for the bounds, the same for nearly every batch, so that compiled code sees one shape."""

@@ -176,8 +176,16 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
         verdict=verdict_of(line, before.get("verdict")),
         broken=line.get("broken"),
         tried=tuple(tried_of(one) for one in line.get("tried") or ()),
+        size=problem.get("size"),
+        offers=offers_of(line),
         seed=seed,
     )
+
+
+def offers_of(line: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
+    """The rewrites that a corpus found to apply to what is asked about; None where it did not look."""
+    offers = line.get("offers")
+    return None if offers is None else tuple((str(one["recipe"]), int(one["variants"])) for one in offers)
 
 
 def version_of(side: Mapping[str, Any]) -> Version:

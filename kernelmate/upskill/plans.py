@@ -23,6 +23,8 @@ class TrainingPlan:
         optimiser: `adamw` or `muon`. rate: the highest learning rate. schedule: its course.
         weight_decay: decoupled. clip: largest norm of the gradient.
         task_weights: shares of the tasks among drawn examples. prompt_weight: of prompts' tokens in the loss.
+        least_answer: an answer of fewer tokens weighs as much in the loss as one of this many, so that choices made in a word are
+            not lost among long ones; 0 weighs all tokens of answers alike.
         seed: of the model's start and of all draws.
         checkpoint_s, log_steps: how often. held_out_s: how often the loss on what is held out is taken; 0 never.
         held_out_steps: the same by steps, so that a run that goes on does it at the same ones; it goes before `held_out_s`.
@@ -44,6 +46,7 @@ class TrainingPlan:
     clip: float = 1.0
     task_weights: Mapping[str, float] = field(default_factory=lambda: dict(TASK_WEIGHTS))
     prompt_weight: float = 0.0
+    least_answer: int = 0
     seed: int = 1
     checkpoint_s: float = 120.0
     log_steps: int = 10

@@ -1,8 +1,8 @@
 """Answers drawn from a model of this trainer, many at once: the prompts of a batch are read together, then written token by token.
 
 Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick. Several answers to
-one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, may see the names of its
-kernel numbered otherwise, and is drawn again where it came out like another.
+one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, is asked for what those
+before it have left, may see the names of its kernel numbered otherwise, and is drawn again where it came out like another.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Drawn:
     logprob: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     """One answer that is to be drawn: to which prompt, which of its answers, how warm, from which tokens.
 
@@ -95,7 +95,7 @@ class _Job:
 
 
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, again: Callable[[str, Sequence[str]], str] | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -108,30 +108,38 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
         end: the token that ends an answer.
         renumber: numbers names otherwise in the prompts of all answers that are not greedy; None asks all alike.
         key: what answers that mean the same have in common.
+        again: a prompt for one more answer, from the prompt and the answers to it so far; they are then drawn in turn. None
+            draws all at once.
         stop: looked at between batches; True leaves the rest unanswered.
     """
     context = model.shape.context
     encoded = [entry.ids for entry in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
-    jobs = [
-        _job(prompt, number, ids, how, renumber)
-        for prompt, ids in enumerate(encoded)
-        if 0 < len(ids) < context
-        for number in range(how.k)
-    ]
+    asked = [prompt for prompt, ids in enumerate(encoded) if 0 < len(ids) < context]
     random = torch.Generator(model.head.device).manual_seed(how.seed)
     write = _Writer(model, tokenizer, how, end, random, stop)
-    write.all(jobs)
-    for again in range(1, how.redraws + 1):
-        repeated = _repeated(jobs, key)
-        if not repeated or stop():
-            break
-        drawn = [_job(job.prompt, job.number, encoded[job.prompt], how, renumber, again) for job in repeated]
+    jobs: list[_Job] = []
+    for numbers in [[number] for number in range(how.k)] if again is not None else [[*range(how.k)]]:
+        texts = {prompt: [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None] for prompt in asked}
+        for prompt in asked if again is not None and jobs else ():
+            encoded[prompt] = tokenizer.encode(again(prompts[prompt], texts[prompt]), add_special_tokens=False).ids
+        jobs += (fresh := [_job(one, number, encoded[one], how, renumber) for one in asked for number in numbers])
+        write.all(fresh)
+        _redraw(jobs, fresh, encoded, write, renumber, key)
+    return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
+
+
+def _redraw(jobs: Sequence[_Job], fresh: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str]) -> None:  # fmt: skip
+    """Draw those of the fresh jobs again whose answers were cut or are like others, each time warmer."""
+    for again in range(1, write.how.redraws + 1):
+        repeated = [job for job in _repeated(jobs, key) if job in fresh]
+        if not repeated or write.stop():
+            return
+        drawn = [_job(job.prompt, job.number, encoded[job.prompt], write.how, renumber, again) for job in repeated]
         write.all(drawn)
         for job, other in zip(repeated, drawn, strict=True):
             # An answer that was cut is still worth more than none.
             if other.drawn is not None and (other.drawn.finished or job.drawn is None):
                 job.drawn = other.drawn
-    return [job.drawn for job in jobs if job.drawn is not None]
 
 
 def _job(prompt: int, number: int, ids: list[int], how: Drawing, renumber: Varying | None, again: int = 0) -> _Job:

@@ -93,7 +93,7 @@ class Trainer:
         self._portion = plan.rows_at_once or max(rows // place.processes, 1)
         rows += -rows % (self._portion * place.processes)
         self.packer = Packer(
-            data, rows, shape.context, plan.task_weights, plan.seed, plan.prompt_weight, varying=varying
+            data, rows, shape.context, plan.task_weights, plan.seed, plan.prompt_weight, plan.least_answer, varying=varying
         )
         torch.manual_seed(plan.seed)
         self._attend = best_way(place.device)
@@ -103,7 +103,9 @@ class Trainer:
         self._compiles = plan.compile if plan.compile is not None else place.device.type == "cuda"
         self._held_out = None
         if held_out is not None and len(held_out):
-            self._held_out = HeldOut(held_out, self._portion, shape.context, plan.task_weights, even=self._compiles)
+            self._held_out = HeldOut(
+                held_out, self._portion, shape.context, plan.task_weights, least_answer=plan.least_answer, even=self._compiles
+            )
         self.watch = Watch(plan.patience, plan.cooldown)
         self._best: dict[str, Tensor] | None = None
         if start is not None:

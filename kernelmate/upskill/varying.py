@@ -20,6 +20,7 @@ from kernelmate.suggest.codec.header import ANSWER, ARGUMENT, CODE, GRID, SAYS, 
 from kernelmate.suggest.codec.known import is_type
 from kernelmate.suggest.codec.mixed import WANTS
 from kernelmate.suggest.codec.names import LITERALS, NAMES
+from kernelmate.suggest.codec.offers import OFFERS, offer_tokens
 from kernelmate.suggest.codec.tags import tag_tokens
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +54,7 @@ class Variation:
         facts: share of the facts in the prompt that is left out; as often they stand in another order, and a means that the
             answer takes is asked for by name.
         words: functions and constants are exchanged, alike before and after; `lines`: operators where the answer changes nothing.
+        offers: share of the rewrites that are offered and that the answer does not take that is left out.
     """
 
     names: float = 0.0
@@ -60,6 +62,7 @@ class Variation:
     facts: float = 0.0
     words: float = 0.0
     lines: float = 0.0
+    offers: float = 0.0
 
     @classmethod
     def of(cls, shares: Mapping[str, float]) -> Variation:
@@ -104,6 +107,8 @@ class Varying:
         chances = random.random(6)
         if chances[0] < max(self.how.words, self.how.lines):
             tokens, cut = self._rewritten(tokens, cut, task, random, chances)
+        if self.how.offers:
+            tokens, cut = self._offered(tokens, cut, random)
         if self.how.facts:
             tokens, cut = self._retold(tokens, cut, random)
         table = self._ids.identity
@@ -178,6 +183,22 @@ class Varying:
             return tokens, cut
         return made, cut - (len(tokens) - len(made))
 
+    def _offered(self, tokens: Array, cut: int, random: np.random.Generator) -> tuple[Array, int]:
+        """Fewer offers, in their order: what the answer takes stays, and the section goes with its last one."""
+        ids = self._ids
+        begin = _first(tokens[:cut], ids.offers)
+        if begin is None:
+            return tokens, cut
+        section = tokens[begin + 1 : cut - 1]
+        # The number of variants stands behind its offer and goes with it.
+        offer = np.cumsum(ids.is_offer[section]) - 1
+        starts = section[ids.is_offer[section]]
+        kept = (random.random(len(starts)) >= self.how.offers) | np.isin(starts, tokens[cut:])
+        told = section[kept[offer]]
+        parts = [tokens[:begin], tokens[begin : begin + 1][: len(told)], told, tokens[cut - 1 :]]
+        made = np.concatenate(parts)
+        return made, cut - (len(tokens) - len(made))
+
     def _rewritten(self, tokens: Array, cut: int, task: str, random: np.random.Generator, chances: Array) -> tuple[Array, int]:  # fmt: skip
         """Functions, constants and operators exchanged; the example as it was where it would grow."""
         tokenizer = self._tokenizer
@@ -202,7 +223,7 @@ class _Ids:
     """Numbers of special tokens in one vocabulary, -1 for those that it does not have.
 
     `number` gives the line's number of each token that is one, -1 of others; `is_means` and `names_means` whether a token says
-    what is to be done, in an answer and in a wish.
+    what is to be done, in an answer and in a wish; `is_offer` whether it names a rewrite.
     """
 
     identity: Array
@@ -212,6 +233,8 @@ class _Ids:
     number: Array
     is_means: Array
     names_means: Array
+    is_offer: Array
+    offers: int
     wants: int
     grid: int
     argument: int
@@ -232,7 +255,8 @@ class _Ids:
         lines = ids([line_token(number) for number in range(MOST_LINES + 1)])
         number = np.full(size, -1, dtype=np.int64)
         number[lines] = np.arange(len(lines))
-        is_means, names_means = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
+        is_means, names_means, is_offer = (np.zeros(size, dtype=bool) for _ in range(3))
+        is_offer[ids([token for token in offer_tokens() if token.startswith("@use-")])] = True
         is_means[ids([token for token in tag_tokens() if token.startswith("@do-")])] = True
         names_means[ids([*tag_tokens(), WANTS])] = True
         return cls(
@@ -243,7 +267,8 @@ class _Ids:
             number,
             is_means,
             names_means,
-            *map(one, (WANTS, GRID, ARGUMENT, SAYS, CODE)),
+            is_offer,
+            *map(one, (OFFERS, WANTS, GRID, ARGUMENT, SAYS, CODE)),
         )
 
 

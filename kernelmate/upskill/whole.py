@@ -23,6 +23,8 @@ Told = Callable[[str], None]
 GRACE_S = 20.0
 """Seconds that a process gets to save what it has, after it was asked to end."""
 POLL_S = 0.2
+LEAST_S = 1.0
+"""Seconds below which training is not begun."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,21 @@ class Outcome:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A model's process, on which GPU, until when, and how far its output was passed on."""
+
+    model: ModelSection
+    place: int | None
+    process: subprocess.Popen[bytes]
+    limit: float | None
+    shown: dict[str, int] = field(default_factory=dict)
+
+    def over(self) -> bool:
+        """It has ended, or should have."""
+        return self.process.poll() is not None or (self.limit is not None and time.monotonic() > self.limit)
 
 
 class Whole:
@@ -131,16 +148,47 @@ class Whole:
                 self._failed(f"prompts for {codec}: {error}")
 
     def _train(self, seconds: float | None) -> None:
-        """Every model in a process of its own: one per GPU at a time, or one after the other without."""
+        """Every model in a process of its own: one per GPU at a time, or one after the other without.
+
+        A GPU that is free takes the next model. One whose `training` names its seconds gets them as far as they are left, the
+        others share what is left.
+        """
         failed = {problem.partition(":")[0] for problem in self.outcome.problems}
         waiting = [model for model in self._settings.models if model.name not in failed]
         places: list[int | None] = list(self._gpus) or [None]
-        turns = -(-len(waiting) // len(places)) if waiting else 1
-        each = None if seconds is None else seconds / turns
-        limit = None if each is None else each + self._settings.budget.finish
-        for at in range(0, len(waiting), len(places)):
-            turn = zip(waiting[at : at + len(places)], places, strict=False)
-            self._wait([(model, self._start(model, gpu, each)) for model, gpu in turn], limit)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        running: list[_Running] = []
+        try:
+            while waiting or running:
+                for place in [place for place in places if place not in {one.place for one in running}]:
+                    if waiting:
+                        share = -(-(len(waiting) + len(running)) // len(places))
+                        running += self._begun_one(waiting.pop(0), place, deadline, share)
+                time.sleep(POLL_S)
+                for one in running:
+                    self._show(one.model, one.shown)
+                for one in [one for one in running if one.over()]:
+                    running.remove(one)
+                    self._finished(one)
+        finally:
+            for one in running:
+                self._finished(one)
+
+    def _begun_one(self, model: ModelSection, place: int | None, deadline: float | None, share: int) -> list[_Running]:
+        """A model's process; none where no time is left for it.
+
+        Args:
+            model: which. place: number of its GPU.
+            deadline: of all training. share: models that the time that is left is for, one after the other.
+        """
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left < LEAST_S:
+            self._failed(f"{model.name}: no time was left to train it.")
+            return []
+        own = model.training.get("seconds")
+        seconds = left if left is None else left / share if own is None else min(float(own), left)
+        limit = None if seconds is None else time.monotonic() + seconds + self._settings.budget.finish
+        return [_Running(model, place, self._start(model, place, seconds), limit)]
 
     def _start(self, model: ModelSection, gpu: int | None, seconds: float | None) -> subprocess.Popen[bytes]:
         folder = self._settings.model_folder(model.name)
@@ -155,23 +203,12 @@ class Whole:
         with (folder / "output.txt").open("ab") as output:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
 
-    def _wait(self, started: list[tuple[ModelSection, subprocess.Popen[bytes]]], limit: float | None) -> None:
-        """Until all have ended; at the limit they are asked to, and after a while made to."""
-        deadline = None if limit is None else time.monotonic() + limit
-        shown: dict[str, int] = {}
-        try:
-            while any(process.poll() is None for _, process in started):
-                if deadline is not None and time.monotonic() > deadline:
-                    break
-                time.sleep(POLL_S)
-                for model, _ in started:
-                    self._show(model, shown)
-        finally:
-            for model, process in started:
-                self._show(model, shown)
-                self._end(model, process)
-        for model, _ in started:
-            self._take(model)
+    def _finished(self, one: _Running) -> None:
+        """Take what a process has made; one that goes on is asked to end, and after a while made to."""
+        self._show(one.model, one.shown)
+        self._end(one.model, one.process)
+        self._show(one.model, one.shown)
+        self._take(one.model)
 
     def _end(self, model: ModelSection, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:

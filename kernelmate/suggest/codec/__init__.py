@@ -9,10 +9,10 @@ STARTER = "lines-1"
 """The codec of the model that ships."""
 CHAT = "chat-1"
 """How ordinary instruct models are asked, and every model whose file names no codec."""
-NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-1", CHAT)
+NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-2", CHAT)
 """All codecs: line edits and whole kernels, both also without placeholders, recipes by name, programs, and conversations."""
 
-TELL_RECIPES = ("actions-1", "mixed-1")
+TELL_RECIPES = ("actions-1", "mixed-2")
 """Codecs that tell a version by the recipes that made it, where its author names them."""
 
 
@@ -35,7 +35,7 @@ def codec_named(name: str) -> Codec:
         from kernelmate.suggest.codec.actions import ActionCodec
 
         return ActionCodec()
-    if name == "mixed-1":
+    if name == "mixed-2":
         from kernelmate.suggest.codec.mixed import MixedCodec
 
         return MixedCodec()

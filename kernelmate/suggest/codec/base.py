@@ -7,7 +7,7 @@ the text that a good version would have been answered with, so that for every ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -66,6 +66,8 @@ class Question:
         verdict: what is known of the version that is asked about: resources, occupancy, counters, findings.
         broken: the compiler's or the judge's words on it, where it is broken or wrong.
         tried: earlier versions and what became of them, the best first.
+        size: at which time counts; None for the contract's headline.
+        offers: rewrites that apply, and how many variants of each; None for what is found when it is asked for.
         seed: draws how placeholders are numbered, so that a model learns none by heart; None numbers them in order.
     """
 
@@ -81,6 +83,8 @@ class Question:
     verdict: Verdict | None = None
     broken: str | None = None
     tried: tuple[Tried, ...] = ()
+    size: Mapping[str, int] | None = None
+    offers: tuple[tuple[str, int], ...] | None = None
     seed: int | None = None
 
 

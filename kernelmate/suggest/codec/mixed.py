@@ -1,6 +1,7 @@
-"""A codec whose answers are short programs: the kernel's head by words, its launch, its body by line, then recipes.
+"""A codec whose prompts offer the rewrites that apply, and whose answers choose among them or are short programs.
 
-What can be done for certain is a word: a pointer is `__restrict__`, launch bounds, a recipe. What is given by the contract, or is
+A program changes the kernel's head by words, its launch, its body by line, then takes rewrites: recipes, or repairs of what is
+wrong. What can be done for certain is a word: a pointer is `__restrict__`, launch bounds, a recipe. What is given by the contract, or is
 none of the kernel's, has no number and cannot be named, so no answer garbles it. Edits come before recipes, since they name the
 lines that the model was shown.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
+from kernelmate.errors import KernelmateError
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header, mends
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
@@ -21,8 +24,9 @@ from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, Line
 from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES, assumed
-from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
+from kernelmate.suggest.codec.filling import fill_tokens, filled
+from kernelmate.suggest.codec.offers import Offer, assumed, offer_tokens, offered, offers_told
+from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
 from kernelmate.suggest.codec.regions import Regions, regions
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.starter import (
@@ -39,7 +43,7 @@ from kernelmate.suggest.codec.starter import (
 )  # fmt: skip
 from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
 
-NAME = "mixed-1"
+NAME = "mixed-2"
 TOP, WANTS = "@top", "@wants"
 
 _SECTION = re.compile(
@@ -68,17 +72,20 @@ class MixedCodec:
         return last
 
     def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`; recipes are told where an author such as `recipe:coalesce+unroll` is among the analysis."""
+        """As `Codec.answer`; rewrites are told where an author such as `recipe:coalesce+unroll` is among the analysis.
+
+        An answer of rewrites alone has no analysis: each says itself why it is taken, and the choice is the first token.
+        """
         tags = "".join(tag.token for tag in tags_of(one for one in analysis if not one.startswith("recipe:")))
         if after is None:
             if not tags:
                 raise Untellable("The analysis says nothing that there is a tag for.")
             return tags
-        names = named_steps(analysis)
-        steps = path(assumed(question), after, names) if names else None
+        asked = self.ask(question)
+        steps = asked.steps(after, named_steps(analysis))
         if steps is not None:
-            return tags + "".join(_step_told(step) for step in steps)
-        return tags + self.ask(question).told(after)
+            return "".join(_step_told(step) for step in steps)
+        return tags + asked.told(after)
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
@@ -90,8 +97,8 @@ class MixedCodec:
             TOP,
             *line_edits.edit_tokens(),
             *tag_tokens(),
-            *(f"@use-{name}:" for name in REWRITES),
-            *(f"@#{number}" for number in range(1, MOST_VARIANTS)),
+            *offer_tokens(),
+            *fill_tokens(),
             *(line_token(number) for number in range(MOST_LINES + 1)),
             *placeholders(),
         )
@@ -125,14 +132,27 @@ class AskedMixed:
         places = places_of(self.lines.unit) if question.broken else {}
         numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
         asked_for = [tag.token for tag in tags_of([question.prompt]) if tag.kind == "do"] if question.prompt else []
-        wants = [WANTS, *asked_for] if asked_for else []
+        wants = [*([WANTS, *asked_for] if asked_for else []), *filled(question)]
         said = header.header(question, names, arguments_of(question), numbers, wants=wants, coarse=True)
         code = "".join(
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)
         )
         tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
-        return said + header.CODE + code + tried + header.ANSWER
+        return said + header.CODE + code + tried + offers_told(self.offers) + header.ANSWER
+
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        """The rewrites that apply; none where an analysis alone is asked for, or where it cannot be known."""
+        question = self.question
+        if question.task == "analyse":
+            return ()
+        if question.offers is not None:
+            return question.offers
+        try:
+            return offered(question)
+        except (KernelmateError, Untellable):
+            return ()
 
     def _tried(self, tried: Tried) -> str:
         try:
@@ -141,6 +161,21 @@ class AskedMixed:
             return ""
 
     # ------------------------------------------------------------------------------------------------- telling
+
+    def steps(self, after: Version, names: Sequence[Named] | None) -> list[Step] | None:
+        """The rewrites that lead to a version; of something broken also where none is named. None where none do.
+
+        Raises:
+            Untellable: the first of them is not among the offers.
+        """
+        tries = [names] if names else [[(name, None)] for name, _ in self.offers] if self.question.broken else []
+        if not tries:
+            return None
+        request = assumed(self.question)
+        steps = next((found for one in tries if (found := path(request, after, one)) is not None), None)
+        if steps is not None and steps[0][1] >= dict(self.offers).get(steps[0][0], 0):
+            raise Untellable("The version takes a rewrite that is not offered.")
+        return steps
 
     def told(self, after: Version) -> str:
         """The answer that leads to a version, without recipes.

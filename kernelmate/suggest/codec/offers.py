@@ -6,7 +6,9 @@ assumptions, so that a number means the same variant both times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -16,16 +18,23 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Question
 from kernelmate.suggest.codec.chat import request_of
 from kernelmate.suggest.codec.requests import finding_of
+from kernelmate.suggest.codec.tags import without_tags
 from kernelmate.suggest.recipes.base import Recipe
 
 MOST_VARIANTS = 16
 """Variants that are offered of one rewrite."""
+MOST_OF_ONE = 3
+"""Answers to one question that begin with the same rewrite, as long as there are others."""
+OFFERS = "@offers"
 
 REWRITES: dict[str, Recipe] = {one.name: one for one in (*recipes.ALL, *repairs.ALL)}
 """Every recipe, then every repair, each in the order in which it is offered."""
 
 Offer = tuple[str, int]
 """A rewrite's name and how many variants of it there are here, from 1."""
+
+_SECTION = re.compile(rf"{OFFERS}((?:@use-[a-z0-9-]+:(?:@#\d{{1,3}})?)*)")
+_STEP = re.compile(r"@use-([a-z0-9-]+):(?:@#(\d{1,3}))?")
 
 
 def assumed(question: Question) -> SuggestRequest:
@@ -65,6 +74,47 @@ def candidates(asked: SuggestRequest | Question) -> Iterator[tuple[str, list[Can
         found = list(islice(rewrite.candidates(request), MOST_VARIANTS))
         if found:
             yield name, found
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def offer_tokens() -> tuple[str, ...]:
+    """Special tokens of offers and of steps."""
+    return OFFERS, *(f"@use-{name}:" for name in REWRITES), *(f"@#{number}" for number in range(1, MOST_VARIANTS + 1))
+
+
+def offers_told(offers: Sequence[Offer]) -> str:
+    """The section of a prompt; nothing where nothing applies."""
+    told = "".join(f"@use-{name}:" + (f"@#{count}" if count > 1 else "") for name, count in offers)
+    return OFFERS + told if told else ""
+
+
+def choice_of(answer: str) -> str:
+    """What an answer is known by among others to one question: the first step where it takes rewrites alone, else all of it."""
+    program = without_tags(answer)
+    step = _STEP.match(program)
+    return step[0] if step is not None else program
+
+
+def asked_again(prompt: str, answers: Sequence[str]) -> str:
+    """A prompt whose offers are those that earlier answers to it have left.
+
+    One is left out once each of its variants was taken, and, while others remain, once it was taken `MOST_OF_ONE` times. So
+    several answers are several choices, each the best of what is left.
+    """
+    section = _SECTION.search(prompt)
+    steps = {step[0]: step[1] for answer in answers if (step := _STEP.match(without_tags(answer))) is not None}
+    if section is None or not steps:
+        return prompt
+    taken = Counter(steps.values())
+    offers = [(name, int(count or 1)) for name, count in _STEP.findall(section[1])]
+    left = [(name, count) for name, count in offers if taken[name] < count]
+    fresh = [(name, count) for name, count in left if taken[name] < MOST_OF_ONE]
+    return prompt[: section.start()] + offers_told(fresh or left) + prompt[section.end() :]
+
+
+# ------------------------------------------------------------------------------------------------ assumptions
 
 
 def _assumed(request: SuggestRequest, broken: str | None) -> SuggestRequest:

@@ -10,6 +10,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
+from kernelmate.suggest.codec.offers import OFFERS, asked_again
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import Answer, Question
 
@@ -43,8 +44,8 @@ class Coded:
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
         try:
             self._codec, self._plain = codec_named(codec), asked
-            self._asked = self._codec.ask(asked)
-            self._prompt = self._asked.prompt
+            self._asked = self._first = self._codec.ask(asked)
+            self._prompt = self._first.prompt
         except UsageError as error:
             raise AuthorFailed(
                 "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
@@ -57,22 +58,26 @@ class Coded:
         self.read_any = False
         self.unread = ""
         self.repeated = 0
+        self._answers: list[str] = []
 
     def question(self, temperature: float, seed: int) -> Question:
-        """What the server is asked; for an answer that is drawn, the names of the kernel are numbered by the seed.
+        """What the server is asked: to choose among the offers that the answers so far have left.
 
-        The next answer that is read must be the one to it.
+        Where there are none, the names of the kernel are numbered by the seed for an answer that is drawn; else they stay, so
+        that the server reads little anew. The next answer that is read must be the one to it.
         """
-        if temperature > 0:
+        self._asked, prompt = self._first, asked_again(self._prompt, self._answers)
+        if temperature > 0 and OFFERS not in prompt:
             self._asked = self._codec.ask(replace(self._plain, seed=seed))
-            self._prompt = self._asked.prompt
-        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._prompt)
+            prompt = asked_again(self._asked.prompt, self._answers)
+        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=prompt)
 
     def read(self, answer: Answer) -> Candidate | None:
         """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
         if not answer.finished:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
             return None
+        self._answers.append(answer.text)
         try:
             found = self._asked.read(answer.text)
             if found.version is None:

@@ -59,6 +59,20 @@ def test_only_answers_count(reversals: Encoded) -> None:
     assert packer.weight(rows) == batch.weights.sum()
 
 
+def test_a_short_answer_counts_as_much_as_the_least_that_any_does(reversals: Encoded) -> None:
+    rows = next(Packer(reversals, 2, 32, EVEN, 1).steps())
+    packer = Packer(reversals, 2, 32, EVEN, 1, prompt_weight=0.1, least_answer=6)
+    batch = packer.batch(rows)
+    assert packer.weight(rows) == pytest.approx(batch.weights.sum())
+    at = [(number, document) for number, row in enumerate(rows) for document in range(len(row))]
+    for (number, document), one in zip(at, (one for row in rows for one in row), strict=True):
+        answer = int(reversals.lengths[one] - reversals.answers[one])
+        of_answer = batch.weights[number][(batch.documents[number] == document) & (batch.weights[number] >= 1)]
+        assert of_answer.sum() == pytest.approx(max(answer, 6))
+        assert len(of_answer) == answer
+    assert any(reversals.lengths - reversals.answers < 6)
+
+
 def test_a_packed_text_is_seen_as_if_it_stood_alone(reversals: Encoded, tiny: Shape) -> None:
     model = Llama(tiny).eval()
     packer = Packer(reversals, 2, 32, EVEN, 1)

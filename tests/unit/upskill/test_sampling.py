@@ -83,6 +83,23 @@ def test_answers_to_one_prompt_differ_where_those_alike_are_drawn_again(model: L
     assert same(12) < same(0)
 
 
+def test_each_answer_is_asked_for_with_what_those_before_it_were(model: Llama, tokenizer: Any) -> None:
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def again(prompt: str, answers: Any) -> str:
+        seen.append((prompt, tuple(answers)))
+        return prompt + " for (int i" * len(answers)
+
+    how = Drawing(k=3, most_tokens=8)
+    drawn = sample(model, tokenizer, PROMPTS[:2], how, again=again)
+    assert [one.prompt for one in drawn] == [0, 0, 0, 1, 1, 1]
+    for place, prompt in enumerate(PROMPTS[:2]):
+        texts = [one.text for one in drawn[place * 3 :][:3]]
+        longer = [prompt + " for (int i" * count for count in range(3)]
+        assert texts == [sample(model, tokenizer, [one], Drawing(most_tokens=8))[0].text for one in longer]
+        assert [answers for asked, answers in seen if asked == prompt] == [tuple(texts[:1]), tuple(texts[:2])]
+
+
 def test_only_the_likeliest_tokens_are_drawn(model: Llama, tokenizer: Any) -> None:
     greedy = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12))
     narrow = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12, temperature=2.0, top_p=1e-6))

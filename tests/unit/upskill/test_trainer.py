@@ -79,13 +79,13 @@ VARIED = plan(steps=14, dropout=0.1, held_out_steps=2, patience=3, augment={"nam
 def pairs() -> tuple[Encoded, Shape, Varying]:
     """Real pairs by the codec of programs, a shape that takes them, and what varies them."""
     path = Path(__file__).resolve().parents[2] / "data" / "upskill" / "pairs.jsonl"
-    codec = codec_named("mixed-1")
-    examples = tell(path.read_text().splitlines()[:8], "mixed-1", processes=1).examples
+    codec = codec_named("mixed-2")
+    examples = tell(path.read_text().splitlines()[:8], "mixed-2", processes=1).examples
     texts = (text for one in examples for text in (one.prompt, one.answer))
     tokenizer = train_tokenizer(texts, codec.vocabulary(), codec.end, 1400)
     data, _ = encode(examples, tokenizer, 512)
     shape = Shape(tokenizer.get_vocab_size(), hidden=32, layers=2, heads=2, kv_heads=1, feed_forward=64, context=512)
-    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str(), "mixed-1")
+    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str(), "mixed-2")
 
 
 @pytest.mark.parametrize("cut", [1, 6, 11])

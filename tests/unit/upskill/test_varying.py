@@ -23,8 +23,8 @@ from kernelmate.upskill.vocabulary import train_tokenizer
 
 PAIRS = Path(__file__).resolve().parents[2] / "data" / "upskill" / "pairs.jsonl"
 LINES = PAIRS.read_text().splitlines()
-CODEC = codec_named("mixed-1")
-EXAMPLES = tell(LINES, "mixed-1", processes=1).examples
+CODEC = codec_named("mixed-2")
+EXAMPLES = tell(LINES, "mixed-2", processes=1).examples
 TOKENIZER = train_tokenizer((text for one in EXAMPLES for text in (one.prompt, one.answer)), CODEC.vocabulary(), CODEC.end, 2048)  # fmt: skip
 DATA: Encoded = encode(EXAMPLES, TOKENIZER, 4096)[0]
 SEEDS, NUMBERS = st.integers(0, 2**32), st.integers(0, len(DATA) - 1)
@@ -33,7 +33,7 @@ SEEDS, NUMBERS = st.integers(0, 2**32), st.integers(0, len(DATA) - 1)
 def drawn(number: int, seed: int, **how: float) -> tuple[str, str]:
     """Prompt and answer of an example in one draw."""
     tokens = DATA.tokens[DATA.starts[number] : DATA.starts[number + 1]]
-    varying = Varying(Variation.of(how), TOKENIZER.to_str(), "mixed-1")
+    varying = Varying(Variation.of(how), TOKENIZER.to_str(), "mixed-2")
     made, cut = varying.draw(tokens, int(DATA.answers[number]), TASKS[DATA.tasks[number]], np.random.default_rng(seed))
     assert len(made) <= len(tokens)
     assert made.dtype == tokens.dtype
@@ -128,10 +128,33 @@ def test_operators_change_in_lines_that_the_answer_leaves_alone() -> None:
     assert changed > 0
 
 
+@settings(max_examples=40, deadline=None)
+@given(NUMBERS, SEEDS)
+def test_offers_that_the_answer_does_not_take_are_left_out_and_the_others_keep_their_order(number: int, seed: int) -> None:
+    prompt, answer = drawn(number, seed, offers=0.5)
+    before = EXAMPLES[number]
+    assert answer == before.answer
+    step = re.compile(r"@use-[a-z0-9-]+:(?:@#\d+)?")
+    (head, _, section), (old_head, _, old) = ((one + "@offers").partition("@offers") for one in (prompt, before.prompt))
+    assert head.removesuffix("@answer") == old_head.removesuffix("@answer")
+    left, offers = step.findall(section), step.findall(old)
+    assert left == [one for one in offers if one in left]
+    taken = re.findall(r"@use-[a-z0-9-]+:", answer)
+    assert all(one in left for one in offers if one.partition("@#")[0] in taken)
+    assert ("@offers" in prompt) == bool(left)
+
+
+def test_offers_are_left_out_at_all_and_with_their_numbers() -> None:
+    whole = [drawn(number, 1, offers=1.0)[0] for number in range(len(DATA))]
+    assert any("@offers" in one.prompt for one in EXAMPLES)
+    assert not any("@offers" in prompt for prompt, one in zip(whole, EXAMPLES, strict=True) if "@use-" not in one.answer)
+    assert not any("@#" in prompt for prompt, one in zip(whole, EXAMPLES, strict=True) if "@use-" not in one.answer)
+
+
 @settings(max_examples=30, deadline=None)
 @given(NUMBERS, SEEDS)
 def test_a_draw_depends_on_its_generator_alone(number: int, seed: int) -> None:
-    how = {"names": 0.8, "numbers": 0.5, "facts": 0.2, "words": 0.5, "lines": 0.5}
+    how = {"names": 0.8, "numbers": 0.5, "facts": 0.2, "words": 0.5, "lines": 0.5, "offers": 0.4}
     assert drawn(number, seed, **how) == drawn(number, seed, **how)
     assert drawn(number, seed) == (EXAMPLES[number].prompt, EXAMPLES[number].answer)
 
@@ -156,7 +179,7 @@ def test_every_codec_of_small_models_can_be_varied(name: str) -> None:
     examples = tell(LINES, name, processes=1).examples
     tokenizer = train_tokenizer((part for one in EXAMPLES for part in (one.prompt, one.answer)), codec.vocabulary(), codec.end, 2048)  # fmt: skip
     data = encode(examples, tokenizer, 4096)[0]
-    varying = Varying(Variation(1.0, 1.0, 1.0, 1.0, 1.0), tokenizer.to_str(), name)
+    varying = Varying(Variation(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), tokenizer.to_str(), name)
     for number in range(len(data)):
         tokens = data.tokens[data.starts[number] : data.starts[number + 1]]
         made, cut = varying.draw(tokens, int(data.answers[number]), TASKS[data.tasks[number]], np.random.default_rng(1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from kernelmate.cli.main import cli  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
 from kernelmate.upskill.examples import lines_of, tell  # noqa: E402
 from kernelmate.upskill.journal import events  # noqa: E402
+from kernelmate.upskill.settings import ModelSection, TrainingSection, Upskill  # noqa: E402
+from kernelmate.upskill.whole import Whole  # noqa: E402
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 CONFIG = """
@@ -98,3 +102,38 @@ def test_a_corpus_that_is_not_there_is_said(config: Callable[..., Path], tmp_pat
     result = invoke("upskill", "train", config(corpus=tmp_path / "nowhere"))
     assert result.exit_code == 2
     assert "kernelmate upskill generate" in result.output
+
+
+class Timed(Whole):
+    """Whole, with processes that only take time in the place of training."""
+
+    def __init__(self, settings: Upskill, takes: dict[str, float]) -> None:
+        super().__init__(settings, gpus=(0, 1))
+        self.takes = takes
+        self.begun: list[tuple[str, int | None, float | None]] = []
+
+    def _start(self, model: ModelSection, gpu: int | None, seconds: float | None) -> subprocess.Popen[bytes]:
+        self.begun.append((model.name, gpu, seconds))
+        return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({self.takes[model.name]})"])
+
+
+def test_a_gpu_that_is_free_takes_the_next_model_and_a_model_gets_its_own_seconds(tmp_path: Path) -> None:
+    models = tuple(ModelSection(name=name, training={"seconds": 30} if name == "long" else {}) for name in ("long", "short", "third"))  # fmt: skip
+    settings = Upskill(name="x", folder=tmp_path, models=models, training=TrainingSection(steps=1))
+    whole = Timed(settings, {"long": 4.0, "short": 0.1, "third": 0.1})
+    whole._train(100.0)
+    assert [(name, gpu) for name, gpu, _ in whole.begun] == [("long", 0), ("short", 1), ("third", 1)]
+    long, short, third = (seconds for _, _, seconds in whole.begun)
+    assert long == 30
+    assert short == pytest.approx(50, abs=2)
+    assert third is not None
+    assert 80 < third < 100
+    assert whole.outcome.problems == []
+
+
+def test_a_model_without_time_left_is_said_and_not_begun(tmp_path: Path) -> None:
+    models = tuple(ModelSection(name=name) for name in ("one", "two", "three"))
+    whole = Timed(Upskill(name="x", folder=tmp_path, models=models, training=TrainingSection(steps=1)), {"one": 1.2, "two": 1.2})  # fmt: skip
+    whole._train(1.5)
+    assert [name for name, _, _ in whole.begun] == ["one", "two"]
+    assert whole.outcome.problems == ["three: no time was left to train it."]

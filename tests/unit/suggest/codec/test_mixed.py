@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.offers import REWRITES, offered, offers_told
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate.upskill.examples import question_of as question_of_row
 from kernelmate.upskill.examples import version_of
 from tests.unit.suggest.codec.conftest import FILES, ROOT, VERDICT, kernels_of, question_of, recipe_versions
 
-MIXED = codec_named("mixed-1")
+MIXED = codec_named("mixed-2")
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ROWS = [json.loads(line) for line in (ROOT / "tests/data/upskill/pairs.jsonl").read_text().splitlines()]
 PAIRS = [(question_of_row(row), version_of(row["after"]), tuple(row["reasoning"])) for row in ROWS]
@@ -65,8 +66,8 @@ def test_most_pairs_come_back_byte_for_byte() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_a_recipe_makes_is_told_by_its_name_and_comes_back_byte_for_byte(path: Path) -> None:
     for kernel, contract in kernels_of(path):
-        question = question_of(kernel, contract, verdict=VERDICT)
         for name, after in list(recipe_versions(kernel, contract))[::7]:
+            question = question_of(kernel, contract, verdict=VERDICT, metric=REWRITES[name].metrics[0])
             answer = MIXED.answer(question, after, (f"recipe:{name}",))
             assert f"@use-{name}:" in answer
             assert MIXED.ask(question).read(answer).version == after
@@ -87,7 +88,7 @@ def test_an_answer_that_was_read_is_told_as_it_was() -> None:
     kernel, contract = next(kernels_of(ROOT / "examples" / "layernorm.cu"))
     question = question_of(kernel, contract, verdict=VERDICT)
     for answer in (
-        "@why-aliasing:@do-restrict:@use-restrict-pointers:@use-unroll:@#1",
+        "@use-restrict-pointers:@use-unroll:@#1",
         "@do-unroll:@ins@0:@|float fresh_value=0.0f;",
     ):
         got = MIXED.ask(question).read(answer)
@@ -109,7 +110,8 @@ def test_only_the_kernels_body_has_numbers() -> None:
     assert numbers == ["1", "2", "3", "4"]
     assert code.startswith("@|struct")
     assert "@1:int" in code
-    assert code.endswith("@|}@answer")
+    assert "@|}@offers@use-" in code
+    assert code.endswith("@answer")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +249,7 @@ def test_a_launch_is_told_in_parameters_whatever_names_it_was_given(side: str, m
 
 
 def test_a_means_that_the_user_names_is_in_the_prompt() -> None:
-    assert "@wants@do-coalesce:@grid" in MIXED.ask(replace(QUESTION, prompt="coalesce the accesses")).prompt
+    assert "@wants@do-coalesce:@fill<=0.25@grid" in MIXED.ask(replace(QUESTION, prompt="coalesce the accesses")).prompt
     assert "@wants" not in MIXED.ask(replace(QUESTION, prompt="schneller")).prompt
 
 
@@ -310,3 +312,43 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
             MIXED.ask(question).read(text)
         except Unreadable:
             continue
+
+
+def test_what_applies_is_offered_before_the_answer_and_only_what_is_offered_is_taken() -> None:
+    offers = offered(QUESTION)
+    prompt = MIXED.ask(QUESTION).prompt
+    assert prompt.endswith(offers_told(offers) + "@answer")
+    told = dict(re.findall(r"@use-([a-z0-9-]+):(?:@#(\d+))?", prompt))
+    assert {name: int(count or 1) for name, count in told.items()} == dict(offers)
+    after = MIXED.ask(QUESTION).read("@use-restrict-pointers:").version
+    fewer = replace(QUESTION, offers=tuple(one for one in offers if one[0] != "restrict-pointers"))
+    assert "restrict-pointers" not in MIXED.ask(fewer).prompt
+    assert MIXED.answer(QUESTION, after, ("recipe:restrict-pointers",)) == "@use-restrict-pointers:"
+    with pytest.raises(Untellable, match="not offered"):
+        MIXED.answer(fewer, after, ("recipe:restrict-pointers",))
+
+
+@pytest.mark.parametrize("question", [replace(QUESTION, task="analyse"), replace(QUESTION, offers=())])
+def test_where_nothing_is_offered_there_is_no_section(question: Question) -> None:
+    assert "@offers" not in MIXED.ask(question).prompt
+    assert MIXED.ask(question).prompt.endswith("@|}@answer")
+
+
+def test_a_repair_is_told_as_a_choice_wherever_one_makes_the_version() -> None:
+    broken = TEXT.replace("twice(input[index]);", "twice(input[indx]);")
+    words = 'compile-error: line 6: identifier "indx" is undefined'
+    question = replace(QUESTION, text=broken, task="debug", metric="correct", broken=words)
+    answer = MIXED.answer(question, Version(TEXT, QUESTION.launch))
+    assert answer == "@use-misspelt-name:"
+    assert read(answer, question) == TEXT
+    with pytest.raises(Unreadable, match="no variant"):
+        MIXED.ask(QUESTION).read("@use-misspelt-name:")
+
+
+@pytest.mark.parametrize(
+    ("size", "token"),
+    [({"count": 1}, "@fill<=0.0625"), ({"count": 200_000}, "@fill<=1"), ({"count": 1 << 30}, "@fill-more")],
+)
+def test_how_full_the_gpu_is_is_told_of_the_size_that_counts(size: dict[str, int], token: str) -> None:
+    assert token in MIXED.ask(replace(QUESTION, size=size)).prompt
+    assert "@fill" not in MIXED.ask(replace(QUESTION, size={"other": 3})).prompt

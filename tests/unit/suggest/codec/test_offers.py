@@ -8,7 +8,15 @@ from kernelmate.records import Diagnostic, Finding
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest import recipes, repairs
 from kernelmate.suggest.codec.base import Launch, Question
-from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES, assumed, candidates, offered
+from kernelmate.suggest.codec.offers import (
+    MOST_VARIANTS,
+    REWRITES,
+    asked_again,
+    assumed,
+    candidates,
+    choice_of,
+    offered,
+)
 from kernelmate.suggest.codec.programs import taken
 from kernelmate.suggest.codec.requests import finding_of, words_on
 from kernelmate.suggest.codec.requests import question_of as question_of_request
@@ -116,3 +124,50 @@ def test_a_search_and_its_question_are_offered_the_same_repairs() -> None:
     )
     request = replace(assumed(broken(MISSPELT, f"compile-error: line 3: {error}")), kernel=kernel, verdict=verdict)
     assert offered(question_of_request(request)) == offered(request) != ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("@use-unroll:", "@why-serial:@use-unroll:", True),
+        ("@use-unroll:", "@use-unroll:@use-divide:", True),
+        ("@use-unroll:", "@use-unroll:@#1", False),
+        ("@do-unroll:@rep@1:@|a;", "@rep@1:@|a;", True),
+        ("@rep@1:@|a;", "@rep@1:@|b;", False),
+    ],
+)
+def test_answers_are_known_by_their_program_and_choices_by_their_first_step(one: str, other: str, same: bool) -> None:
+    assert (choice_of(one) == choice_of(other)) is same
+
+
+PROMPT = "@code@1:x;@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2@answer"
+
+
+@pytest.mark.parametrize(
+    ("answers", "left"),
+    [
+        ([], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
+        (["@rep@1:@|y;"], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
+        (["@why-serial:@use-coalesce:"], "@offers@use-block-size:@#5@use-unroll:@#2"),
+        (["@use-coalesce:", "@use-unroll:"], "@offers@use-block-size:@#5@use-unroll:@#2"),
+        (["@use-unroll:", "@use-unroll:"], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
+        (["@use-unroll:", "@use-unroll:@#1"], "@offers@use-coalesce:@use-block-size:@#5"),
+        (["@use-block-size:" + more for more in ("", "@#1", "@#2")], "@offers@use-coalesce:@use-unroll:@#2"),
+        (
+            ["@use-coalesce:", "@use-unroll:", "@use-unroll:@#1"]
+            + ["@use-block-size:" + more for more in ("", "@#1", "@#2")],
+            "@offers@use-block-size:@#5",
+        ),
+        (
+            ["@use-coalesce:", "@use-unroll:", "@use-unroll:@#1", "@use-block-size:"]
+            + [f"@use-block-size:@#{number}" for number in range(1, 5)],
+            "",
+        ),
+    ],
+)
+def test_each_answer_is_asked_for_what_those_before_it_have_left(answers: list[str], left: str) -> None:
+    assert asked_again(PROMPT, answers) == f"@code@1:x;{left}@answer"
+
+
+def test_a_prompt_without_offers_is_asked_again_as_it_is() -> None:
+    assert asked_again("@code@1:x;@answer", ["@use-unroll:"]) == "@code@1:x;@answer"

@@ -78,6 +78,19 @@ def test_an_answer_that_says_the_same_is_drawn_again_with_the_names_numbered_oth
     assert len({re.sub(r"@v\d+", "@v", prompt) for prompt in prompts}) == 1
 
 
+def test_each_attempt_chooses_among_the_offers_that_those_before_it_have_left(
+    chat: Callable[..., Chat], request_: SuggestRequest
+) -> None:
+    server = chat("@why-serial:@use-block-size:", "@use-block-size:@#1", "@use-block-size:@#2", "@use-restrict-pointers:")
+    found = [one for one in author(server, "mixed-2").samples(request_, 3) if isinstance(one, Candidate)]
+    assert len({(one.kernel.source, one.contract.block) for one in found}) == 3
+    offers = [body["prompt"].partition("@offers")[2] for body in server.bodies]
+    assert "@use-block-size:@#" in offers[0]
+    assert offers[1] == offers[0]
+    # What stands before the offers stays as it is, so that the server need not read it again.
+    assert len({body["prompt"].partition("@offers")[0] for body in server.bodies}) == 1
+
+
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
     with pytest.raises(AuthorFailed, match="where an edit should begin") as caught:
         list(author(chat("nonsense")).samples(request_, 2))
