@@ -62,7 +62,9 @@ class HeldOut:
         return HeldOutLoss(total, means, by_family)
 
 
-def _cells(data: Encoded, rows: int, length: int, least_answer: int, *, even: bool) -> Iterator[tuple[str, int, Packer, list[list[int]]]]:
+def _cells(
+    data: Encoded, rows: int, length: int, least_answer: int, *, even: bool
+) -> Iterator[tuple[str, int, Packer, list[list[int]]]]:
     families = data.families if data.families is not None else np.zeros(len(data), dtype=np.int64)
     pairs, counts = np.unique(np.stack([data.tasks.astype(np.int64), families.astype(np.int64)]), axis=1, return_counts=True)  # fmt: skip
     for at in np.argsort(-counts, kind="stable")[:MOST_CELLS]:

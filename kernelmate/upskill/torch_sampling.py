@@ -118,10 +118,11 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     random = torch.Generator(model.head.device).manual_seed(how.seed)
     write = _Writer(model, tokenizer, how, end, random, stop)
     jobs: list[_Job] = []
-    for numbers in [[number] for number in range(how.k)] if again is not None else [[*range(how.k)]]:
-        texts = {prompt: [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None] for prompt in asked}
-        for prompt in asked if again is not None and jobs else ():
-            encoded[prompt] = tokenizer.encode(again(prompts[prompt], texts[prompt]), add_special_tokens=False).ids
+    for numbers in [range(how.k)] if again is None else [range(number, number + 1) for number in range(how.k)]:
+        if again is not None and jobs:
+            for prompt in asked:
+                texts = [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None]
+                encoded[prompt] = tokenizer.encode(again(prompts[prompt], texts), add_special_tokens=False).ids
         jobs += (fresh := [_job(one, number, encoded[one], how, renumber) for one in asked for number in numbers])
         write.all(fresh)
         _redraw(jobs, fresh, encoded, write, renumber, key)

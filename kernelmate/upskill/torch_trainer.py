@@ -93,7 +93,14 @@ class Trainer:
         self._portion = plan.rows_at_once or max(rows // place.processes, 1)
         rows += -rows % (self._portion * place.processes)
         self.packer = Packer(
-            data, rows, shape.context, plan.task_weights, plan.seed, plan.prompt_weight, plan.least_answer, varying=varying
+            data,
+            rows,
+            shape.context,
+            plan.task_weights,
+            plan.seed,
+            plan.prompt_weight,
+            plan.least_answer,
+            varying=varying,
         )
         torch.manual_seed(plan.seed)
         self._attend = best_way(place.device)
@@ -104,7 +111,12 @@ class Trainer:
         self._held_out = None
         if held_out is not None and len(held_out):
             self._held_out = HeldOut(
-                held_out, self._portion, shape.context, plan.task_weights, least_answer=plan.least_answer, even=self._compiles
+                held_out,
+                self._portion,
+                shape.context,
+                plan.task_weights,
+                least_answer=plan.least_answer,
+                even=self._compiles,
             )
         self.watch = Watch(plan.patience, plan.cooldown)
         self._best: dict[str, Tensor] | None = None

@@ -178,8 +178,10 @@ class Whole:
         """A model's process; none where no time is left for it.
 
         Args:
-            model: which. place: number of its GPU.
-            deadline: of all training. share: models that the time that is left is for, one after the other.
+            model: which.
+            place: number of its GPU.
+            deadline: of all training.
+            share: models that the time that is left is for, one after the other.
         """
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left < LEAST_S:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from kernelmate.compiler.targets import find_target, sm_limits
+from kernelmate.compiler.targets import sm_limits
 from kernelmate.errors import KernelmateError
+from kernelmate.source import launch_shape
 from kernelmate.suggest.codec.base import Question, Untellable
 from kernelmate.suggest.codec.chat import request_of
-from kernelmate.source import launch_shape
 
 FILLS = (0.0625, 0.25, 1, 4)
 """Threads of the launch over threads that the GPU holds at once."""

@@ -19,12 +19,12 @@ from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header, mends
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
+from kernelmate.suggest.codec.filling import fill_tokens, filled
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
 from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, Line
 from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.filling import fill_tokens, filled
 from kernelmate.suggest.codec.offers import Offer, assumed, offer_tokens, offered, offers_told
 from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
 from kernelmate.suggest.codec.regions import Regions, regions

@@ -130,7 +130,9 @@ def test_operators_change_in_lines_that_the_answer_leaves_alone() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(NUMBERS, SEEDS)
-def test_offers_that_the_answer_does_not_take_are_left_out_and_the_others_keep_their_order(number: int, seed: int) -> None:
+def test_offers_that_the_answer_does_not_take_are_left_out_and_the_others_keep_their_order(
+    number: int, seed: int
+) -> None:
     prompt, answer = drawn(number, seed, offers=0.5)
     before = EXAMPLES[number]
     assert answer == before.answer
@@ -147,7 +149,9 @@ def test_offers_that_the_answer_does_not_take_are_left_out_and_the_others_keep_t
 def test_offers_are_left_out_at_all_and_with_their_numbers() -> None:
     whole = [drawn(number, 1, offers=1.0)[0] for number in range(len(DATA))]
     assert any("@offers" in one.prompt for one in EXAMPLES)
-    assert not any("@offers" in prompt for prompt, one in zip(whole, EXAMPLES, strict=True) if "@use-" not in one.answer)
+    assert not any(
+        "@offers" in prompt for prompt, one in zip(whole, EXAMPLES, strict=True) if "@use-" not in one.answer
+    )
     assert not any("@#" in prompt for prompt, one in zip(whole, EXAMPLES, strict=True) if "@use-" not in one.answer)
 
 

@@ -81,7 +81,9 @@ def test_an_answer_that_says_the_same_is_drawn_again_with_the_names_numbered_oth
 def test_each_attempt_chooses_among_the_offers_that_those_before_it_have_left(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
-    server = chat("@why-serial:@use-block-size:", "@use-block-size:@#1", "@use-block-size:@#2", "@use-restrict-pointers:")
+    server = chat(
+        "@why-serial:@use-block-size:", "@use-block-size:@#1", "@use-block-size:@#2", "@use-restrict-pointers:"
+    )
     found = [one for one in author(server, "mixed-2").samples(request_, 3) if isinstance(one, Candidate)]
     assert len({(one.kernel.source, one.contract.block) for one in found}) == 3
     offers = [body["prompt"].partition("@offers")[2] for body in server.bodies]
