@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,7 @@ def list_models(**options: Any) -> int:
         from kernelmate.report.machine import models_view
 
         output.stdout().print(models_view(models, current))
+        _tell_differing(models)
     else:
         from kernelmate.suggest.local.starter import MISSING, shipped
 
@@ -116,6 +117,7 @@ def use(name: str) -> int:
     """Put a model into use."""
     chosen = _library().use(name)
     note(f"{chosen.name} is in use: {_words(chosen)}")
+    _tell_differing([chosen])
     return 0
 
 
@@ -190,6 +192,16 @@ def stop() -> int:
 
     note("the server has ended" if model_server(_settings()).stop() else "no server ran")
     return 0
+
+
+def _tell_differing(models: Sequence[Model]) -> None:
+    """A line for each model that was taught with other recipes than those installed."""
+    from kernelmate.suggest.codec.fingerprint import differing
+
+    for one in models:
+        said = differing(one.name, one.offers)
+        if said is not None:
+            note(said)
 
 
 def _starter_words() -> str:

@@ -123,6 +123,8 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         on_text=wishes.on_text,
         stop=wishes.stop,
         codec=model.codec or CHAT,
+        taught=model.offers,
+        on_note=wishes.on_step,
     )
 
 

@@ -95,7 +95,7 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
     """
     need(("gguf", "safetensors", "torch"), "Exporting a model")
     from kernelmate.upskill.card import card_of
-    from kernelmate.upskill.gguf_files import Label, write_gguf
+    from kernelmate.upskill.gguf_files import OFFERS_KEY, Label, write_gguf
     from kernelmate.upskill.torch_folders import load_folder
 
     folder = settings.model_folder(name)
@@ -104,7 +104,9 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
     wanted: Any = kind or settings.export.kind
     path = folder / f"{name}-{wanted}.gguf"
     template = facts.get("chat_template")
-    label = Label(name, found.codec, settings.licence, card_of(facts), str((facts.get("corpus") or {}).get("corpus_sha256") or ""), template)  # fmt: skip
+    corpus = facts.get("corpus") or {}
+    more = {OFFERS_KEY: corpus["offers"]} if corpus.get("offers") else {}
+    label = Label(name, found.codec, settings.licence, card_of(facts), str(corpus.get("corpus_sha256") or ""), template, more)  # fmt: skip
     tensors = {name: tensor.float().numpy() for name, tensor in found.tensors.items()}
     write_gguf(path, found.config, tensors, found.tokenizer, label, wanted)
     return path

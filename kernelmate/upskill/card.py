@@ -27,6 +27,7 @@ def card_of(facts: Mapping[str, Any]) -> str:
         f"Pairs of kernels, each judged before it was taken in: {corpus.get('lines', '?')} lines, "
         f"{train.get('examples', '?')} examples to learn, {train.get('tokens', '?')} tokens, by task {train.get('by_task', {})}.",
         f"SHA-256 of the corpus: `{corpus.get('corpus_sha256', 'not known')}`.",
+        *([f"Fingerprint of the recipes that it chooses among: `{corpus['offers']}`."] if corpus.get("offers") else []),
         "",
         "## Training",
         "",

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.suggest.codec import OFFERING
+from kernelmate.suggest.codec.fingerprint import fingerprint
 from kernelmate.upskill.encoded import Encoded, encode, load_encoded, words_of
 from kernelmate.upskill.examples import Example, codec_named, lines_of, tell
 from kernelmate.upskill.settings import ModelSection, Upskill
@@ -69,7 +71,7 @@ def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, do
     held_out, _ = encode([example for example in found.examples if example.held_out], tokenizer, model.context)
     if not len(train):
         raise UsageError(f"Every example is longer than context = {model.context} tokens.", hint="Raise context.")
-    facts = {
+    facts: dict[str, Any] = {
         "corpus_sha256": sha256,
         "codec": model.codec,
         "lines": len(lines),
@@ -79,6 +81,8 @@ def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, do
         "too_long": too_long,
         "left_out": dict(found.left_out),
     }
+    if model.codec in OFFERING:
+        facts["offers"] = fingerprint()
     _keep(folder, tokenizer.to_str(), train, held_out, facts)
     return Prepared(tokenizer.to_str(), train, held_out, facts)
 

@@ -12,6 +12,8 @@ CHAT = "chat-1"
 NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-2", CHAT)
 """All codecs: line edits and whole kernels, both also without placeholders, recipes by name, programs, and conversations."""
 
+OFFERING = ("mixed-2",)
+"""Codecs whose prompts say which rewrites apply, by numbers that mean what `fingerprint` says."""
 TELL_RECIPES = ("actions-1", "mixed-2")
 """Codecs that tell a version by the recipes that made it, where its author names them."""
 

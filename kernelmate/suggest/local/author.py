@@ -43,6 +43,8 @@ class LocalModel:
         on_text: told of text as it arrives. stop: True once the user wants no more.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
+        taught: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
+        on_note: told, once, where those that are installed are others.
         last_cost: tokens of the last answer.
     """
 
@@ -55,6 +57,8 @@ class LocalModel:
     timeout_s: float = 300.0
     agree: Callable[[str], bool] | None = None
     codec: str = CHAT
+    taught: str | None = None
+    on_note: Callable[[str], None] | None = None
     last_cost: Cost = field(default_factory=Cost)
     _asked: int = 0
 
@@ -127,6 +131,7 @@ class LocalModel:
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
         """Attempts of a model that reads and writes by a codec; those that say the same as one before are drawn again."""
         endpoint = self.endpoint()
+        self._tell_differing()
         coded = Coded(self.codec, asked, request, self.name)
         for number in range(int(count * MOST_DRAWS)):
             if self.stop() or request.stop():
@@ -142,6 +147,14 @@ class LocalModel:
                 yield candidate
         if not coded.read_any:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {coded.unread}".rstrip())
+
+    def _tell_differing(self) -> None:
+        if self.on_note is not None and self.taught is not None:
+            from kernelmate.suggest.codec.fingerprint import differing
+
+            said, self.taught = differing(self.label, self.taught), None
+            if said is not None:
+                self.on_note(said)
 
     def _temperature(self, number: int) -> float:
         """Greedy, then as set, then warmer with each attempt up to a bound beyond which text falls apart."""

@@ -31,6 +31,7 @@ class Model:
         source: the repository that it was downloaded from, or None.
         layers: how many. cache_bytes: of keys and values, for one token of context.
         codec: how it is asked, by its name in `kernelmate.suggest.codec`; None for a model that chats.
+        offers: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Model:
     layers: int | None = None
     cache_bytes: int | None = None
     codec: str | None = None
+    offers: str | None = None
 
 
 def default_folder() -> Path:
@@ -247,6 +249,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         "layers": _count(fields, f"{architecture}.block_count"),
         "cache_bytes": _cache_bytes(fields, architecture),
         "codec": str(fields.get("kernelmate.codec") or "") or None,
+        "offers": str(fields.get("kernelmate.offers") or "") or None,
     }
 
 

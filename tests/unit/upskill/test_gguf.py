@@ -17,7 +17,7 @@ gguf = pytest.importorskip("gguf", reason="export needs the extra `train`")
 from kernelmate.errors import UsageError  # noqa: E402
 from kernelmate.suggest.local.engines import EngineSettings, start_engine  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
-from kernelmate.upskill.gguf_files import Label, paired, quantised, write_gguf  # noqa: E402
+from kernelmate.upskill.gguf_files import OFFERS_KEY, Label, paired, quantised, write_gguf  # noqa: E402
 from kernelmate.upskill.parity import compare, reference_logits  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_folders import ModelFolder, llama_config, load_folder, load_llama, save_folder  # noqa: E402
@@ -25,7 +25,7 @@ from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import Drawing, sample  # noqa: E402
 from kernelmate.upskill.vocabulary import PAD  # noqa: E402
 
-LABEL = Label("tiny", "lines-1", "Apache-2.0", "# A card", "abc")
+LABEL = Label("tiny", "lines-1", "Apache-2.0", "# A card", "abc", more={OFFERS_KEY: "0123456789abcdef"})
 TEXT = "<|ask|>float x = a[i] +  <v1>;\n\n  for (int <v2> = 0; x != 1.5e-3f; ++i)\n\tsum += 42;"
 ENGINES = [name for name in ("xllamacpp", "llama_cpp") if find_spec(name)]
 
@@ -126,6 +126,7 @@ def test_the_file_says_what_it_is(llama: Path) -> None:
     assert facts["licence"] == "Apache-2.0"
     assert facts["quantization"] == "Q8_0"
     assert facts["context"] == 128
+    assert facts["offers"] == "0123456789abcdef"
     assert facts["parameters"] == load_llama(load_folder(llama)).shape.parameters
 
 

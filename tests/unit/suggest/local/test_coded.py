@@ -93,6 +93,18 @@ def test_each_attempt_chooses_among_the_offers_that_those_before_it_have_left(
     assert len({body["prompt"].partition("@offers")[0] for body in server.bodies}) == 1
 
 
+def test_a_model_that_was_taught_with_other_recipes_says_so_once(
+    chat: Callable[..., Chat], request_: SuggestRequest
+) -> None:
+    said: list[str] = []
+    model = author(chat("@use-restrict-pointers:", "@use-unroll:"), "mixed-2")
+    model.taught, model.on_note = "0123456789abcdef", said.append
+    for _ in range(2):
+        list(model.samples(request_, 1))
+    assert len(said) == 1
+    assert "small was taught to choose among other recipes" in said[0]
+
+
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
     with pytest.raises(AuthorFailed, match="where an edit should begin") as caught:
         list(author(chat("nonsense")).samples(request_, 2))
