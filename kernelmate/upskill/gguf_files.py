@@ -20,7 +20,12 @@ from kernelmate.upskill.vocabulary import PRE
 
 Kind = Literal["f32", "f16", "q8_0", "q5_0", "q4_0"]
 ARCHITECTURES = ("llama", "qwen2")
-CODEC_KEY, CARD_KEY, HASH_KEY, OFFERS_KEY = "kernelmate.codec", "kernelmate.card", "kernelmate.corpus", "kernelmate.offers"
+CODEC_KEY, CARD_KEY, HASH_KEY, OFFERS_KEY = (
+    "kernelmate.codec",
+    "kernelmate.card",
+    "kernelmate.corpus",
+    "kernelmate.offers",
+)
 Array = np.ndarray[Any, Any]
 
 

@@ -97,7 +97,7 @@ def test_a_model_that_was_taught_with_other_recipes_says_so_once(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
     said: list[str] = []
-    model = author(chat("@use-restrict-pointers:", "@use-unroll:"), "mixed-2")
+    model = author(chat("@use-block-size:", "@use-block-size:@#1"), "mixed-2")
     model.taught, model.on_note = "0123456789abcdef", said.append
     for _ in range(2):
         list(model.samples(request_, 1))
