@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kernelmate.suggest.codec.base import Answer, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import line_token
-from kernelmate.suggest.codec.offers import REWRITES, assumed
+from kernelmate.suggest.codec.offers import REWRITES, assumed, offered
 from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.starter import END, AskedByLines, LineCodec, cleaned, readable
@@ -35,7 +35,7 @@ class ActionCodec:
             if not tags:
                 raise Untellable("The analysis says nothing that there is a tag for.")
             return tags
-        steps = path(assumed(question), after, named_steps(analysis))
+        steps = path(question, after, named_steps(analysis), lambda: offered(question))
         if steps is None:
             raise Untellable("No recipe leads to this version.")
         return tags + "".join(f"@use-{name}:{line_token(number)}" for name, number in steps)

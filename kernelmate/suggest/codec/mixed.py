@@ -168,11 +168,7 @@ class AskedMixed:
         Raises:
             Untellable: the first of them is not among the offers.
         """
-        tries = [names] if names else [[(name, None)] for name, _ in self.offers] if self.question.broken else []
-        if not tries:
-            return None
-        request = assumed(self.question)
-        steps = next((found for one in tries if (found := path(request, after, one)) is not None), None)
+        steps = path(self.question, after, names, lambda: self.offers)
         if steps is not None and steps[0][1] >= dict(self.offers).get(steps[0][0], 0):
             raise Untellable("The version takes a rewrite that is not offered.")
         return steps

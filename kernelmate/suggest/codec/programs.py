@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Unreadable, Version
-from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES
+from kernelmate.suggest.codec.base import Question, Unreadable, Version
+from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES, Offer, assumed
 from kernelmate.suggest.codec.requests import launch_of
 
 MOST_STEPS = 5
@@ -60,14 +60,25 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
     return [(name, int(number) if number.isdigit() else None) for name, _, number in parts]
 
 
-def path(request: SuggestRequest, goal: Version, names: Sequence[Named] | None) -> list[Step] | None:
-    """The steps that lead to a version: the named rewrites in turn, or else any one; None where they are not found."""
-    left = iter(range(MOST_TRIED))
-    for first in [names] if names else [[(name, None)] for name in REWRITES]:
-        found = _path(request, goal, first, left)
-        if found is not None:
-            return found
-    return None
+def path(question: Question, goal: Version, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
+    """The steps that lead to a version: the named rewrites in turn; of something broken any one, where none is named.
+
+    Args:
+        question: what was asked.
+        goal: the version.
+        names: of rewrites.
+        offers: gives what applies, which is looked at where none is named.
+
+    Returns:
+        The steps; None where none lead there.
+
+    Raises:
+        Untellable: the text does not hold the kernel, or no contract can be had for it.
+    """
+    tries = [names] if names else [[(name, None)] for name, _ in offers()] if question.broken else []
+    request, left = assumed(question) if tries else None, iter(range(MOST_TRIED))
+    found = (_path(request, goal, one, left) for one in tries if request is not None)
+    return next((steps for steps in found if steps is not None), None)
 
 
 def _path(request: SuggestRequest, goal: Version, names: Sequence[Named], left: Iterator[int]) -> list[Step] | None:

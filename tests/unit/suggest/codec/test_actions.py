@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.offers import candidates
 from tests.unit.suggest.codec.conftest import ROOT, VERDICT, kernels_of, question_of, recipe_versions
 
 ACTIONS = codec_named("actions-1")
@@ -34,9 +35,21 @@ def test_steps_one_after_another_are_told_by_an_authors_names() -> None:
     assert again.endswith("@use-restrict-pointers:@0:@use-unroll:@1:")
 
 
-def test_without_a_name_one_step_is_found_by_trying() -> None:
-    name, after = next(iter(recipe_versions(KERNEL, CONTRACT)))
-    assert f"@use-{name}:" in ACTIONS.answer(QUESTION, after)
+def test_without_a_name_a_repair_is_found_by_trying_and_nothing_else_is() -> None:
+    broken = replace(
+        QUESTION,
+        text=QUESTION.text.replace("const float mean", "const float maen", 1),
+        task="debug",
+        metric="correct",
+        broken='compile-error: line 36: identifier "mean" is undefined',
+    )
+    assert broken.text != QUESTION.text
+    name, after = next((name, found[0]) for name, found in candidates(broken))
+    version = Version(after.kernel.unit.text, QUESTION.launch)
+    assert ACTIONS.answer(broken, version) == f"@use-{name}:@0:"
+    _, better = next(iter(recipe_versions(KERNEL, CONTRACT)))
+    with pytest.raises(Untellable, match="No recipe"):
+        ACTIONS.answer(QUESTION, better)
 
 
 def test_what_no_recipe_makes_is_untellable() -> None:
