@@ -21,7 +21,7 @@ from kernelmate.version import VERSION
 TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
 """Shares of the tasks among the rows."""
 
-GENERATOR = 3
+GENERATOR = 4
 """Version of the generator; it grows when equal seeds give other problems."""
 
 CORPUS, REJECTED, CARD, MANIFEST = "corpus.jsonl", "rejected.jsonl", "card.md", "manifest.json"
@@ -33,7 +33,7 @@ class Manifest:
 
     Attributes:
         rows, groups: how many. tasks, kinds, families, metrics, splits, flaws: rows by each.
-        yields: by family, groups, texts, right texts, pairs, better pairs, broken and failing ones.
+        yields: by family, groups, texts, right texts, pairs, better pairs, broken, failing and mended ones, versions tried.
         hash: of the rows' content, without the times at which they were judged.
         about: seed, backend, target, machine, seconds.
     """

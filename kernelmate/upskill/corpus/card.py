@@ -16,6 +16,14 @@ reference within derived tolerances; reads out of bounds, races and uninitialise
 {timing}
 Broken versions are those that a compiler or a judge was seen to refuse; their `broken` is what it said.
 
+What a model is to learn is a choice. `offers` are the built-in recipes that apply to the version before for the metric (repairs,
+where it is broken), each with how many variants it has there. Up to twelve versions that they make were tried for each question:
+ranked by their compiled code, by their time on the GPU, or by what was counted of them once they were right. The best that was
+right and better has `rank` 1, those nearly as good 2 and 3 (at most 12 % worse, with 85 % of the gain); `actions` name the recipes
+and variants that make `after` of `before`, byte for byte. A version of two actions is there where the second made it better by 10 %
+again. Of mistakes, `actions` name the first repair whose version was right. Rows without `actions` are fixes written by hand, half
+of them where a recipe did too. `problem.size` is the size at which time was measured; where it is absent, the contract's headline.
+
 The kernels are generated: problems, deficiencies, launches and ways of writing are drawn by chance from families, and joined.
 Nothing was taken from other people's code. Problems of held-out families have the split `held-out`, and are for measuring only.
 """
@@ -27,8 +35,9 @@ promising is in `corpus.jsonl`, what was rejected in `rejected.jsonl`. Texts and
 see a model that was trained on them, is for that user to know.
 """
 
-_MEASURED = """Right versions also ran on the GPU, between guard bands, at two of those sizes and at one that fills it, where all versions of
-a problem were timed in turns (seven turns, graphs of launches). An improvement in time is a measured one; metrics that are counted
+_MEASURED = """Right versions also ran on the GPU, between guard bands, at two of those sizes, and were timed in turns at the contract's headline
+or at a size that fills the GPU, each in half of the problems first (seven turns of graphs of up to 64 launches, so that what a
+launch costs the host is not measured). An improvement in time is a measured one; metrics that are counted
 or compiled (sectors, shared memory, registers, occupancy) are the emulator's and the compiler's."""
 
 _EMULATED = """There was no GPU: an improvement in time is what the model predicts with its whole interval above 1, and is labelled `predicted`."""
@@ -57,11 +66,11 @@ def card_text(manifest: Manifest) -> str:
     lines += [
         "## What judging left of each family",
         "",
-        "| family | problems | versions right | pairs better | mistakes that fail |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "| family | problems | versions right | versions tried | pairs better | mistakes that fail | of those mended by a repair |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
-        f"| {name} | {of.get('groups', 0)} | {_share(of, 'right', 'texts')} | {_share(of, 'better', 'pairs')} | {_share(of, 'failing', 'broken')} |"
+        f"| {name} | {of.get('groups', 0)} | {_share(of, 'right', 'texts')} | {of.get('tried', 0)} | {_share(of, 'better', 'pairs')} | {_share(of, 'failing', 'broken')} | {_share(of, 'mended', 'failing')} |"
         for name, of in manifest.yields.items()
     ]
     return "\n".join(lines) + "\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.history.export import FORMAT
-from kernelmate.records import Counters, Verdict
+from kernelmate.records import Counters, Finding, Verdict
 from kernelmate.report.json import plain
 from kernelmate.upskill.corpus.flaws import FLAWS
 from kernelmate.upskill.corpus.overlap import fingerprint
@@ -43,7 +43,11 @@ def change_row(
     ]
     if pair.steps:
         row["author"] = "recipe:" + "+".join(name for name, _ in pair.steps)
-        row["actions"] = [{"recipe": name, "variant": variant} for name, variant in pair.steps]
+        row["actions"] = actions_of(pair.steps)
+        row["rank"] = pair.rank
+    row["offers"] = offers_of(pair.offers)
+    if pair.metric == "time" and pair.size is not None:
+        row["problem"]["size"] = dict(pair.size)
     row["flaws"] = list(pair.flaws)
     row["broken"] = None
     return row
@@ -52,6 +56,9 @@ def change_row(
 def repair_row(group: Group, family: Family, repair: Repair, broken: Judged, after: Judged, judged_on: str) -> Row:
     """A mistake and its repair as an example of debugging."""
     row = _row(group, family, broken, after, replace(after.verdict, accepted=True), judged_on)
+    row["before"] = _side(broken, _said(broken))
+    if broken.verdict.diagnostics:
+        row["before"]["verdict"]["diagnostics"] = plain(_said(broken).diagnostics)
     row["task"] = "debug"
     row["problem"] |= {"prompt": repair.prompt, "metric": "correct", "findings": [broken.words]}
     row["reasoning"] = [broken.words, repair.broken.explanation]
@@ -59,6 +66,26 @@ def repair_row(group: Group, family: Family, repair: Repair, broken: Judged, aft
     row["broken"] = broken.words
     row["verdict"]["objective"] = {"name": "correct", "basis": "measured", "before": 0.0, "after": 1.0, "met": True}
     return row
+
+
+def actions_of(steps: Sequence[tuple[str, int]]) -> list[Row]:
+    """Steps as a row has them."""
+    return [{"recipe": name, "variant": variant} for name, variant in steps]
+
+
+def offers_of(offers: Sequence[tuple[str, int]]) -> list[Row]:
+    """What applies, as a row has it."""
+    return [{"recipe": name, "variants": variants} for name, variants in offers]
+
+
+def _said(broken: Judged) -> Verdict:
+    """A broken version's verdict as a user's would say it: of the text alone, with the compiler's error among the findings."""
+    verdict = broken.verdict
+    diagnostics = tuple(replace(one, file=None) for one in verdict.diagnostics)
+    findings = tuple(replace(one, file=None) for one in verdict.findings)
+    for one in diagnostics[:1]:
+        findings = (Finding("compile-error", "error", one.message, line=one.line, column=one.column), *findings)
+    return replace(verdict, diagnostics=diagnostics, findings=findings)
 
 
 def _row(group: Group, family: Family, before: Judged, after: Judged, verdict: Verdict, judged_on: str) -> Row:
@@ -199,6 +226,7 @@ def written(row: Row) -> Written:
 
 
 def mark_of(row: Mapping[str, Any]) -> str:
-    """What two rows share that teach the same: task, metric, and both texts but for names and layout, with their launches."""
+    """What two rows share that teach the same: task, metric, size, and both texts but for names and layout, with their launches."""
     sides = [row[side]["source"] + "\n" + str(row[side]["launch"]) for side in ("before", "after")]
-    return f"{row['task']}:{row['problem']['metric']}:{fingerprint(*sides)}"
+    size = row["problem"].get("size") or ""
+    return f"{row['task']}:{row['problem']['metric']}:{size}:{fingerprint(*sides)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kernelmate.records import MetricName
+from kernelmate.records import MetricName, Size
 from kernelmate.upskill.corpus.bugs import Broken, break_text
 from kernelmate.upskill.corpus.drafting import Flaws, Problem
 from kernelmate.upskill.corpus.flaws import FLAWS, fixes, metrics_of
@@ -21,7 +21,10 @@ class Pair:
         before, after: places among the group's texts.
         flaws: what `before` has and `after` has not, the weightiest first.
         prompt: the metric in a user's words.
-        steps: recipes that make `after` of `before`, with the number of a variant each. whys: why recipes were taken.
+        steps: rewrites that make the better version of `before`, with the number of a variant each; then `after` is `before`.
+        whys: why they were taken. rank: among those that were tried, from 1.
+        offers: rewrites that apply to `before` for the metric, with how many variants.
+        size: at which time was measured; None for the headline.
     """
 
     before: int
@@ -31,6 +34,9 @@ class Pair:
     prompt: str
     steps: tuple[tuple[str, int], ...] = ()
     whys: tuple[str, ...] = ()
+    rank: int = 0
+    offers: tuple[tuple[str, int], ...] = ()
+    size: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ class Studied:
 
     Attributes:
         rows: what is worth teaching. rejected: right pairs that were not better.
-        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing: of mistakes.
+        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing, mended: of mistakes.
+        tried: versions that rewrites would make, as far as they were looked at.
         wrong: what was said of versions that were not right.
         lost: why nothing is known of it.
     """
@@ -38,11 +39,13 @@ class Studied:
     better: int = 0
     broken: int = 0
     failing: int = 0
+    mended: int = 0
+    tried: int = 0
     wrong: list[str] = field(default_factory=list)
     lost: str = ""
 
 
-COUNTED = ("texts", "right", "pairs", "better", "broken", "failing")
+COUNTED = ("texts", "right", "pairs", "better", "broken", "failing", "mended", "tried")
 """What is counted of each group."""
 
 _KEPT = ("task", "metric", "mark", "content", "kind", "family", "split", "flaws")

@@ -8,6 +8,7 @@ emulator sees each of them once, at the odd size, where it looks for races and c
 from __future__ import annotations
 
 import hashlib
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,8 +21,6 @@ from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot
 from kernelmate.compiler import compile_kernel, occupancy
-from kernelmate.compiler.child import Job, Product
-from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import ContractError, KernelmateError
 from kernelmate.measure.predict import predict
 from kernelmate.records import (
@@ -37,6 +36,7 @@ from kernelmate.records import (
     Version,
 )
 from kernelmate.source import contract_for, find_kernels, launch_shape, text_unit
+from kernelmate.upskill.corpus.compiling import InProcess, code_of
 
 if TYPE_CHECKING:
     from kernelmate.upskill.corpus.gpu import Gpu
@@ -52,16 +52,6 @@ WRONG = "wrong values"
 
 FILE = "kernel.cu"
 """What generated units are called in messages."""
-
-
-class InProcess(CompilerProcess):
-    """NVRTC in this very process, which is a worker that may be killed: no other child is needed."""
-
-    def compile(self, job: Job, timeout_s: float) -> Product:
-        """Compile; `timeout_s` is its owner's to keep."""
-        from kernelmate.compiler.library import load_library
-
-        return load_library().compile(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +84,11 @@ class Rounds:
     times_us: tuple[float, ...]
     repeats: int
 
+    @property
+    def median_us(self) -> float:
+        """Of the turns."""
+        return statistics.median(self.times_us)
+
 
 class Judge:
     """Judges the texts of one group after another.
@@ -112,18 +107,51 @@ class Judge:
         self._emulator = EmulatorBackend()
         self._oracle: Oracle | None = None
         self._seed = 0
+        self._compiled: dict[str, Judged] = {}
+        self._judged: dict[str, Judged] = {}
+        self._same: dict[tuple[str, ...], Judged] = {}
 
     def begin(self, seed: int, *, headline: bool = True) -> None:
         """Another group, whose inputs follow `seed`; `headline`: take counters at its headline size."""
         self._oracle, self._seed, self.headline = None, seed, headline
+        self._compiled, self._judged, self._same = {}, {}, {}
+        self._compiler.forget()
 
     def judge(self, text: str, *, hunt: bool = False) -> Judged:
-        """Judge one text.
+        """Judge one text; what was judged in this group before is known.
 
         Args:
             text: the whole unit.
             hunt: a mistake is looked for, so neither counters nor a GPU are wanted, and the first thing wrong suffices.
         """
+        known = self._judged.get(text)
+        if known is None:
+            known = self._launched(self.look(text), hunt=hunt)
+            if not hunt:
+                self._judged[text] = known
+        return known
+
+    def _launched(self, looked: Judged, *, hunt: bool) -> Judged:
+        """Run what compiles, unless the very same code was launched alike before."""
+        if looked.words or looked.kernel is None or looked.version is None:
+            return looked
+        content = content_of(looked)
+        same = self._same.get(content)
+        if same is not None:
+            return replace(same, text=looked.text, kernel=looked.kernel, version=looked.version)
+        judged = _Launches(self, looked.kernel, looked.version, looked.verdict, hunt=hunt).judged(looked.text)
+        if not hunt:
+            self._same[content] = judged
+        return judged
+
+    def look(self, text: str) -> Judged:
+        """Compile one text and weigh its launch on paper: resources and occupancy, and nothing of whether it is right."""
+        found = self._compiled.get(text)
+        if found is None:
+            found = self._compiled[text] = self._looked_at(text)
+        return found
+
+    def _looked_at(self, text: str) -> Judged:
         unit = text_unit(text, FILE)
         try:
             kernel = find_kernels(unit)[0]
@@ -138,7 +166,11 @@ class Judge:
         if not compiled.ok or compiled.resources is None:
             return Judged(text, kernel, replace(verdict, correct=False), words=_said_by_compiler(compiled))
         version = Version(compiled, contract, unit)
-        return _Launches(self, kernel, version, verdict, hunt=hunt).judged(text)
+        try:
+            verdict = _on_paper(self.target, version, verdict)
+        except ContractError as error:
+            return Judged(text, kernel, replace(verdict, correct=False), words=str(error), version=version)
+        return Judged(text, kernel, verdict, version=version)
 
     def oracle_for(self, version: Version) -> Oracle:
         """What is right in this group; all its versions share inputs and reference."""
@@ -174,7 +206,6 @@ class _Launches:
 
     def judged(self, text: str) -> Judged:
         try:
-            self._launch_on_paper()
             self._emulate()
             if self.judge.gpu is not None and not self.hunt and not self.words:
                 self._on_gpu(self.judge.gpu)
@@ -193,21 +224,6 @@ class _Launches:
     def _bench(self) -> Bench:
         """The version in the emulator, which also says what a launch is given."""
         return self.judge.bench(self.version)
-
-    def _launch_on_paper(self) -> None:
-        """Resources with the headline's dynamic shared memory, and occupancy.
-
-        Raises:
-            ContractError: it cannot be launched.
-        """
-        compiled, contract = self.version.compiled, self.version.contract
-        assert compiled.resources is not None
-        shape = launch_shape(contract, contract.sizes[0])
-        resources = replace(compiled.resources, dynamic_shared_bytes=shape.shared_bytes)
-        fits = occupancy(self.judge.target, resources, shape)
-        if fits.blocks_per_sm == 0 or shape.threads > resources.max_threads:
-            raise ContractError(f"No block of {shape.threads} threads fits on an SM: limited by {fits.limiter}.")
-        self.verdict = replace(self.verdict, resources=resources, occupancy=fits)
 
     def _shots(self) -> Iterator[tuple[int, Shot, bool]]:
         """Which sizes are launched, and counted: the odd ones first, with everything looked for; the headline for its counters."""
@@ -281,6 +297,29 @@ class _Launches:
             self._hold(place, Outcome(shot, given, module.launch(bench.launch(size, shot, given))), oracle)
             if self.words:
                 return
+
+
+def _on_paper(target: Target, version: Version, verdict: Verdict) -> Verdict:
+    """A verdict with resources, the headline's dynamic shared memory among them, and occupancy.
+
+    Raises:
+        ContractError: it cannot be launched.
+    """
+    assert version.compiled.resources is not None
+    shape = launch_shape(version.contract, version.contract.sizes[0])
+    resources = replace(version.compiled.resources, dynamic_shared_bytes=shape.shared_bytes)
+    fits = occupancy(target, resources, shape)
+    if fits.blocks_per_sm == 0 or shape.threads > resources.max_threads:
+        raise ContractError(f"No block of {shape.threads} threads fits on an SM: limited by {fits.limiter}.")
+    return replace(verdict, resources=resources, occupancy=fits)
+
+
+def content_of(judged: Judged) -> tuple[str, ...]:
+    """What versions share that are the same to the GPU: the code, and how it is launched."""
+    assert judged.version is not None
+    contract = judged.version.contract
+    shapes = [str(launch_shape(contract, size)) for size in contract.sizes]
+    return (code_of(judged.version.compiled.ptx), *contract.grid, "|", *contract.block, "|", *shapes)
 
 
 def _small(place: int) -> Shot:

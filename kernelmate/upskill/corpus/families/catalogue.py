@@ -27,9 +27,10 @@ from kernelmate.upskill.corpus.families.stencils import window
 from kernelmate.upskill.corpus.families.totals import total, warp_integers
 from kernelmate.upskill.corpus.families.warp_words import byte_products, votes
 
-HELD_OUT = frozenset(
-    {"log-sum-exp", "correlations-1d", "matmul-left-turned", "multistep-solver", "sum-partials", "heat-3d"}
-)
+HELD_OUT = frozenset({
+    "log-sum-exp", "correlations-1d", "matmul-left-turned", "multistep-solver", "sum-partials", "heat-3d",
+    "turn-three", "permute-small", "dense-bytes", "power-series", "row-bits", "decay-rows",
+})  # fmt: skip
 """Families whose problems are for measuring only."""
 
 Drawer = Callable[[Random], Problem]
