@@ -1,7 +1,7 @@
 """Indices of 64 bits become such of 32, where every array of the contract has fewer elements than those can count.
 
-Applies to local variables, casts and arguments of `long long`, `size_t` and their like that only index, count or bound. A
-64-bit index takes two registers and several instructions for each product. It is for registers and time; larger problems than
+Applies to local variables, casts and arguments of `long long`, `size_t` and their like that only index, count or bound; an
+address that is cast to such a type stays one, since 32 bits hold none. A 64-bit index takes two registers and several instructions for each product. It is for registers and time; larger problems than
 the contract lists would overflow, which is said.
 """
 
@@ -58,7 +58,7 @@ def _largest(request: SuggestRequest) -> int | None:
 
 def _only_counting(tree: Tree, names: set[str]) -> set[str]:
     """Those whose every use is in an index, a comparison, the head of a loop, or what another such one is given."""
-    left = {name for name in names if tree.uses(name)}
+    left = {name for name in names if tree.uses(name) and not _given_address(tree, name)}
     while True:
         bad = {name for name in left if not all(_counts(tree, use, left) for use in tree.uses(name))}
         if not bad:
@@ -100,6 +100,41 @@ def _counts(tree: Tree, use: Node, among: set[str]) -> bool:
     return False
 
 
+def _given_address(tree: Tree, name: str) -> bool:
+    """Whether a variable is ever given an address as a number."""
+    given = [variable.value for variable in (tree.variable(name),) if variable is not None]
+    for use in tree.uses(name):
+        parent = use.parent
+        if parent is not None and parent.type == "assignment_expression" and parent.child_by_field_name("left") == use:
+            given.append(parent.child_by_field_name("right"))
+    casts = (cast for value in given if value is not None for cast in tree.walk("cast_expression", under=value))
+    return any(_is_address(tree, cast) for cast in casts)
+
+
+def _is_address(tree: Tree, cast: Node) -> bool:
+    """Whether what is cast is a pointer, an array, or reckoned from one: not an element of it."""
+    operand = cast.child_by_field_name("value")
+    if operand is None:
+        return False
+    taken = (tree.text(node).startswith("&") for node in tree.walk("pointer_expression", under=operand))
+    return any(taken) or any(_names_address(tree, node) for node in tree.walk("identifier", under=operand))
+
+
+def _names_address(tree: Tree, node: Node) -> bool:
+    """Whether a name stands for a pointer or an array there, with none of its elements taken."""
+    variable = tree.variable(tree.text(node))
+    levels = 0 if variable is None else variable.pointers + len(variable.dims)
+    at = node
+    while levels and at.parent is not None:
+        parent = at.parent
+        element = parent.type == "subscript_expression" and parent.child_by_field_name("argument") == at
+        if not element and parent.type not in {"pointer_expression", "parenthesized_expression"}:
+            break
+        levels -= parent.type != "parenthesized_expression"
+        at = parent
+    return levels > 0
+
+
 def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
     """Declarations with another type; arguments through a copy at the kernel's beginning."""
     copies: list[str] = []
@@ -136,5 +171,5 @@ def _of_casts(tree: Tree) -> Iterator[Edit]:
         kind = cast.child_by_field_name("type")
         if kind is None or re.sub(r"\s+", " ", tree.text(kind)) not in WIDE:
             continue
-        if _counts(tree, cast, set(tree.variables)):
+        if _counts(tree, cast, set(tree.variables)) and not _is_address(tree, cast):
             yield tree.replace(kind, "int")
