@@ -36,7 +36,7 @@ KINDS = {
     "names": {"names": 1.0},
     "and line numbers": {"names": 1.0, "numbers": 1.0},
     "and facts": {"names": 1.0, "numbers": 1.0, "facts": 0.15},
-    "as in starter.toml": {"names": 0.8, "numbers": 0.5, "facts": 0.15, "words": 0.5, "lines": 0.5},
+    "as in starter.toml": {"names": 0.8, "numbers": 0.5, "facts": 0.15, "words": 0.5, "lines": 0.5, "offers": 0.25},
 }
 
 

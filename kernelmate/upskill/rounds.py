@@ -200,7 +200,7 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
         return []
     version, words = wrong[0].version, wrong[1].words
     question = replace(
-        one.question, text=version.text, launch=version.launch, metric="correct", task="debug", broken=words, verdict=None, tried=()
+        one.question, text=version.text, launch=version.launch, metric="correct", task="debug", broken=words, verdict=None, tried=(), offers=None
     )  # fmt: skip
     try:
         told = codec.answer(question, version_of(one.line["after"]), (words,)) + codec.end

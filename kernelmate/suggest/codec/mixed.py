@@ -348,7 +348,7 @@ def _asked_anew(question: Question, version: Version) -> Question:
     launch, contract = version.launch, question.contract
     if contract is not None:
         contract = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
-    return replace(question, text=version.text, launch=launch, contract=contract, tried=())
+    return replace(question, text=version.text, launch=launch, contract=contract, tried=(), offers=None)
 
 
 _LAST: dict[str, AskedMixed] = {}

@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="training needs the extra `train`")
 
+from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Unreadable, Version
+from kernelmate.suggest.codec.base import Question, Unreadable, Version
+from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.upskill.encoded import Encoded, encode
+from kernelmate.upskill.exam.goals import KERNELS
 from kernelmate.upskill.examples import TASKS, question_of, tell, version_of
+from kernelmate.upskill.settings import ModelSection
 from kernelmate.upskill.varying import Variation, Varying
 from kernelmate.upskill.vocabulary import train_tokenizer
 
@@ -190,6 +194,16 @@ def test_every_codec_of_small_models_can_be_varied(name: str) -> None:
         assert made.max() < tokenizer.get_vocab_size()
         assert tokenizer.id_to_token(int(made[cut - 1])) == "@answer"
         assert made[-1] == 0
+
+
+def test_examples_and_the_exams_kernels_fit_the_length_that_models_are_trained_with() -> None:
+    assert max(DATA.lengths) < ModelSection(name="any").context
+    for path in sorted(KERNELS.glob("*.cu")):
+        kernel = find_kernels(text_unit(path.read_text(encoding="utf-8")))[0]
+        contract = contract_for(kernel)
+        asked = Question(kernel.unit.text, kernel.name, launch_of(contract), contract=contract)
+        ids = TOKENIZER.encode(CODEC.ask(asked).prompt, add_special_tokens=False).ids
+        assert len(ids) < ModelSection(name="any").context / 2
 
 
 @pytest.mark.parametrize(("how", "said"), [({"name": 1.0}, "no 'name'"), ({"names": 2.0}, "between 0 and 1")])

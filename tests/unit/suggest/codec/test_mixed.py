@@ -352,3 +352,23 @@ def test_a_repair_is_told_as_a_choice_wherever_one_makes_the_version() -> None:
 def test_how_full_the_gpu_is_is_told_of_the_size_that_counts(size: dict[str, int], token: str) -> None:
     assert token in MIXED.ask(replace(QUESTION, size=size)).prompt
     assert "@fill" not in MIXED.ask(replace(QUESTION, size={"other": 3})).prompt
+
+
+EXAM = sorted((ROOT / "kernelmate/upskill/exam/kernels").glob("*.cu"))[::4]
+
+
+@pytest.mark.parametrize("path", EXAM, ids=lambda path: path.stem)
+def test_every_choice_among_the_offers_for_a_kernel_of_the_exam_comes_back(path: Path) -> None:
+    (kernel, contract), *_ = kernels_of(path)
+    for metric in ("time", "global_bytes", "registers"):
+        question = question_of(kernel, contract, metric=metric)
+        asked = MIXED.ask(question)
+        for name, count in asked.offers:
+            step = f"@use-{name}:" + (f"@#{count - 1}" if count > 1 else "")
+            got = asked.read(step)
+            assert got.version is not None
+            assert got.version != Version(question.text, question.launch)
+            # Two variants may come to the same version; then the first is told.
+            told = MIXED.answer(question, got.version, (f"recipe:{name}",))
+            assert told.startswith(f"@use-{name}:")
+            assert asked.read(told).version == got.version
