@@ -90,6 +90,12 @@ def offers_told(offers: Sequence[Offer]) -> str:
     return OFFERS + told if told else ""
 
 
+def offers_in(prompt: str) -> tuple[Offer, ...]:
+    """What a prompt offers; nothing where it has no such section."""
+    section = _SECTION.search(prompt)
+    return () if section is None else tuple((name, int(count or 1)) for name, count in _STEP.findall(section[1]))
+
+
 def choice_of(answer: str) -> str:
     """What an answer is known by among others to one question: the first step where it takes rewrites alone, else all of it."""
     program = without_tags(answer)
@@ -108,8 +114,7 @@ def asked_again(prompt: str, answers: Sequence[str]) -> str:
     if section is None or not steps:
         return prompt
     taken = Counter(steps.values())
-    offers = [(name, int(count or 1)) for name, count in _STEP.findall(section[1])]
-    left = [(name, count) for name, count in offers if taken[name] < count]
+    left = [(name, count) for name, count in offers_in(prompt) if taken[name] < count]
     fresh = [(name, count) for name, count in left if taken[name] < MOST_OF_ONE]
     return prompt[: section.start()] + offers_told(fresh or left) + prompt[section.end() :]
 

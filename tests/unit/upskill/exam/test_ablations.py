@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.upskill_ablations import main, models_without_result, rows_of, table
+from benchmarks.upskill_offers import at_random, in_order
 from kernelmate.errors import SourceError
 from kernelmate.upskill.exam import Attempt, ExamResult, GoalResult, to_json
 
@@ -104,3 +105,11 @@ def test_the_table_is_printed_and_kept(
     main()
     assert capsys.readouterr().out == out.read_text()
     assert "only                     recipe actions" in out.read_text()
+
+
+def test_the_controls_take_each_variant_once() -> None:
+    offers = (("unroll", 2), ("coalesce", 1), ("block-size", 3))
+    first = [("unroll", 0), ("coalesce", 0), ("block-size", 0), ("unroll", 1), ("block-size", 1), ("block-size", 2)]
+    assert in_order(offers) == first
+    assert sorted(at_random(offers, "1 a")) == sorted(first)
+    assert at_random(offers, "1 a") == at_random(offers, "1 a") != first
