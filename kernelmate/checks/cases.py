@@ -204,7 +204,9 @@ class CaseJudge:
                 with suppress(ReferenceFailed, ContractError):
                     few = elements_of(argument_shapes(self.contract, size).values()) <= FORESEEN_ELEMENTS
                     if few and size_allowed(self.bench.version.contract, size):
-                        yield self.bench.launch(size, shot, self.oracle.inputs(size, shot), count=count)
+                        given = self.oracle.inputs(size, shot)
+                        longest = self.oracle.known_longest(size, shot)
+                        yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
 
     def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
         """The launches of a size, and whether each is counted."""

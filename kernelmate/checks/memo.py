@@ -37,3 +37,7 @@ class Memo(Generic[T]):
             while self._bytes > self._limit:
                 self._bytes -= self._kept.popitem(last=False)[1][1]
         return value
+
+    def known(self, key: Hashable) -> T | None:
+        """The value that was made for this key, where it is still kept."""
+        return self._kept[key][0] if key in self._kept else None

@@ -118,6 +118,13 @@ class Oracle:
 
         return _BASELINES.get(self._of_version(baseline, size, shot), make)
 
+    def known_longest(self, size: Size, shot: Shot) -> int | None:
+        """Instructions of the longest thread of the baseline's launch; None where that was not made yet, or not counted."""
+        if self._baseline is None:
+            return None
+        known = _BASELINES.known(self._of_version(self._baseline, size, shot))
+        return None if known is None else known.longest_thread
+
     def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> None:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)

@@ -160,6 +160,7 @@ class Bench:
 
     def reload(self) -> None:
         """Forget whatever the module remembers."""
+        self.foresee(lambda: ())
         self._module = self._backend.load(self.version.compiled, self._task.target)
 
     def shape(self, size: Size) -> LaunchShape:
@@ -184,15 +185,12 @@ class Bench:
         `others_longest` are the instructions of the longest thread of the version it is compared with: a thread that
         takes `HUNG_FACTOR` times as many counts as hung.
         """
-        run = self.launch(size, shot, given, count=count)
-        if others_longest is not None:
-            limit = max(HUNG_FROM, HUNG_FACTOR * others_longest)
-            if limit < run.step_limit:
-                said = f"the baseline's longest takes {others_longest}"
-                run = replace(run, step_limit=limit, limited_by=said)
+        run = self.launch(size, shot, given, count=count, others_longest=others_longest)
         return Outcome(shot, given, self._module.run(run))
 
-    def launch(self, size: Size, shot: Shot, given: Arrays, *, count: bool = False) -> Run:
+    def launch(
+        self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None
+    ) -> Run:
         """The launch that `run` makes."""
         contract = self.version.contract
         scalars = scalar_values(contract, size)
@@ -206,7 +204,7 @@ class Bench:
                 arguments.append(
                     ArrayArgument(a.name, data, shot.misalign, a.direction != "in", output=a.direction == "out")
                 )
-        return Run(
+        run = Run(
             self.shape(size),
             tuple(arguments),
             shot.schedule,
@@ -216,6 +214,10 @@ class Bench:
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,
         )
+        limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
+        if limit >= run.step_limit:
+            return run
+        return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
         """Tell a module that gains by it which launches will come; none of them is made."""

@@ -32,7 +32,7 @@ from kernelmate.worker.arrival import Arrival
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
-    from kernelmate.backends.cuda.emulators import Emulators
+    from kernelmate.backends.emulators import Emulators
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
@@ -43,6 +43,9 @@ _ADDRESS_SPACE, _DATA = 0, 5
 
 AHEAD_STEP_S = 0.5
 """Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
+
+HAND_OVER_S = 0.0005
+"""Seconds after which a thread that computes lets another one go on that hands launches over; Python's own are 5 ms."""
 
 LIBRARY_THREADS = "2"
 """Threads that NumPy's linear algebra may use here."""
@@ -64,9 +67,7 @@ def main(folder: Path | None = None) -> None:
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
-    emulators = None
-    if hello.version == protocol.VERSION and hello.backend == "cuda":
-        emulators = _emulators(hello, requests, answers)
+    emulators = _emulators(hello, requests, answers) if hello.version == protocol.VERSION else None
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
     ready = protocol.Ready(protocol.VERSION)
@@ -133,7 +134,7 @@ def _prepare_environment() -> None:
 
 def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Emulators | None:
     """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
-    from kernelmate.backends.cuda.emulators import Emulators, fitting, warm_up
+    from kernelmate.backends.emulators import Emulators, fitting, helping, warm_up
 
     def begin() -> None:
         # Who holds these keeps the session from seeing this process's end.
@@ -141,10 +142,16 @@ def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase)
         answers.close()
         _limit(hello.memory_limit, cuda=False)
 
-    count = fitting()
+    gpu = hello.backend == "cuda"
+    count = fitting() if gpu else helping()
     if not count:
         return None
-    warm_up()
+    if gpu:
+        # Beside CUDA, launches are emulated by these alone, so that LLVM is loaded in each: better once, before.
+        warm_up()
+    else:
+        # A helper that is done waits for the thread that feeds it, and that one for its turn in this process.
+        sys.setswitchinterval(HAND_OVER_S)
     return Emulators(count, begin)
 
 
@@ -363,7 +370,11 @@ class _Desk:
         if task.backend == "emulator":
             from kernelmate.backends.emulator import EmulatorBackend
 
-            return EmulatorBackend()
+            if self._emulators is None:
+                return EmulatorBackend()
+            from kernelmate.backends.helped import HelpedEmulator
+
+            return HelpedEmulator(self._emulators)
         return _cuda(self._hello.device, self._hello.device_memory_limit, self._emulators)
 
 

@@ -28,7 +28,6 @@ from kernelmate.backends.cuda.companion import Companion
 from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
-from kernelmate.backends.cuda.emulators import Emulators
 from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
@@ -36,6 +35,7 @@ from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.rig import CudaRig, prepare_timing
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulators import Emulators
 from kernelmate.errors import BackendUnavailable, DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
 

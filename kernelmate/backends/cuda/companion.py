@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult
-from kernelmate.backends.cuda.emulators import Emulators, Lost
 from kernelmate.backends.cuda.variables import used_names_of
+from kernelmate.backends.emulators import Emulators, Lost, TooLarge, within
 from kernelmate.records import Compiled, Target
 
 CHECKED_BYTES = 1 << 20
@@ -40,7 +40,7 @@ class Companion:
         # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
-        self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | None]]] = {}
+        self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | TooLarge]]] = {}
 
     def foresee(self, runs: Iterable[Run]) -> None:
         """Begin to emulate launches that will be asked for in this order; what was begun before is given up."""
@@ -71,17 +71,12 @@ class Companion:
             except (Lost, CancelledError):
                 pass  # made here, then: no check is lost with a process
             else:
-                # A tighter limit on a thread's steps changes nothing for threads that stay below it.
-                if begun[0].step_limit == wanted.step_limit or _within(seen, wanted):
-                    return seen
+                if within(begun[0], seen, wanted):
+                    return None if isinstance(seen, TooLarge) else seen
         try:
             return self._emulated.run(wanted)
         except EmulationTooLarge:
             return None
-
-
-def _within(seen: RunResult | None, run: Run) -> bool:
-    return seen is not None and seen.longest_thread is not None and seen.longest_thread < run.step_limit
 
 
 def _bytes(run: Run) -> int:

@@ -35,3 +35,10 @@ def test_what_is_too_large_is_given_and_not_kept() -> None:
     for _ in range(2):
         assert store.get("a", lambda: made.append(1) or np.zeros(100, np.uint8)).size == 100
     assert len(made) == 2
+
+
+def test_what_is_known_is_given_without_being_made() -> None:
+    store = memo(1000)
+    assert store.known("a") is None
+    value = store.get("a", lambda: np.zeros(10, np.uint8))
+    assert store.known("a") is value

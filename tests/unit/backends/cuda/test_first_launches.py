@@ -15,8 +15,8 @@ import pytest
 from kernelmate.backends.base import Module, Run, RunResult
 from kernelmate.backends.cuda.backend import aligned
 from kernelmate.backends.cuda.companion import Companion
-from kernelmate.backends.cuda.emulators import Emulators
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulators import Emulators
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, Target

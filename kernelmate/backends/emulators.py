@@ -1,7 +1,8 @@
 """Processes that do nothing but emulate, so that a verdict need not wait for one launch after the other.
 
 They are forked off before CUDA is opened, which bears no fork, and before any thread is started. They see nothing of the
-GPU, hold what the worker had loaded by then, and end with it.
+GPU, hold what the worker had loaded by then, and end with it. Beside a GPU they say what to look at before it makes a launch
+(`cuda/companion.py`); without one they make launches themselves (`helped.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from kernelmate.records import Compiled, LaunchShape, Target
 
 MOST = 7
 """Processes at most: a verdict has some thirty launches to emulate, of which one often takes as long as ten others."""
+MOST_HELPERS = 3
+"""Processes at most beside one that emulates as well: answers and comparisons, which it alone makes, are a third of the work."""
 
 _PR_SET_PDEATHSIG = 1
 """Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
@@ -59,11 +62,36 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The answer where a launch is beyond the emulator: what `EmulationTooLarge` carries."""
+
+    message: str
+    limit: int
+    advice: str
+    longest_thread: int | None
+
+    def error(self) -> EmulationTooLarge:
+        """The exception."""
+        return EmulationTooLarge(self.message, self.limit, self.advice, self.longest_thread)
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     compiled: Compiled
     target: Target
     run: Run
-    answer: Future[RunResult | None]
+    arrays: bool
+    answer: Future[RunResult | TooLarge]
+
+
+def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
+    """Whether what was made says what the launch that is wanted would.
+
+    A tighter limit on a thread's steps changes nothing for threads that stay below it.
+    """
+    if made.step_limit == wanted.step_limit:
+        return True
+    return isinstance(seen, RunResult) and seen.longest_thread is not None and seen.longest_thread < wanted.step_limit
 
 
 def fitting() -> int:
@@ -71,6 +99,13 @@ def fitting() -> int:
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
+
+
+def helping() -> int:
+    """How many processes help one that emulates: what its machine has of other cores, up to some."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
 
 
 def warm_up() -> None:
@@ -104,16 +139,21 @@ class Emulators:
         """The processes."""
         return tuple(self._pids)
 
-    def submit(self, compiled: Compiled, target: Target, run: Run) -> Future[RunResult | None]:
-        """Emulate a launch soon; None is the answer where it is too large.
+    def submit(
+        self, compiled: Compiled, target: Target, run: Run, *, arrays: bool = False
+    ) -> Future[RunResult | TooLarge]:
+        """Emulate a launch soon. The future raises `Lost` where no process is left, or the one that was at it ended.
 
-        The answer's arrays are left out where it has no error: who asks has the GPU's. The future raises `Lost` where no
-        process is left, or the one that was at it ended.
+        Args:
+            compiled: the kernel's code.
+            target: what it is for.
+            run: the launch.
+            arrays: send arrays back; without it, only those of a launch with an error: who asks has the GPU's.
         """
-        answer: Future[RunResult | None] = Future()
+        answer: Future[RunResult | TooLarge] = Future()
         with self._counting:
             if self._alive:
-                self._jobs.put(_Job(compiled, target, run, answer))
+                self._jobs.put(_Job(compiled, target, run, arrays, answer))
             else:
                 answer.set_exception(Lost())
         return answer
@@ -141,7 +181,7 @@ class Emulators:
             name = f"{job.compiled.binary} {job.compiled.lowered_name} {job.target.name}"
             module = None if name == known else (job.compiled, job.target)
             try:
-                end.send((module, job.run))
+                end.send((module, job.run, job.arrays))
                 known = name
                 job.answer.set_result(end.recv())
             except (EOFError, OSError):
@@ -192,18 +232,18 @@ def _serve(end: Connection) -> None:
     backend, module = EmulatorBackend(), None
     while True:
         try:
-            loaded, run = end.recv()
+            loaded, run, arrays = end.recv()
         except EOFError:
             return
         module = backend.load(*loaded) if loaded is not None else module
         assert module is not None
-        end.send(_emulated(module, run))
+        end.send(_emulated(module, run, arrays))
 
 
-def _emulated(module: EmulatedModule, run: Run) -> RunResult | None:
+def _emulated(module: EmulatedModule, run: Run, arrays: bool) -> RunResult | TooLarge:
     try:
         seen = module.run(run)
-    except EmulationTooLarge:
-        return None
-    failed = any(finding.severity == "error" for finding in seen.findings)
-    return seen if failed else replace(seen, arrays={})
+    except EmulationTooLarge as error:
+        return TooLarge(str(error), error.limit, error.advice, error.longest_thread)
+    wanted = arrays or any(finding.severity == "error" for finding in seen.findings)
+    return seen if wanted else replace(seen, arrays={})

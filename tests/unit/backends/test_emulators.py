@@ -13,8 +13,8 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.companion import Companion
-from kernelmate.backends.cuda.emulators import MOST, Emulators, Lost, fitting, warm_up
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulators import MOST, Emulators, Lost, TooLarge, fitting, warm_up
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
 from kernelmate.source import find_kernels, text_unit
@@ -83,9 +83,12 @@ def test_what_goes_wrong_comes_with_its_line_and_its_arrays(emulators: Emulators
     assert set(seen.arrays) == {"x", "y"}
 
 
-def test_a_launch_that_is_too_large_has_no_answer(emulators: Emulators) -> None:
+def test_a_launch_that_is_too_large_says_so(emulators: Emulators) -> None:
     run = launch()
-    assert emulators.submit(compiled(TWICE), TARGET, Run(run.shape, run.arguments, total_limit=10)).result() is None
+    seen = emulators.submit(compiled(TWICE), TARGET, Run(run.shape, run.arguments, total_limit=10)).result()
+    assert isinstance(seen, TooLarge)
+    assert seen.limit == 10
+    assert str(seen.error()) == seen.message
 
 
 def test_launches_that_were_foreseen_are_not_made_here(emulators: Emulators) -> None:
