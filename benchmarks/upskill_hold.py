@@ -1,12 +1,14 @@
 """Makes the starter on a machine that is lent for half an hour: three commands, each with its seconds, that share a folder.
 
-    python -m benchmarks.upskill_hold generate CONFIG.toml --state /tmp/hold --out FOLDER --seconds 450
-    python -m benchmarks.upskill_hold train    CONFIG.toml --state /tmp/hold --out FOLDER --seconds 590 --prompts PROMPTS
+    python -m benchmarks.upskill_hold generate CONFIG.toml --state /tmp/hold --out FOLDER --seconds 330
+    python -m benchmarks.upskill_hold train    CONFIG.toml --state /tmp/hold --out FOLDER --seconds 560 --prompts PROMPTS
     python -m benchmarks.upskill_hold rounds   CONFIG.toml --state /tmp/hold --out FOLDER --seconds 540 --prompts PROMPTS
     python -m benchmarks.upskill_hold all      CONFIG.toml --smoke --state FOLDER --out FOLDER     # minutes, on two CPU cores
 
-`generate` draws and judges a corpus on all GPUs and cores. `train` trains the configuration's models at once, one per GPU, draws
-answers to the exam and has them judged by the emulator on all cores. `rounds` takes the model that met most goals (or
+`generate` draws and judges a corpus on all GPUs and cores. `train` trains the configuration's models on it, or on one brought along
+(`--corpus`): one per GPU at a time, for the seconds that a model's `training.seconds` or `--spend NAME=SECONDS` give it, the others
+sharing what is left. It draws answers to the exam, which any machine can judge afterwards
+(`python -m kernelmate.upskill.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. `rounds` takes the model that met most goals (or
 `--model`), lets copies of it play rounds of several kinds at once, one per GPU, draws and judges again, and has the best
 one's answers measured on a GPU. Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers
 and results, the corpus, and GGUF files in pieces that `cat NAME.gguf.* > NAME.gguf` puts together, the best model first.
@@ -32,10 +34,10 @@ from kernelmate.upskill.settings import Upskill, read_settings
 
 PACKING_S = 20.0
 """Seconds that packing takes, kept at the end of each stage."""
-ASSEMBLING = 0.12
+ASSEMBLING = 0.07
 """Share of the seconds of `generate` in which what was judged is put together."""
-JUDGING_S = 140.0
-"""Seconds of `train` and `rounds` in which answers are judged."""
+JUDGING_S: Mapping[str, float] = {"train": 0.0, "rounds": 140.0}
+"""Seconds of a stage in which answers are judged, unless the command line says otherwise."""
 FINISH_S = 45.0
 """Seconds for drawing answers."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -50,7 +52,7 @@ ROUNDS: Mapping[str, Any] = {"rounds": 20, "prompts": 500, "k": 4, "seconds": 60
 EXAM_TARGET = "H100 SXM"
 """The GPU that emulated results are for, so that they can be joined with others."""
 SMOKE: Mapping[str, Any] = {
-    "corpus": {"pairs": 40, "seconds": 100.0, "backend": "emulator"},
+    "corpus": {"pairs": 40, "seconds": 60.0, "backend": "emulator"},
     "training": {
         "steps": 30,
         "seconds": None,
@@ -70,24 +72,20 @@ SMOKE_GOALS = ("rotate-image-coalescing", "fix-trapezoid")
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One stage: what is to be done, where, and until when."""
+    """One stage: what is to be done, where, and until when; `judging` are the seconds that judging answers may take."""
 
     settings: Upskill
     out: Path
     seconds: float
     smoke: bool
     model: str = ""
+    judging: float = 0.0
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def left(self) -> float:
         """Seconds until packing has to begin."""
         return self.seconds - (time.monotonic() - self.begun) - PACKING_S
-
-    @property
-    def judging(self) -> float:
-        """Seconds that judging answers may take."""
-        return 600.0 if self.smoke else min(JUDGING_S, self.seconds / 3)
 
 
 def main() -> None:
@@ -100,14 +98,18 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="folder with CODEC.jsonl of the exam")
     parser.add_argument("--corpus", type=Path, help="a corpus that is there already, in place of `generate`")
     parser.add_argument("--model", default="", help="that plays rounds; the best in the exam unless given")
+    parser.add_argument("--judge", type=float, help="seconds in which answers are judged; 0 leaves it to others")
+    parser.add_argument("--spend", action="append", default=[], metavar="NAME=SECONDS", help="of training for one model")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--smoke", action="store_true", help="a size that a CPU can do")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     given.folder = given.state
-    settings = changed(read_settings(given.config), given)
+    settings = spent(changed(read_settings(given.config), given), given.spend)
     for stage in STAGES if given.stage == "all" else (given.stage,):
-        hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model)
+        judging = JUDGING_S.get(stage, 0.0) if given.judge is None else given.judge
+        judging = min(600.0, judging * 1e3) if given.smoke else min(judging, given.seconds / 3)
+        hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model, judging)
         say(f"== {stage}: {hold.seconds:.0f} s, {os.cpu_count()} cores, GPUs {gpus()}")
         try:
             STAGES[stage](hold)
@@ -117,6 +119,19 @@ def main() -> None:
             for line in pack(hold, stage):
                 say(line)
             say(f"== {stage}: {time.monotonic() - hold.begun:.1f} s in all")
+
+
+def spent(settings: Upskill, seconds: Sequence[str]) -> Upskill:
+    """The configuration with the seconds of training that the command line gives to some models.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    document: dict[str, Any] = settings.model_dump()
+    for name, _, value in (one.partition("=") for one in seconds):
+        place = settings.models.index(settings.model(name))
+        document["models"][place]["training"] = {**document["models"][place]["training"], "seconds": float(value)}
+    return Upskill.model_validate(document)
 
 
 def settled(settings: Upskill, *, smoke: bool) -> Upskill:
@@ -154,7 +169,7 @@ def generate(hold: Hold) -> None:
 
 
 def train(hold: Hold) -> None:
-    """The configuration's models at once, their answers to the exam, and the answers judged."""
+    """The configuration's models, their answers to the exam, and, where there is time for it, the answers judged."""
     from kernelmate.upskill.whole import Whole
 
     settings = on_corpus(hold.settings)
@@ -240,8 +255,11 @@ def start_playing(
 
 
 def examine(hold: Hold, settings: Upskill, names: Sequence[str], backend: str = "emulator") -> None:
-    """Have answers judged, all models' at once; what is judged when the time is over counts, and is said to be part of it."""
+    """Have answers judged, all models' at once, if there is time for it; what is judged when the time is over counts, and is said to be part of it."""
     there = [name for name in names if (settings.model_folder(name) / "answers.jsonl").is_file()]
+    say(f"answers of {', '.join(there) or 'no model'}")
+    if not hold.judging:
+        return
     cores = os.cpu_count() or 1
     jobs = 6 if backend == "cuda" else max(cores // max(len(there), 1), 1)
     deadline = min(hold.judging, max(hold.left, 10.0))
