@@ -99,7 +99,9 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="a corpus that is there already, in place of `generate`")
     parser.add_argument("--model", default="", help="that plays rounds; the best in the exam unless given")
     parser.add_argument("--judge", type=float, help="seconds in which answers are judged; 0 leaves it to others")
-    parser.add_argument("--spend", action="append", default=[], metavar="NAME=SECONDS", help="of training for one model")
+    parser.add_argument(
+        "--spend", action="append", default=[], metavar="NAME=SECONDS", help="of training for one model"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--smoke", action="store_true", help="a size that a CPU can do")
     given = parser.parse_args()

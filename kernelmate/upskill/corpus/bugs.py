@@ -7,6 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from kernelmate.upskill.corpus.misplacing import other_layout, wrong_index, wrong_width
+from kernelmate.upskill.corpus.slips import (
+    Change,
+    each,
+    misspelt,
+    no_brace,
+    no_bracket,
+    no_declaration,
+    no_include,
+    no_semicolon,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Broken:
@@ -19,14 +31,6 @@ class Broken:
     kind: str
     text: str
     explanation: str
-
-
-Change = tuple[int, int, str, str]
-"""Start, end, what stands there instead, and the explanation."""
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_PARAMETER = re.compile(r"(\w+)(?=[,)])")
-_DECLARED = re.compile(r"\b(?:int|float|double|size_t|unsigned int|__half2?)\s+(\w+)\s*=")
 
 
 def break_text(text: str, rng: Random) -> Broken | None:
@@ -54,21 +58,12 @@ def _body_start(text: str) -> int | None:
     return None if found < 0 else text.index("{", found) + 1
 
 
-def _each(pattern: str, text: str, start: int, make: Callable[[re.Match[str]], tuple[str, str] | None]) -> list[Change]:
-    changes = []
-    for match in re.finditer(pattern, text[start:]):
-        made = make(match)
-        if made is not None:
-            changes.append((start + match.start(), start + match.end(), made[0], made[1]))
-    return changes
-
-
 def _no_guard(text: str, start: int) -> list[Change]:
-    early = _each(
+    early = each(
         r"[ \t]*if \([^\n]*>=[^\n]*\) (?:\{ )?return;(?: \})?\n", text, start,
         lambda m: ("", f"Nothing keeps threads beyond the end away: put `{m[0].strip()}` back."),
     )  # fmt: skip
-    late = _each(
+    late = each(
         r"if \(((?:\w+ < \w+)(?: && \w+ < \w+)*)\) \{", text, start,
         lambda m: ("{", f"Nothing keeps threads beyond the end away: the block needs the condition `{m[1]}`."),
     )  # fmt: skip
@@ -76,13 +71,13 @@ def _no_guard(text: str, start: int) -> list[Change]:
 
 
 def _off_by_one(text: str, start: int) -> list[Change]:
-    guards = _each(
+    guards = each(
         r"(?<=[ (])(\w+) >= (\w+)(?=[ )])",
         text,
         start,
         lambda m: (f"{m[1]} > {m[2]}", f"The guard lets {m[1]} == {m[2]} through: it must be `{m[1]} >= {m[2]}`."),
     )
-    loops = _each(
+    loops = each(
         r"(\w+) < ([A-Za-z_]\w*)(?=[;)& ])",
         text,
         start,
@@ -92,7 +87,7 @@ def _off_by_one(text: str, start: int) -> list[Change]:
 
 
 def _late_start(text: str, start: int) -> list[Change]:
-    return _each(
+    return each(
         r"(int \w+) = 0;(?= \w+ <)",
         text,
         start,
@@ -101,69 +96,11 @@ def _late_start(text: str, start: int) -> list[Change]:
 
 
 def _no_barrier(text: str, start: int) -> list[Change]:
-    return _each(
+    return each(
         r"[ \t]*__syncthreads\(\);\n",
         text,
         start,
         lambda m: ("", "Threads read what others have written with no barrier between: a __syncthreads() is missing."),
-    )
-
-
-def _wrong_index(text: str, start: int) -> list[Change]:
-    def swap(match: re.Match[str]) -> tuple[str, str] | None:
-        row, width, col = match.groups()
-        return (
-            (f"{col} * {width} + {row}", f"The index exchanges {row} and {col}: it must be `{row} * {width} + {col}`.")
-            if row != col
-            else None
-        )
-
-    products = _each(r"(?<![\w.*])(\w+) \* (\w+) \+ (\w+)(?![\w.(])", text, start, swap)
-    axes = _each(
-        r"threadIdx\.x",
-        text,
-        start,
-        lambda m: (
-            ("threadIdx.y", "The thread's number along x is meant: threadIdx.x.") if "threadIdx.y" in text else None
-        ),
-    )
-    grids = _each(
-        r"blockIdx\.x \* blockDim\.x",
-        text,
-        start,
-        lambda m: ("blockIdx.x", "The block's number has to be multiplied by blockDim.x."),
-    )
-    return products + axes + grids
-
-
-def _misspelt(text: str, start: int) -> list[Change]:
-    names = set(_DECLARED.findall(text[start:])) | set(_PARAMETER.findall(text[:start]))
-    long = [name for name in names if len(name) > 2]
-
-    def slip(match: re.Match[str]) -> tuple[str, str] | None:
-        name = match[0]
-        if name not in long:
-            return None
-        wrong = name[:-2] + name[-1] + name[-2] if name[-1] != name[-2] else name[:-1]
-        return (wrong, f"`{wrong}` is misspelt: it is called `{name}`.") if wrong not in names else None
-
-    return _each(r"[A-Za-z_]\w*", text, start, slip)
-
-
-def _no_semicolon(text: str, start: int) -> list[Change]:
-    return _each(r";(?=\n)", text, start, lambda m: ("", "A semicolon is missing at the end of the statement."))
-
-
-def _no_bracket(text: str, start: int) -> list[Change]:
-    return _each(r"\);(?=\n)", text, start, lambda m: (";", "A closing bracket is missing."))
-
-
-def _no_declaration(text: str, start: int) -> list[Change]:
-    return _each(
-        r"(?<=\n)( +)(?:const )?(?:float|double|int|size_t|unsigned int) (\w+) = ",
-        text,
-        start,
-        lambda m: (f"{m[1]}{m[2]} = ", f"`{m[2]}` is not declared: its type is missing."),
     )
 
 
@@ -176,7 +113,7 @@ def _small_shared(text: str, start: int) -> list[Change]:
             else None
         )
 
-    static = _each(r"(__shared__ [\w ]+ \w+)\[(\d+)\]", text, start, halve)
+    static = each(r"(__shared__ [\w ]+ \w+)\[(\d+)\]", text, start, halve)
     dynamic = []
     for match in re.finditer(r'// shared = "([^"]+) \* (\d+)"', text[:start]):
         dynamic.append(
@@ -191,7 +128,7 @@ def _small_shared(text: str, start: int) -> list[Change]:
 
 
 def _wrong_operator(text: str, start: int) -> list[Change]:
-    plus = _each(
+    plus = each(
         r"(\w+(?:\[[^\]\n]*\])?) \+= ",
         text,
         start,
@@ -201,8 +138,8 @@ def _wrong_operator(text: str, start: int) -> list[Change]:
             else None
         ),
     )
-    minus = _each(r" - (?=\w)", text, start, lambda m: (" + ", "The sign is wrong: it must be a difference."))
-    extremes = _each(r"\bfmax(f?)\(", text, start, lambda m: (f"fmin{m[1]}(", f"The larger one is meant: fmax{m[1]}."))
+    minus = each(r" - (?=\w)", text, start, lambda m: (" + ", "The sign is wrong: it must be a difference."))
+    extremes = each(r"\bfmax(f?)\(", text, start, lambda m: (f"fmin{m[1]}(", f"The larger one is meant: fmax{m[1]}."))
     return plus + minus + extremes
 
 
@@ -212,23 +149,39 @@ ACCUMULATORS = frozenset(
 
 
 def _bad_initial(text: str, start: int) -> list[Change]:
-    zero = _each(
+    return each(
         r"((?:float|double|int) \w+) = 0(?:\.0f?)?;(?! \w+ <)",
         text,
         start,
         lambda m: (f"{m[1]};", "The sum starts with whatever the register holds: it must start at 0."),
     )
-    lowest = _each(
+
+
+def _wrong_start(text: str, start: int) -> list[Change]:
+    """An extreme or a product that starts with a value which takes part in it."""
+    factor = each(
+        r"((?:float|double) \w+) = 1(?:\.0f?)?;",
+        text,
+        start,
+        lambda m: (f"{m[1]} = 0.0f;", "A product that starts at 0 stays there: it must start at 1."),
+    )
+    highest = each(
+        r"= (?:INFINITY|FLT_MAX|1e30f?);",
+        text,
+        start,
+        lambda m: ("= 0.0f;", "The minimum must start above every value, else nothing positive is ever found."),
+    )
+    lowest = each(
         r"= -(?:INFINITY|FLT_MAX|1e30f?);",
         text,
         start,
         lambda m: ("= 0.0f;", "The maximum must start below every value, else rows of negative values come out wrong."),
     )
-    return zero + lowest
+    return factor + highest + lowest
 
 
 def _half_the_tree(text: str, start: int) -> list[Change]:
-    cut = _each(
+    cut = each(
         r"(\w+) > 0; \1 (/= 2|>>= 1)",
         text,
         start,
@@ -237,7 +190,7 @@ def _half_the_tree(text: str, start: int) -> list[Change]:
             f"The last step of the tree is left out: it must run while {m[1]} > 0.",
         ),
     )
-    shuffles = _each(
+    shuffles = each(
         r"= 16; ",
         text,
         start,
@@ -272,7 +225,7 @@ def _short_launch(text: str, start: int) -> list[Change]:
 
 def _whole_ratio(text: str, start: int) -> list[Change]:
     """A ratio of whole numbers that is cut off before it becomes a float."""
-    return _each(
+    return each(
         r"\(float\)(\w+(?:\[[^\]\n]*\])?) / (\w+)(?![\w.\[(])",
         text,
         start,
@@ -283,8 +236,37 @@ def _whole_ratio(text: str, start: int) -> list[Change]:
     )
 
 
+def _whole_inverse(text: str, start: int) -> list[Change]:
+    """A quotient by a count as a product with 1 / count, which whole numbers make 0."""
+    counts = set(re.findall(r"\b(?:int|unsigned int|size_t) (\w+)[,)]", text[:start]))
+
+    def product(match: re.Match[str]) -> tuple[str, str] | None:
+        name = match["name"]
+        if name not in counts:
+            return None
+        what, sign = match.groupdict().get("what"), match["sign"]
+        put = f"{what} * (1 / {name})" if sign == "/" else f" *= 1 / {name};"
+        return put, f"1 / {name} divides whole numbers, which gives 0: it must be `1.0f / {name}`."
+
+    quotients = each(
+        r"(?P<what>(?:\w+|\w+\[[^\]\n]*\])) (?P<sign>/) (?P<name>[A-Za-z_]\w*)(?![\w.\[(])", text, start, product
+    )
+    kept = each(r" (?P<sign>/=) (?P<name>[A-Za-z_]\w*);", text, start, product)
+    inverse = each(
+        r"\b1\.0f? / (?:\((?:float|double)\))?(\w+)(?![\w.\[(])",
+        text,
+        start,
+        lambda m: (
+            (f"1 / {m[1]}", f"1 / {m[1]} divides whole numbers, which gives 0: it must be `1.0f / {m[1]}`.")
+            if m[1] in counts or m[1].isdigit()
+            else None
+        ),
+    )
+    return quotients + kept + inverse
+
+
 def _wrong_sign(text: str, start: int) -> list[Change]:
-    return _each(
+    return each(
         r"(?<=[\w\])]) \+ (?=[\w(]+[\w\].]* \*|\w+\[)",
         text,
         start,
@@ -292,22 +274,8 @@ def _wrong_sign(text: str, start: int) -> list[Change]:
     )
 
 
-def _wrong_width(text: str, start: int) -> list[Change]:
-    """The row's length and the number of rows exchanged in an index."""
-
-    def exchanged(match: re.Match[str]) -> tuple[str, str] | None:
-        row, width = match.groups()
-        bounds = dict(re.findall(r"(\w+) (?:<|>=) ([A-Za-z_]\w*)", text[start:]))
-        other = bounds.get(row)
-        if other is None or other == width or bounds.get(width) is not None:
-            return None
-        return f"[{row} * {other} + ", f"A row has {width} elements, not {other}: the index is `{row} * {width} + ...`."
-
-    return _each(r"\[(\w+) \* ([A-Za-z_]\w*) \+ ", text, start, exchanged)
-
-
 def _plain_add(text: str, start: int) -> list[Change]:
-    return _each(
+    return each(
         r"atomicAdd\(&([^;\n]+), ([^;\n]+)\);",
         text,
         start,
@@ -319,7 +287,7 @@ def _early_leave(text: str, start: int) -> list[Change]:
     """A return above a barrier, where the text has a barrier and no such return."""
     if "__syncthreads" not in text[start:] or "return;" in text[start:]:
         return []
-    return _each(
+    return each(
         r"(?<=\n)( +)__syncthreads\(\);\n",
         text,
         start,
@@ -332,7 +300,7 @@ def _early_leave(text: str, start: int) -> list[Change]:
 
 def _branch_barrier(text: str, start: int) -> list[Change]:
     """A barrier drawn into the branch above it."""
-    return _each(
+    return each(
         r"(?<=\n)( +)if \(([^\n{}]*)\) ([^\n{}]*;)\n +__syncthreads\(\);\n", text, start,
         lambda m: (f"{m[1]}if ({m[2]}) {{\n{m[1]}  {m[3]}\n{m[1]}  __syncthreads();\n{m[1]}}}\n", "Not every thread takes the branch, so not every thread reaches its barrier: the barrier belongs behind the branch."),
     )  # fmt: skip
@@ -343,39 +311,52 @@ _MISTAKES: dict[str, Callable[[str, int], list[Change]]] = {
     "off-by-one": _off_by_one,
     "late-start": _late_start,
     "no-barrier": _no_barrier,
-    "wrong-index": _wrong_index,
-    "misspelt": _misspelt,
-    "no-semicolon": _no_semicolon,
-    "no-bracket": _no_bracket,
-    "no-declaration": _no_declaration,
+    "wrong-index": wrong_index,
+    "misspelt": misspelt,
+    "no-semicolon": no_semicolon,
+    "no-bracket": no_bracket,
+    "no-declaration": no_declaration,
     "small-shared": _small_shared,
     "wrong-operator": _wrong_operator,
     "bad-initial": _bad_initial,
+    "wrong-start": _wrong_start,
     "half-the-tree": _half_the_tree,
     "short-grid": _short_grid,
     "short-launch": _short_launch,
     "whole-ratio": _whole_ratio,
+    "whole-inverse": _whole_inverse,
+    "other-layout": other_layout,
+    "no-include": no_include,
+    "no-brace": no_brace,
     "wrong-sign": _wrong_sign,
-    "wrong-width": _wrong_width,
+    "wrong-width": wrong_width,
     "plain-add": _plain_add,
     "early-leave": _early_leave,
     "branch-barrier": _branch_barrier,
 }
 _WEIGHT = {
-    "no-barrier": 3.0,
+    "no-barrier": 5.0,
+    "no-include": 4.0,
+    "wrong-start": 6.0,
+    "other-layout": 3.0,
+    "whole-inverse": 3.0,
     "no-guard": 2.0,
     "off-by-one": 2.0,
     "wrong-index": 2.0,
     "small-shared": 2.0,
-    "plain-add": 2.0,
-    "branch-barrier": 2.0,
-    "bad-initial": 2.0,
-    "short-grid": 1.5,
+    "plain-add": 6.0,
+    "branch-barrier": 8.0,
+    "bad-initial": 3.0,
+    "short-grid": 0.3,
     "short-launch": 2.0,
     "whole-ratio": 2.0,
     "wrong-width": 1.5,
-    "half-the-tree": 1.5,
+    "half-the-tree": 2.0,
     "no-semicolon": 0.8,
     "no-bracket": 0.6,
+    "no-brace": 0.8,
+    "late-start": 0.5,
+    "no-declaration": 0.5,
+    "wrong-operator": 0.7,
 }
 """How much likelier than others a mistake is drawn."""

@@ -235,7 +235,7 @@ class _Study:
         self.found.failing += 1
         original = self.judged[repair.after]
         row = repair_row(self.group, self.family, repair, broken, original, self.judged_on)
-        offers, mending = mended(self.judge, question_of(row))
+        offers, mending = mended(self.judge, question_of(row), original.text)
         if mending is not None and not _near(mending.judged.text):
             row = repair_row(self.group, self.family, repair, broken, mending.judged, self.judged_on)
             row["author"] = f"recipe:{mending.step[0]}"

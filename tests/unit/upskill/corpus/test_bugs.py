@@ -85,3 +85,56 @@ def test_most_mistakes_are_seen() -> None:
             seen += bool(judge.judge(repair.broken.text, hunt=True).words)
     assert tried >= 6
     assert seen >= 0.6 * tried
+
+
+ROWS = """#include <cuda_fp16.h>
+
+// /// kernelmate
+// sizes = [{ rows = 64, cols = 96 }, { rows = 5, cols = 7 }, { rows = 1, cols = 1 }]
+// grid = ["cdiv(cols, 16)", "cdiv(rows, 16)"]
+// block = [16, 16]
+// reference = "x / cols"
+// [args]
+// x = "in float32[rows, cols]"
+// y = "out float32[rows, cols]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void shares(const float* x, float* y, int rows, int cols) {
+  int col = blockIdx.x * 16 + threadIdx.x;
+  int row = blockIdx.y * 16 + threadIdx.y;
+  float least = 1e30f;
+  if (row < rows && col < cols) {
+    least = fminf(least, x[row * cols + col]);
+    y[row * cols + col] = least / cols;
+  }
+}
+"""
+
+
+def test_mistakes_lead_to_the_repairs_that_mend_them() -> None:
+    """Those whose repair puts back what was there, or the same in other words."""
+    from kernelmate.suggest.codec.base import Launch, Question
+    from kernelmate.upskill.corpus.mending import mended
+
+    judge = Judge(find_target("H100 SXM"))
+    judge.begin(1)
+    assert judge.judge(ROWS).right
+    launch = Launch(("cdiv(cols, 16)", "cdiv(rows, 16)"), ("16", "16"))
+    repairs = {
+        "other-layout": "index-order",
+        "whole-inverse": "integer-ratio",
+        "wrong-start": "neutral-start",
+        "no-brace": "missing-token",
+    }
+    found = {}
+    for seed in range(400):
+        made = break_text(ROWS, Random(seed))
+        assert made is not None
+        if made.kind in repairs and made.kind not in found:
+            judged = judge.judge(made.text, hunt=True)
+            assert judged.verdict.correct is False
+            question = Question(made.text, "shares", launch, "correct", task="debug", broken=judged.words)
+            _, mending = mended(judge, question, ROWS)
+            found[made.kind] = None if mending is None else mending.step[0]
+    assert found == repairs

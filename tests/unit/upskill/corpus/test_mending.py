@@ -60,7 +60,7 @@ def test_a_compiler_error_stands_where_a_users_verdict_has_it(rows: list[dict[st
 def test_what_mends_is_judged_and_comes_first_of_those_that_do(judge: Judge, rows: list[dict[str, Any]]) -> None:
     row = next(row for row in rows if row.get("actions"))
     judge.begin(row["seed"])
-    offers, mending = mended(judge, question_of(row))
+    offers, mending = mended(judge, question_of(row), "")
     assert mending is not None
     assert [mending.step] == [(action["recipe"], action["variant"]) for action in row["actions"]]
     assert mending.judged.text == version_of(row["after"]).text
