@@ -69,7 +69,9 @@ class AskedForActions:
         with readable():
             request, whys = taken(assumed(self.question), steps)
         version = Version(request.kernel.unit.text, launch_of(request.contract))
-        return replace(said, version=version, analysis=(*said.analysis, *whys))
+        return replace(
+            said, version=version, analysis=(*said.analysis, *whys), rewrites=tuple(name for name, _ in steps)
+        )
 
 
 def _steps(text: str) -> Iterator[Step]:

@@ -97,11 +97,14 @@ class Answer:
         analysis: what limits the kernel and what was done about it, one sentence each.
         tags: the same in the codec's own short words, and the recipes that were taken; empty for codecs that have none. With
             them `Codec.answer` tells the version as it was told here.
+        rewrites: names of the built-in rewrites that alone made the version, so that no word of it is the model's; empty where it
+            wrote any itself.
     """
 
     version: Version | None
     analysis: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
 
 
 class Unreadable(Exception):

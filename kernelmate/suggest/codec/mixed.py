@@ -227,9 +227,12 @@ class AskedMixed:
             if not program.steps:
                 return replace(said, version=version)
             request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
+        own = version != Version(self.question.text, self.question.launch)
         version = Version(request.kernel.unit.text, launch_of(request.contract))
         taken_steps = "recipe:" + "+".join(f"{name}#{number}" for name, number in program.steps)
-        return replace(said, version=version, analysis=(*said.analysis, *whys), tags=(*said.tags, taken_steps))
+        rewrites = () if own else tuple(name for name, _ in program.steps)
+        analysis = (*said.analysis, *whys)
+        return replace(said, version=version, analysis=analysis, tags=(*said.tags, taken_steps), rewrites=rewrites)
 
     def _program(self, text: str, position: int) -> _Program:
         program = _Program(self.question.launch)

@@ -12,7 +12,7 @@ from kernelmate.records import Candidate, Contract, Diagnostic, Finding, Judged,
 from kernelmate.source import change_launch, same_kernel, with_text
 from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Launch, Question, Tried, Unreadable, Version
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Version
 from kernelmate.suggest.repairs.base import unit_place
 
 Said = TypeVar("Said", Diagnostic, Finding)
@@ -113,21 +113,25 @@ def tried_of(judged: Judged) -> Tried:
     return Tried(version, verdict.accepted, speedup, codes)
 
 
-def candidate_of(
-    kernel: Kernel, contract: Contract, version: Version, author: str, analysis: tuple[str, ...]
-) -> Candidate:
-    """A version as a candidate: its text in the user's file, its launch in the contract.
+def candidate_of(kernel: Kernel, contract: Contract, answer: Answer, author: str) -> Candidate:
+    """An answer as a candidate: its text in the user's file, its launch in the contract.
+
+    What built-in rewrites alone made is theirs, whoever chose them: it is judged and predicted as theirs is.
 
     Args:
         kernel: that was asked about.
         contract: in force for it.
-        version: as an answer was read.
-        author: for the candidate.
-        analysis: what the answer says of it.
+        answer: as it was read.
+        author: who answered.
 
     Raises:
-        Unreadable: the user's file cannot hold it.
+        Unreadable: it holds no version, or the user's file cannot hold it.
     """
+    version, analysis = answer.version, answer.analysis
+    if version is None:
+        raise Unreadable("The answer holds no version.")
+    if answer.rewrites:
+        author = f"recipe:{'+'.join(answer.rewrites)}, chosen by {author}"
     launch = version.launch
     try:
         changed = same_kernel(kernel, with_text(kernel.unit, version.text))

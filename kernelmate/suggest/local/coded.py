@@ -80,11 +80,7 @@ class Coded:
         self._answers.append(answer.text)
         try:
             found = self._asked.read(answer.text)
-            if found.version is None:
-                raise Unreadable("The answer holds no version.")
-            candidate = candidate_of(
-                self._request.kernel, self._request.contract, found.version, self._author, found.analysis
-            )
+            candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
         except Unreadable as error:
             self.unread = str(error)
             return None

@@ -123,10 +123,7 @@ class Sampled:
                 yield Answered(number, candidate)
 
     def _read(self, request: SuggestRequest, answer: Answer) -> Candidate:
-        if answer.version is None:
-            raise Unreadable("The answer holds no version.")
-        author = f"local:{self._name}"
-        return candidate_of(request.kernel, request.contract, answer.version, author, answer.analysis)
+        return candidate_of(request.kernel, request.contract, answer, f"local:{self._name}")
 
 
 class Local:

@@ -86,6 +86,7 @@ def test_each_attempt_chooses_among_the_offers_that_those_before_it_have_left(
     )
     found = [one for one in author(server, "mixed-2").samples(request_, 3) if isinstance(one, Candidate)]
     assert len({(one.kernel.source, one.contract.block) for one in found}) == 3
+    assert {one.author for one in found} == {"recipe:block-size, chosen by local:small"}
     offers = [body["prompt"].partition("@offers")[2] for body in server.bodies]
     assert "@use-block-size:@#" in offers[0]
     assert offers[1] == offers[0]
@@ -103,6 +104,14 @@ def test_a_model_that_was_taught_with_other_recipes_says_so_once(
         list(model.samples(request_, 1))
     assert len(said) == 1
     assert "small was taught to choose among other recipes" in said[0]
+
+
+def test_what_a_model_wrote_itself_is_its_own_even_where_a_recipe_follows(
+    chat: Callable[..., Chat], request_: SuggestRequest
+) -> None:
+    server = chat("@ins@1:@|__syncthreads();@use-block-size:", "@restrict")
+    found = [one for one in author(server, "mixed-2").samples(request_, 2) if isinstance(one, Candidate)]
+    assert [one.author for one in found] == ["local:small", "local:small"]
 
 
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
