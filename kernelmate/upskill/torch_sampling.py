@@ -95,7 +95,7 @@ class _Job:
 
 
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, again: Callable[[str, Sequence[str]], str] | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, again: Callable[[str, Sequence[str]], str] | None = None, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -110,6 +110,7 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
         key: what answers that mean the same have in common.
         again: a prompt for one more answer, from the prompt and the answers to it so far; they are then drawn in turn. None
             draws all at once.
+        fits: whether an answer can be one to its prompt; those that cannot are drawn again, too.
         stop: looked at between batches; True leaves the rest unanswered.
     """
     context = model.shape.context
@@ -118,21 +119,24 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     random = torch.Generator(model.head.device).manual_seed(how.seed)
     write = _Writer(model, tokenizer, how, end, random, stop)
     jobs: list[_Job] = []
+    texts = list(prompts)
     for numbers in [range(how.k)] if again is None else [range(number, number + 1) for number in range(how.k)]:
         if again is not None and jobs:
             for prompt in asked:
-                texts = [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None]
-                encoded[prompt] = tokenizer.encode(again(prompts[prompt], texts), add_special_tokens=False).ids
+                given = [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None]
+                texts[prompt] = again(prompts[prompt], given)
+                encoded[prompt] = tokenizer.encode(texts[prompt], add_special_tokens=False).ids
         jobs += (fresh := [_job(one, number, encoded[one], how, renumber) for one in asked for number in numbers])
         write.all(fresh)
-        _redraw(jobs, fresh, encoded, write, renumber, key)
+        _redraw(jobs, fresh, encoded, write, renumber, key, lambda job: job.drawn is None or fits(texts[job.prompt], job.drawn.text))  # fmt: skip
     return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
 
 
-def _redraw(jobs: Sequence[_Job], fresh: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str]) -> None:  # fmt: skip
-    """Draw those of the fresh jobs again whose answers were cut or are like others, each time warmer."""
+def _redraw(jobs: Sequence[_Job], fresh: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
+    """Draw those of the fresh jobs again whose answers were cut, are like others or do not fit, each time warmer."""
     for again in range(1, write.how.redraws + 1):
-        repeated = [job for job in _repeated(jobs, key) if job in fresh]
+        found = _repeated(jobs, key)
+        repeated = [job for job in fresh if job in found or (job.temperature > 0 and not fit(job))]
         if not repeated or write.stop():
             return
         drawn = [_job(job.prompt, job.number, encoded[job.prompt], write.how, renumber, again) for job in repeated]

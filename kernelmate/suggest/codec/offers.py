@@ -103,6 +103,16 @@ def choice_of(answer: str) -> str:
     return step[0] if step is not None else program
 
 
+def fits(prompt: str, answer: str) -> bool:
+    """The answer says something, and what it chooses first is among the prompt's offers, where it has any."""
+    program, section = without_tags(answer), _SECTION.search(prompt)
+    step = _STEP.match(program)
+    if step is None or section is None:
+        return bool(answer)
+    offers = {name: int(count or 1) for name, count in _STEP.findall(section[1])}
+    return int(step[2] or 0) < offers.get(step[1], 0)
+
+
 def asked_again(prompt: str, answers: Sequence[str]) -> str:
     """A prompt whose offers are those that earlier answers to it have left.
 

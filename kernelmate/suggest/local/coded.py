@@ -10,7 +10,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
-from kernelmate.suggest.codec.offers import OFFERS, asked_again
+from kernelmate.suggest.codec.offers import OFFERS, asked_again, fits
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import Answer, Question
 
@@ -38,14 +38,14 @@ class Coded:
 
     Attributes:
         read_any: an answer could be read. unread: why the last one could not be.
-        repeated: answers that meant what one before them did, or the kernel as it is.
+        repeated: answers that meant what one before them did, the kernel as it is, or a choice that was not offered.
     """
 
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
         try:
             self._codec, self._plain = codec_named(codec), asked
             self._asked = self._first = self._codec.ask(asked)
-            self._prompt = self._first.prompt
+            self._prompt = self._shown = self._first.prompt
         except UsageError as error:
             raise AuthorFailed(
                 "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
@@ -70,6 +70,7 @@ class Coded:
         if temperature > 0 and OFFERS not in prompt:
             self._asked = self._codec.ask(replace(self._plain, seed=seed))
             prompt = asked_again(self._asked.prompt, self._answers)
+        self._shown = prompt
         return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=prompt)
 
     def read(self, answer: Answer) -> Candidate | None:
@@ -78,6 +79,8 @@ class Coded:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
             return None
         self._answers.append(answer.text)
+        unfit = not fits(self._shown, answer.text)
+        self.repeated += unfit
         try:
             found = self._asked.read(answer.text)
             candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
@@ -87,7 +90,7 @@ class Coded:
         self.read_any = True
         key = _key(candidate)
         if key in self._known:
-            self.repeated += 1
+            self.repeated += not unfit
             return None
         self._known.add(key)
         return candidate

@@ -100,6 +100,23 @@ def test_each_answer_is_asked_for_with_what_those_before_it_were(model: Llama, t
         assert [answers for asked, answers in seen if asked == prompt] == [tuple(texts[:1]), tuple(texts[:2])]
 
 
+def test_answers_that_do_not_fit_are_drawn_again_but_not_the_greedy_ones(model: Llama, tokenizer: Any) -> None:
+    def unfit(redraws: int) -> list[bool]:
+        how = Drawing(k=6, temperature=1.0, greedy_first=True, most_tokens=3, redraws=redraws)
+        drawn = sample(model, tokenizer, PROMPTS, how, key=lambda text: text + str(len(seen)), fits=fits)
+        return [len(one.text) % 2 == 1 for one in drawn]
+
+    def fits(prompt: str, text: str) -> bool:
+        assert prompt in PROMPTS
+        seen.append(text)
+        return len(text) % 2 == 0
+
+    seen: list[str] = []
+    once, again = unfit(0), unfit(10)
+    assert sum(again) < sum(once)
+    assert again[::6] == once[::6]
+
+
 def test_only_the_likeliest_tokens_are_drawn(model: Llama, tokenizer: Any) -> None:
     greedy = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12))
     narrow = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=12, temperature=2.0, top_p=1e-6))

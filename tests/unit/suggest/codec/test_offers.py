@@ -15,6 +15,7 @@ from kernelmate.suggest.codec.offers import (
     assumed,
     candidates,
     choice_of,
+    fits,
     offered,
 )
 from kernelmate.suggest.codec.programs import taken
@@ -167,6 +168,21 @@ PROMPT = "@code@1:x;@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2@answ
 )
 def test_each_answer_is_asked_for_what_those_before_it_have_left(answers: list[str], left: str) -> None:
     assert asked_again(PROMPT, answers) == f"@code@1:x;{left}@answer"
+
+
+@pytest.mark.parametrize(
+    ("answer", "fit"),
+    [
+        ("", False),
+        ("@rep@1:@|y;", True),
+        ("@use-coalesce:", True),
+        ("@why-serial:@use-unroll:@#1@use-divide:", True),
+        ("@use-unroll:@#2", False),
+        ("@use-divide:", False),
+    ],
+)
+def test_an_answer_fits_where_it_chooses_what_is_offered(answer: str, fit: bool) -> None:
+    assert fits(PROMPT, answer) is fit
 
 
 def test_a_prompt_without_offers_is_asked_again_as_it_is() -> None:
