@@ -22,9 +22,9 @@ from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, content_of
 
 MOST = 12
 """Versions that are tried for one question."""
-VARIANTS = {"block-size": 5}
+VARIANTS = {"block-size": 6, "unroll": 3}
 """Of one rewrite, the first ones: of most `FEW`."""
-FEW = 3
+FEW = 2
 PROVEN = 3
 """Right ones that suffice."""
 TRIED = 5
@@ -33,6 +33,9 @@ COUNTED = 6
 """Versions that are proven in order to be ranked."""
 CLOSE, SHARE = 1.12, 0.85
 """A version is nearly as good as the best where it costs no more than this many times as much, and has this share of its gain."""
+
+GUARDING = 3
+"""Turns in which versions are timed that are better in something else."""
 
 ON_PAPER = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
 """Metrics that compiled code and its launch decide."""
@@ -161,7 +164,7 @@ def choose(judge: Judge, asking: Asking, before: Judged, size: Size | None) -> l
         right = [(option, one) for option, one in every if one.right]
         choices = [Choice(option, one, cost) for option, one, cost in _ranked(asking.metric, before, right)][:TRIED]
     if judge.gpu is not None and size is not None and choices:
-        choices = with_times(judge, before, choices, size)
+        choices = with_times(judge, before, choices, size, GUARDING)
     return sorted(choices, key=_order)
 
 
@@ -173,10 +176,10 @@ def _order(choice: Choice) -> tuple[float, float]:
     return choice.cost, 0.0 if timing is None else timing.median_us
 
 
-def with_times(judge: Judge, before: Judged, choices: Sequence[Choice], size: Size) -> list[Choice]:
+def with_times(judge: Judge, before: Judged, choices: Sequence[Choice], size: Size, turns: int) -> list[Choice]:
     """Those that run at the size, with their times: another metric is not to be paid for with time."""
     assert judge.gpu is not None
-    rounds = judge.gpu.time([before, *(one.judged for one in choices)], size, judge.target)
+    rounds = judge.gpu.time([before, *(one.judged for one in choices)], size, judge.target, turns=turns)
     was, found = rounds.get(0), []
     for place, choice in enumerate(choices, 1):
         now = rounds.get(place)

@@ -15,10 +15,7 @@ from kernelmate.backends.cuda.stage import ON_DEVICE, POISON, TO_DEVICE, TO_HOST
 from kernelmate.checks.kinds import is_float, is_inexact
 from kernelmate.records import Argument, LaunchShape, Size, Target, Version
 from kernelmate.source import argument_shapes, evaluate, launch_shape, numpy_dtype, parse_distribution, scalar_values
-from kernelmate.upskill.corpus.judging import Judged, Rounds
-
-ROUNDS = 7
-"""Turns in which all versions are timed; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
+from kernelmate.upskill.corpus.judging import TURNS, Judged, Rounds
 
 ROUND_US = 150.0
 """Microseconds that the launches of one version take in one turn, about."""
@@ -29,10 +26,13 @@ MOST_REPEATS = 64
 SHORT_US = 12.0
 """A launch by itself that seems to take less, most of it the way there, is repeated as often as may be."""
 
+SLACK = 1.05
+"""What looks slower than the first by no more may turn out faster."""
+
 LOOKS = 3
 """Replays of which the shortest says whether a version is worth timing: other workers' launches fall in between."""
 
-LONGEST_US = 6_000.0
+LONGEST_US = 4_000.0
 """A version that takes longer for one launch is not timed: while it runs, all others wait for the GPU."""
 
 AGREE = 0.02
@@ -75,7 +75,7 @@ class Gpu:
             raise UnsupportedInstruction(load_failure(version.compiled, int(error.status), str(error))) from None
 
     def time(
-        self, judged: Sequence[Judged], size: Size, target: Target, most: int | None = None
+        self, judged: Sequence[Judged], size: Size, target: Target, *, most: int | None = None, turns: int = TURNS
     ) -> dict[int, Rounds | str]:
         """Versions of one problem in turns, by place in `judged`; for those that went wrong, what did.
 
@@ -83,7 +83,8 @@ class Gpu:
             judged: the versions; those that are known to be wrong are left out.
             size: at which they are timed.
             target: of the GPU.
-            most: of those after the first, so many that looked fastest are timed, and nothing is said of the others.
+            most: of those that looked faster than the first, so many are timed, and nothing is said of the others.
+            turns: in which they are timed; fewer than usual where another metric than time is asked for.
         """
         import cupy
 
@@ -105,7 +106,7 @@ class Gpu:
                             runners[place] = runner
                 runners = _fastest(runners, most)
                 with self.backend.turns.alone():
-                    results.update(_in_turns(runners))
+                    results.update(_in_turns(runners, turns))
             except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 self.backend.poisoned = True
                 return {place: f"launch-failure at {dict(size)}: {error}" for place in versions}
@@ -299,19 +300,20 @@ class _Runner:
 
 
 def _fastest(runners: dict[int, _Runner], most: int | None) -> dict[int, _Runner]:
-    """The first, and so many of the others that looked fastest."""
-    places = list(runners)
-    if most is None or len(places) <= most + 1:
+    """The first, and so many of the others that looked fastest, and not slower than it."""
+    if most is None or not runners:
         return runners
-    kept = sorted(places[1:], key=lambda place: runners[place].look_us)[:most]
-    return {place: runners[place] for place in (places[0], *sorted(kept))}
+    first, *others = runners
+    faster = [place for place in others if runners[place].look_us < runners[first].look_us * SLACK]
+    kept = sorted(faster, key=lambda place: runners[place].look_us)[:most]
+    return {place: runners[place] for place in (first, *sorted(kept))}
 
 
-def _in_turns(runners: Mapping[int, _Runner]) -> dict[int, Rounds]:
+def _in_turns(runners: Mapping[int, _Runner], turns: int) -> dict[int, Rounds]:
     order = list(runners.values())
     for runner in order:
         runner.once()
-    for turn in range(ROUNDS):
+    for turn in range(turns):
         for runner in order if turn % 2 == 0 else reversed(order):
             runner.rounds.append(runner.once())
     return {place: Rounds(tuple(runner.rounds), runner.repeats) for place, runner in runners.items()}

@@ -123,7 +123,11 @@ def _wished(flaws: Flaws, rng: Random) -> Iterator[MetricName]:
 
 
 def _repairs(texts: Sequence[str], rng: Random) -> Iterator[Repair]:
-    for after in rng.sample(range(len(texts)), min(len(texts), rng.choice((1, 2, 2)))):
+    """Two to four mistakes, each in one of the texts."""
+    known = set(texts)
+    for _ in range(rng.choice((2, 3, 4))):
+        after = rng.randrange(len(texts))
         broken = break_text(texts[after], rng)
-        if broken is not None:
+        if broken is not None and broken.text not in known:
+            known.add(broken.text)
             yield Repair(broken, after, draw_prompt("correct", rng))

@@ -47,6 +47,9 @@ STEP_LIMIT = 300_000
 INSTRUCTION_LIMIT = 150_000_000
 """Instructions of one launch that are emulated at most."""
 
+TURNS = 7
+"""Turns in which a GPU times versions; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
+
 WRONG = "wrong values"
 """What is said of outputs that are off; the sizes that follow say then whether all are."""
 

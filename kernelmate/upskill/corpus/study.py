@@ -24,7 +24,7 @@ from kernelmate.upskill.corpus.examples import actions_of, change_row, offers_of
 from kernelmate.upskill.corpus.families import Family
 from kernelmate.upskill.corpus.groups import Group, Pair, Repair, make_group
 from kernelmate.upskill.corpus.journal import Studied
-from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, seed_of
+from kernelmate.upskill.corpus.judging import TURNS, Judge, Judged, Rounds, seed_of
 from kernelmate.upskill.corpus.mending import mended
 from kernelmate.upskill.corpus.overlap import NEAR, Overlaps
 from kernelmate.upskill.corpus.prompts import draw_prompt
@@ -96,7 +96,6 @@ class _Study:
     def __init__(self, judge: Judge, family: Family, group: Group, found: Studied) -> None:
         self.judge, self.family, self.group, self.found = judge, family, group, found
         self.rng = Random(seed_of("study", group.seed))  # noqa: S311
-        self.begun = time.process_time()
         self.judged_on = "emulated" if judge.gpu is None else "measured"
         self.size, self.other = None, None
         if judge.gpu is not None:
@@ -107,6 +106,7 @@ class _Study:
         self.rounds: dict[int, Rounds | str] = {}
         if judge.gpu is not None and self.size is not None:
             self.rounds = judge.gpu.time(self.judged, self.size, judge.target)
+        self.begun = time.process_time()
         found.texts, found.right = len(self.judged), sum(one.right for one in self.judged)
         found.wrong = [one.words for one in self.judged if one.words]
         found.wrong += [said for said in self.rounds.values() if isinstance(said, str)]
@@ -119,7 +119,11 @@ class _Study:
     def run(self) -> None:
         """Every question about every version that has deficiencies, then the mistakes."""
         for number, before in enumerate(dict.fromkeys(pair.before for pair in self.group.pairs)):
-            if self.judged[before].right and not isinstance(self.rounds.get(before), str) and not self.enough:
+            if (
+                self.judged[before].right
+                and not isinstance(self.rounds.get(before), str)
+                and not (number and self.enough)
+            ):
                 self._ask(before, others=0 if number else OTHERS)
         for repair in self.group.repairs:
             if self.judged[repair.after].right and not isinstance(self.rounds.get(repair.after), str):
@@ -128,8 +132,9 @@ class _Study:
     def _ask(self, before: int, *, others: int) -> None:
         """All that is asked about one version: what its deficiencies cost, time at another size, and other metrics."""
         pairs = {pair.metric: pair for pair in self.group.pairs if pair.before == before}
-        for pair in pairs.values():
-            self._question(pair, self.size)
+        for number, pair in enumerate(pairs.values()):
+            if number == 0 or not self.enough:
+                self._question(pair, self.size)
         if "time" in pairs and others and self.other is not None and not self.enough:
             self._question(self._pair(before, "time"), self.other)
         for metric in possible(self.judged[before], self.rng) if others else ():
@@ -173,7 +178,7 @@ class _Study:
         if was is None or gained(step, was) < WORTH:
             return choices
         if best.rounds is not None and size is not None:
-            timed = with_times(self.judge, before, [step], size)
+            timed = with_times(self.judge, before, [step], size, TURNS)
             return [*timed, *choices]
         return [step, *choices]
 

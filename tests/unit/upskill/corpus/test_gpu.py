@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from kernelmate.backends.cuda.availability import missing_for_gpu
 from kernelmate.compiler import find_target
 from kernelmate.upskill.corpus.drafting import array
 from kernelmate.upskill.corpus.families import registry
-from kernelmate.upskill.corpus.gpu import AGREE, apart, drawn_stretch
+from kernelmate.upskill.corpus.gpu import AGREE, SLACK, _fastest, apart, drawn_stretch
 from kernelmate.upskill.corpus.judging import Judge, Rounds
 from kernelmate.upskill.corpus.study import draw_group, study
 from kernelmate.upskill.corpus.verdicts import ratio_of, timing_of
@@ -54,6 +55,18 @@ def test_a_ratio_is_told_by_turns_and_not_by_the_turns_of_one_alone() -> None:
     assert "n = 64" in timing.notes[0]
 
 
+def test_only_what_looks_fastest_is_timed_beside_the_first() -> None:
+    @dataclass
+    class Looked:
+        look_us: float
+
+    looked = {0: Looked(100), 2: Looked(90), 3: Looked(100 * SLACK + 1), 5: Looked(20), 7: Looked(101), 8: Looked(50)}
+    assert list(_fastest(looked, 2)) == [0, 5, 8]  # type: ignore[arg-type]
+    assert list(_fastest(looked, 9)) == [0, 2, 5, 7, 8]  # type: ignore[arg-type]
+    assert list(_fastest(looked, None)) == list(looked)  # type: ignore[arg-type]
+    assert _fastest({}, 2) == {}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(missing_for_gpu() is not None, reason="needs an NVIDIA GPU with CuPy")
 @pytest.mark.parametrize("name", ["column-map", "softmax", "matmul", "sum-all", "transpose", "half-map", "gather-rows"])
@@ -67,4 +80,5 @@ def test_groups_are_judged_and_timed_on_a_gpu(name: str) -> None:
     timed = [row for row in rows if row["problem"]["metric"] == "time"]
     assert timed
     assert all(row["verdict"]["speedup"]["kind"] == "measured" and row["judged_on"] == "measured" for row in timed)
-    assert draw_group(registry()[name], 0, 1).problem.large
+    large = draw_group(registry()[name], 0, 1).problem.large
+    assert {str(row["problem"]["size"]) for row in timed} > {str(dict(large))}
