@@ -13,9 +13,10 @@ from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 from kernelmate.backends.cuda.loading import load_failure, load_function
 from kernelmate.backends.cuda.stage import ON_DEVICE, POISON, TO_DEVICE, TO_HOST
 from kernelmate.checks.kinds import is_float, is_inexact
+from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, LaunchShape, Size, Target, Version
 from kernelmate.source import argument_shapes, evaluate, launch_shape, numpy_dtype, parse_distribution, scalar_values
-from kernelmate.upskill.corpus.judging import TURNS, Judged, Rounds
+from kernelmate.upskill.corpus.judging import NOT_TIMED, TURNS, Judged, Rounds
 
 ROUND_US = 150.0
 """Microseconds that the launches of one version take in one turn, about."""
@@ -40,6 +41,9 @@ AGREE = 0.02
 
 STRETCH = 65537
 """Elements of an input that are drawn; they repeat with a period that no row has."""
+
+REFUSED = frozenset({1, 701})
+"""Errors of a launch that never began, after which the GPU goes on: an invalid value, too few resources (CUDA driver API)."""
 
 SAMPLE = 1 << 16
 """Elements at each of three places of an output that versions are compared in."""
@@ -98,8 +102,11 @@ class Gpu:
                 with self.backend.turns.shared():
                     stage = Stage(next(iter(versions.values())), size, self.backend.stream)
                     for place, version in versions.items():
-                        runner = _Runner(self, version, size, target, stage)
-                        wrong = runner.prepare(stage)
+                        try:
+                            runner = _Runner(self, version, size, target, stage)
+                            wrong = runner.prepare(stage)
+                        except KernelmateError as error:  # what it cannot be launched with at this size
+                            wrong = str(error)
                         if wrong:
                             results[place] = wrong
                         else:
@@ -267,7 +274,12 @@ class _Runner:
         import cupy
 
         stage.restore()
-        self.launch()
+        try:
+            self.launch()
+        except cupy.cuda.driver.CUDADriverError as error:
+            if int(error.status) not in REFUSED:
+                raise
+            return f"launch-failure: {error}"
         self.stream.synchronize()
         wrong = stage.compared()
         if wrong:
@@ -275,7 +287,7 @@ class _Runner:
         # A launch by itself seems to take some microseconds more than it does, which the turns' graphs do not count.
         once = self._elapsed(self.launch)
         if once > LONGEST_US:
-            return f"not timed: one launch takes {once / 1e3:.0f} ms"
+            return f"{NOT_TIMED}: one launch takes {once / 1e3:.0f} ms"
         self.repeats = MOST_REPEATS if once < SHORT_US else max(1, min(MOST_REPEATS, int(ROUND_US / once)))
         self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
         for _ in range(self.repeats):

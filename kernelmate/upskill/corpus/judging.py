@@ -50,6 +50,9 @@ INSTRUCTION_LIMIT = 150_000_000
 TURNS = 7
 """Turns in which a GPU times versions; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
 
+NOT_TIMED = "not timed"
+"""What is said of a version that takes too long at the size."""
+
 WRONG = "wrong values"
 """What is said of outputs that are off; the sizes that follow say then whether all are."""
 

@@ -24,7 +24,7 @@ from kernelmate.upskill.corpus.examples import actions_of, change_row, offers_of
 from kernelmate.upskill.corpus.families import Family
 from kernelmate.upskill.corpus.groups import Group, Pair, Repair, make_group
 from kernelmate.upskill.corpus.journal import Studied
-from kernelmate.upskill.corpus.judging import TURNS, Judge, Judged, Rounds, seed_of
+from kernelmate.upskill.corpus.judging import NOT_TIMED, TURNS, Judge, Judged, Rounds, seed_of
 from kernelmate.upskill.corpus.mending import mended
 from kernelmate.upskill.corpus.overlap import NEAR, Overlaps
 from kernelmate.upskill.corpus.prompts import draw_prompt
@@ -103,13 +103,21 @@ class _Study:
             self.rng.shuffle(sizes)
             self.size, self.other = sizes
         self.judged = [judge.judge(text) for text in group.texts]
-        self.rounds: dict[int, Rounds | str] = {}
-        if judge.gpu is not None and self.size is not None:
-            self.rounds = judge.gpu.time(self.judged, self.size, judge.target)
+        self.rounds = self._times()
+        if self.size == group.problem.large and any(str(said).startswith(NOT_TIMED) for said in self.rounds.values()):
+            # Too slow there: then the headline is all that can be asked about.
+            self.size, self.other = group.problem.sizes[0], None
+            self.rounds = self._times()
         self.begun = time.process_time()
         found.texts, found.right = len(self.judged), sum(one.right for one in self.judged)
         found.wrong = [one.words for one in self.judged if one.words]
         found.wrong += [said for said in self.rounds.values() if isinstance(said, str)]
+
+    def _times(self) -> dict[int, Rounds | str]:
+        """Of the group's own versions, in turns; nothing without a GPU."""
+        if self.judge.gpu is None or self.size is None:
+            return {}
+        return self.judge.gpu.time(self.judged, self.size, self.judge.target)
 
     @property
     def enough(self) -> bool:
@@ -179,7 +187,9 @@ class _Study:
             return choices
         if best.rounds is not None and size is not None:
             timed = with_times(self.judge, before, [step], size, TURNS)
-            return [*timed, *choices]
+            if asking.metric == "time":
+                timed = [replace(one, cost=one.rounds[1].median_us) for one in timed if one.rounds is not None]
+            return sorted([*timed, *choices], key=lambda one: one.cost)
         return [step, *choices]
 
     def _chosen(self, pair: Pair, before: Judged, choices: list[Choice]) -> bool:
