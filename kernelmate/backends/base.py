@@ -166,6 +166,15 @@ class Foresees(Protocol):
         ...
 
 
+@runtime_checkable
+class Begins(Protocol):
+    """A backend that makes launches beside what it is asked for."""
+
+    def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
+        """Begin a launch that a module of this code will probably be asked for soon; nobody waits for it."""
+        ...
+
+
 class Backend(Protocol):
     """Where kernels run.
 

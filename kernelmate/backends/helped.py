@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
@@ -23,6 +23,8 @@ HANDED_OVER_BYTES = 32 << 20
 WAITING_BYTES = 64 << 20
 WAITING_LAUNCHES = 64
 """Launches that are handed over ahead of the one that is asked for: so many, of so many bytes together."""
+MOST_EARLY = 4
+"""Launches of code that may be asked for next: the ones begun longest ago are given up."""
 
 
 class HelpedEmulator:
@@ -37,6 +39,7 @@ class HelpedEmulator:
 
     def __init__(self, emulators: Emulators) -> None:
         self._backend, self._emulators = EmulatorBackend(), emulators
+        self._early: dict[str, _Begun] = {}
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule | HelpedModule:
         """Decode a compiled kernel.
@@ -47,13 +50,24 @@ class HelpedEmulator:
         module = self._backend.load(compiled, target)
         if used_names_of(compiled.ptx):
             return module  # its launches hang on one another
-        return HelpedModule(module, self._emulators)
+        return HelpedModule(module, self._emulators, self._early)
+
+    def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
+        """As `Begins.begin`."""
+        module, name = self.load(compiled, target), _name(compiled, target)
+        if not isinstance(module, HelpedModule) or name in self._early or _bytes(run) > HANDED_OVER_BYTES:
+            return
+        while len(self._early) >= MOST_EARLY:
+            self._early.pop(next(iter(self._early))).answer.cancel()
+        answer = self._emulators.submit(compiled, target, run, arrays=True)
+        self._early[name] = _Begun(module.emulated, run, answer)
 
 
 @dataclass(slots=True)
 class _Begun:
     """A launch that is made elsewhere, or was made here meanwhile; `made` is what it gave, where that is known."""
 
+    module: EmulatedModule
     run: Run
     answer: Future[RunResult | TooLarge]
     made: RunResult | TooLarge | None = None
@@ -64,10 +78,15 @@ class HelpedModule:
 
     Those ask for the next one whenever they are done with one. Where the launch that is wanted is still being made elsewhere,
     the next that nobody has begun is made here in the meantime.
+
+    Args:
+        emulated: the kernel in this process.
+        emulators: the other processes.
+        early: launches of this and of other kernels that were begun before the kernel was asked for, by code.
     """
 
-    def __init__(self, module: EmulatedModule, emulators: Emulators) -> None:
-        self._module, self._emulators = module, emulators
+    def __init__(self, emulated: EmulatedModule, emulators: Emulators, early: dict[str, _Begun]) -> None:
+        self.emulated, self._emulators, self._early = emulated, emulators, early
         self._coming: Iterator[Run] = iter(())
         self._begun: dict[Hashable, _Begun] = {}
         self._waiting_bytes = 0
@@ -91,16 +110,22 @@ class HelpedModule:
             EmulationTooLarge: as `EmulatedModule.run`.
         """
         begun = self._begun.pop((run.key, run.count), None)
-        if begun is None:
-            return self._module.run(run)
-        self._waiting_bytes -= _bytes(run)
-        self._hand_over()
-        seen = self._seen(begun)
-        if seen is None or not within(begun.run, seen, run):
-            return self._module.run(run)
+        if begun is not None:
+            self._waiting_bytes -= _bytes(run)
+            self._hand_over()
+        else:
+            begun = self._begun_early(run)
+        seen = None if begun is None else self._seen(begun)
+        if begun is None or seen is None or not within(begun.run, seen, run):
+            return self.emulated.run(run)
         if isinstance(seen, TooLarge):
             raise seen.error()
         return seen
+
+    def _begun_early(self, run: Run) -> _Begun | None:
+        name = _name(self.emulated.compiled, self.emulated.target)
+        early = self._early.get(name)
+        return self._early.pop(name) if early is not None and _same(early.run, run) else None
 
     def _seen(self, begun: _Begun) -> RunResult | TooLarge | None:
         """What a launch gave that was foreseen; None where it is to be made here."""
@@ -115,11 +140,12 @@ class HelpedModule:
 
     def _make_next(self) -> bool:
         """Make the first launch here that nobody has begun; False where there is none."""
-        following = next((one for one in self._begun.values() if one.made is None and one.answer.cancel()), None)
+        others = chain(self._begun.values(), self._early.values())
+        following = next((one for one in others if one.made is None and one.answer.cancel()), None)
         if following is None:
             return False
         try:
-            following.made = self._module.run(following.run)
+            following.made = following.module.run(following.run)
         except EmulationTooLarge as error:
             following.made = TooLarge(str(error), error.limit, error.advice, error.longest_thread)
         return True
@@ -133,10 +159,39 @@ class HelpedModule:
             size = _bytes(run)
             if run.key is None or size > HANDED_OVER_BYTES:
                 continue
-            answer = self._emulators.submit(self._module.compiled, self._module.target, run, arrays=True)
-            self._begun[run.key, run.count] = _Begun(run, answer)
+            answer = self._emulators.submit(self.emulated.compiled, self.emulated.target, run, arrays=True)
+            self._begun[run.key, run.count] = _Begun(self.emulated, run, answer)
             self._waiting_bytes += size
 
 
 def _bytes(run: Run) -> int:
     return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
+
+
+def _name(compiled: Compiled, target: Target) -> str:
+    return f"{compiled.binary} {compiled.lowered_name} {target.name}"
+
+
+def _same(one: Run, other: Run) -> bool:
+    """Whether two launches of equal code are one and the same, but for the limit on a thread's steps."""
+    alike = replace(one, arguments=(), step_limit=0, limited_by="") == replace(
+        other, arguments=(), step_limit=0, limited_by=""
+    )
+    return alike and len(one.arguments) == len(other.arguments) and all(map(_equal, one.arguments, other.arguments))
+
+
+def _equal(one: ArrayArgument | ScalarArgument, other: ArrayArgument | ScalarArgument) -> bool:
+    if isinstance(one, ScalarArgument) and isinstance(other, ScalarArgument):
+        return (one.name, one.value.dtype, one.value.tobytes()) == (
+            other.name,
+            other.value.dtype,
+            other.value.tobytes(),
+        )
+    if not (isinstance(one, ArrayArgument) and isinstance(other, ArrayArgument)):
+        return False
+    if (one.name, one.misalign, one.written, one.output) != (other.name, other.misalign, other.written, other.output):
+        return False
+    mine, theirs = one.data, other.data
+    if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):
+        return False
+    return mine is theirs or mine.tobytes() == theirs.tobytes()

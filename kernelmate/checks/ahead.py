@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from kernelmate.backends.base import Backend, Begins, UnsupportedInstruction
+from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.sizes import own_sizes
-from kernelmate.checks.trials import elements_of, plan
+from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
 from kernelmate.source import argument_shapes, size_allowed
@@ -54,3 +56,18 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
                     oracle.answer(size, shot, oracle.inputs(size, shot), None)
                     done += 1
     return done
+
+
+def begin_glance(task: JudgeTask, backend: Backend) -> None:
+    """Begin the launch of a glance that may be asked for next, where the backend makes some beside others.
+
+    What it cannot be made for, the glance itself will say. Nothing is begun where the reference is a kernel.
+    """
+    if not isinstance(backend, Begins) or task.reference_version is not None:
+        return
+    with contextlib.suppress(UnsupportedInstruction, KernelmateError):
+        bench, baseline = Bench(backend, task, task.candidate), bench_of(backend, task, task.baseline)
+        oracle = Oracle(task, baseline, None, lambda *_: None)
+        case = CaseJudge(bench, oracle, compared=baseline is not None, glance=True)
+        for run in case.launches([(size, "contract") for size in task.sizes[:1]]):
+            backend.begin(task.candidate.compiled, task.target, run)

@@ -195,9 +195,10 @@ class CaseJudge:
 
     def foresee(self, sizes: Sequence[tuple[Size, Origin]]) -> None:
         """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
-        self.bench.foresee(lambda: self._foreseen(sizes))
+        self.bench.foresee(lambda: self.launches(sizes))
 
-    def _foreseen(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
+    def launches(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
+        """Those that judging these sizes takes, as far as they can be had and launched; none of them is made."""
         for number, (size, origin) in enumerate(sizes):
             for shot, count in self._shots(size, origin, number):
                 # What cannot be had or launched is told when it is asked for.

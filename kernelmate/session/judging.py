@@ -155,17 +155,16 @@ class Court:
             tried.append(self._try(one, trial, objective, alone=mends, edited=edited))
         return tuple(tried)
 
-    def glimpse(self, kernel: Kernel, contract: Contract, baseline: Trial, objective: Objective) -> Trial:
+    def glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:
         """A first look at a candidate: one launch of its first instance, at the headline size.
 
         Where the objective is known once a version is compiled, and not met, it is not run at all. What is found wrong
         here is wrong; what is not has yet to be judged.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+            ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is not to be had.
         """
         self.worker.start()
-        prepared = self.workshop.prepare_candidate(kernel, contract, baseline.prepared.compiled.instance)
         if objective.metric in COMPILED and not prepared.findings:
             verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
             decision = decide(objective, baseline.verdict, verdict)
@@ -173,6 +172,11 @@ class Court:
                 verdict = replace(verdict, objective=decision.objective, accepted=False, reasons=decision.reasons)
             return Trial(prepared, verdict)
         return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
+
+    def begin_glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
+        """Let the worker begin the launch of a glimpse that will probably be asked for, beside what it is asked for."""
+        if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
+            self.worker.ahead(self._glance(prepared, baseline))
 
     def _try(
         self,
@@ -262,12 +266,12 @@ class Court:
             executed=self.executed and (self.backend == "emulator" or self.profile),
         )
 
+    def _glance(self, prepared: Prepared, baseline: Trial | None) -> JudgeTask:
+        task, headline = self._task(prepared, baseline), self.contract.sizes[:1]
+        return replace(task, sizes=headline, own_sizes=False, sanitize=False, profile=False, glance=True)
+
     def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
-        task = self._task(prepared, baseline)
-        if quick:
-            task = replace(
-                task, sizes=self.contract.sizes[:1], own_sizes=False, sanitize=False, profile=False, glance=True
-            )
+        task = self._glance(prepared, baseline) if quick else self._task(prepared, baseline)
         try:
             outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
         except ReferenceFailed as error:

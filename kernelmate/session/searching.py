@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import rank, rightness
@@ -50,6 +51,7 @@ class Search:
     _glimpsed: dict[str, Judged] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _failure: KernelmateError | None = None
+    _foresight: Foresight | None = None
 
     @property
     def baseline(self) -> Verdict:
@@ -77,12 +79,16 @@ class Search:
             stop=self.over,
             earlier=self.earlier,
             glimpse=self.glimpse,
+            expect=self.expect,
         )
-        for suggester in suggesters:
-            if self.over():
-                break
-            self._ask(suggester, request)
-            self.notes += getattr(suggester, "notes", ())
+        try:
+            for suggester in suggesters:
+                if self.over():
+                    break
+                self._ask(suggester, request)
+                self.notes += getattr(suggester, "notes", ())
+        finally:
+            self._foreseeing().close()
         self._note_the_end()
         self._time_best_again()
         ranked = self.versions()
@@ -115,7 +121,8 @@ class Search:
         if known is not None or not candidate.author.startswith(TRUSTED):
             return known or self.judge(candidate)
         try:
-            trial = self.court.glimpse(candidate.kernel, candidate.contract, self.baselines[0], self.objective)
+            prepared = self._foreseeing().prepared(key, candidate.kernel, candidate.contract)
+            trial = self.court.glimpse(prepared, self.baselines[0], self.objective)
         except KernelmateError as error:
             self._failure = error
             raise
@@ -125,6 +132,16 @@ class Search:
         else:
             self._glimpsed[key] = seen
         return seen
+
+    def expect(self, candidate: Candidate) -> None:
+        """Begin what a glimpse at a candidate of ours will need; nothing where there was one."""
+        key = content_key(candidate.kernel, candidate.contract)
+        if key not in self._judged and key not in self._glimpsed and candidate.author.startswith(TRUSTED):
+            self._foreseeing().expect(key, candidate.kernel, candidate.contract)
+
+    def _foreseeing(self) -> Foresight:
+        self._foresight = self._foresight or Foresight(self.court, self.baselines[0], self.objective)
+        return self._foresight
 
     def _keep(self, key: str, judged: Judged) -> None:
         self._judged[key] = judged

@@ -24,6 +24,7 @@ class SuggestRequest:
         glimpse: a first look at one candidate, several times cheaper than judging it: what is known of it without running
             it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
             candidate; None where there is no such look.
+        expect: told of candidates that will probably be glimpsed next, so that they are compiled meanwhile.
     """
 
     kernel: Kernel
@@ -37,6 +38,7 @@ class SuggestRequest:
     stop: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
     glimpse: Callable[[Candidate], Judged] | None = None
+    expect: Callable[[Candidate], None] | None = None
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ a small listed size, the same is offered with that size kept as it was (`small_s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -37,6 +38,8 @@ HELPS = 0.99
 """A recipe that left more than this share of the metric where it was tried is not tried again further down."""
 ALTERNATIVES = 3
 """Versions judged in the end of those that a glimpse found better than the kernel, and not better than the best by then."""
+NOTICE = 2
+"""Candidates that are made ready while one is looked at."""
 WORTH = 0.98
 """A depth must bring the metric below this share of the best for the search to go deeper."""
 
@@ -121,19 +124,15 @@ class Composition:
         for _ in range(self._depth):
             reached: list[Step] = []
             for step in frontier:
-                for recipe in self._order(request, step, known):
-                    if recipe is self._launch and min((one.cost for one in reached), default=1.0) < CLEAR:
-                        continue
-                    most = LAUNCHES if recipe is self._launch else VARIANTS
-                    yield from self._try(request, step, recipe, known, reached, most)
-                    if request.stop():
-                        return
+                yield from self._try(request, step, self._order(request, step, known), known, reached, CLEAR)
+                if request.stop():
+                    return
             reached.sort(key=lambda step: (step.cost, len(step.recipes)))
             frontier = [step for step in reached if step.cost <= HARMLESS * best.cost][: self._beam]
             tuned: list[Step] = []
             leader = frontier[0] if frontier else start
             if self._launch is not None and frontier:
-                yield from self._try(request, leader, self._launch, known, tuned, LAUNCHES)
+                yield from self._try(request, leader, [self._launch], known, tuned)
                 if request.stop():
                     return
             yield from _small_sizes_spared(request, known)
@@ -163,39 +162,103 @@ class Composition:
         return sorted(open_, key=lambda recipe: known.gains.get(recipe.name, 1.0)) if step.recipes else open_
 
     def _try(
-        self, request: SuggestRequest, step: Step, recipe: Recipe, known: _Known, reached: list[Step], most: int
+        self,
+        request: SuggestRequest,
+        step: Step,
+        recipes: Sequence[Recipe],
+        known: _Known,
+        reached: list[Step],
+        clear: float = 0.0,
     ) -> Iterator[Candidate]:
-        """Look at what a recipe makes of a version, judge and hand out what is worth it, and note where it can be gone on from."""
-        here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
-        taken = 0
-        for alone in recipe.candidates(here):
-            key = _content(alone.kernel, alone.contract)
-            if key in known.contents:
+        """Look at what recipes make of a version, judge and hand out what is worth it, and note where it can be gone on from.
+
+        The launch is not tuned where a version of less than `clear` was reached before it is its turn.
+        """
+        taken: Counter[str] = Counter()
+        closed: set[str] = set()
+        for offer in self._with_notice(request, known, _offers(request, step, recipes, closed)):
+            name = offer.recipe.name
+            begins_tuning = offer.recipe is self._launch and not taken[name]
+            if begins_tuning and min((one.cost for one in reached), default=1.0) < clear:
+                closed.add(name)
+            if name in closed or offer.content in known.contents:
                 continue
-            if taken == most or request.stop():
+            if taken[name] == self._most_of(offer.recipe):
+                closed.add(name)
+                continue
+            if request.stop():
                 return
-            known.contents.add(key)
-            taken += 1
-            candidate = _joined(step, recipe, alone)
-            judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
-            cost = _cost(request, judged)
-            if request.glimpse is None:
-                yield candidate
-            elif cost is None or (judged.verdict.worth_taking and cost <= WORTH * known.best):
-                judged = request.judge(candidate)
-                yield candidate
-                cost = _cost(request, judged)
-                known.note(judged, cost)
-            elif cost < HELPS:
-                known.put_off.append((cost, candidate))
-            if cost is not None:
-                known.gains[recipe.name] = min(known.gains.get(recipe.name, cost / step.cost), cost / step.cost)
-                whys = (*step.whys, alone.why)
-                names = _names(step, recipe)
-                idle = cost > HELPS * step.cost
-                reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
-            else:
-                known.gains.setdefault(recipe.name, 1.0)
+            known.contents.add(offer.content)
+            taken[name] += 1
+            yield from _look(request, step, offer, known, reached)
+
+    def _with_notice(self, request: SuggestRequest, known: _Known, offers: Iterator[_Offer]) -> Iterator[_Offer]:
+        """Offers in their order; the session is told of each that will be looked at, some time before it is."""
+        if request.expect is None:
+            yield from offers
+            return
+        waiting: deque[_Offer] = deque()
+        told: set[tuple[str, str]] = set()
+        counts: Counter[str] = Counter()
+        for offer in offers:
+            waiting.append(offer)
+            new = offer.content not in known.contents and offer.content not in told
+            if new and counts[offer.recipe.name] < self._most_of(offer.recipe):
+                counts[offer.recipe.name] += 1
+                told.add(offer.content)
+                request.expect(offer.candidate)
+            if len(waiting) > NOTICE:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _most_of(self, recipe: Recipe) -> int:
+        return LAUNCHES if recipe is self._launch else VARIANTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a recipe makes of a version, with all the steps before it in its author and its reason; `why` is its own."""
+
+    recipe: Recipe
+    why: str
+    candidate: Candidate
+    content: tuple[str, str]
+
+
+def _offers(
+    request: SuggestRequest, step: Step, recipes: Sequence[Recipe], closed: Collection[str]
+) -> Iterator[_Offer]:
+    """What recipes make of a version; those that are `closed` are asked for no more."""
+    here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
+    for recipe in recipes:
+        for alone in recipe.candidates(here):
+            yield _Offer(recipe, alone.why, _joined(step, recipe, alone), _content(alone.kernel, alone.contract))
+            if recipe.name in closed:
+                break
+
+
+def _look(
+    request: SuggestRequest, step: Step, offer: _Offer, known: _Known, reached: list[Step]
+) -> Iterator[Candidate]:
+    """Look at a candidate, judge and hand it out if it is worth it, and note where it can be gone on from."""
+    candidate, name = offer.candidate, offer.recipe.name
+    judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
+    cost = _cost(request, judged)
+    if request.glimpse is None:
+        yield candidate
+    elif cost is None or (judged.verdict.worth_taking and cost <= WORTH * known.best):
+        judged = request.judge(candidate)
+        yield candidate
+        cost = _cost(request, judged)
+        known.note(judged, cost)
+    elif cost < HELPS:
+        known.put_off.append((cost, candidate))
+    if cost is None:
+        known.gains.setdefault(name, 1.0)
+        return
+    known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
+    names, whys, idle = _names(step, offer.recipe), (*step.whys, offer.why), cost > HELPS * step.cost
+    reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
 
 
 def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:

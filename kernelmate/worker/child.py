@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.backends.emulators import Emulators
+    from kernelmate.backends.helped import HelpedEmulator
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
@@ -79,7 +80,10 @@ def main(folder: Path | None = None) -> None:
     while True:
         request = tasks.get()
         if isinstance(request, protocol.Ahead):
-            if tasks.empty():
+            if request.task.glance:
+                with voice.thinking_ahead():
+                    desk.begin(request)
+            elif tasks.empty():
                 with voice.thinking_ahead():
                     desk.work_ahead(request, lambda: not tasks.empty())
         elif not desk.serve(request):
@@ -313,6 +317,7 @@ class _Desk:
     ) -> None:
         self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
         self._slowest_reference_s = 0.0
+        self._helped: HelpedEmulator | None = None
 
     def serve(self, request: protocol.Judge) -> bool:
         """Answer one task; False when this process is not to be trusted with another one."""
@@ -355,6 +360,17 @@ class _Desk:
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
 
+    def begin(self, request: protocol.Ahead) -> None:
+        """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
+        if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
+            return
+        from kernelmate.checks.ahead import begin_glance
+
+        try:
+            begin_glance(self._settled(request.task, {}), self._backend(request.task))
+        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+            traceback.print_exc()
+
     def _settled(self, task: JudgeTask, files: Mapping[str, bytes]) -> JudgeTask:
         if self._arrival is None:
             return task
@@ -374,7 +390,8 @@ class _Desk:
                 return EmulatorBackend()
             from kernelmate.backends.helped import HelpedEmulator
 
-            return HelpedEmulator(self._emulators)
+            self._helped = self._helped or HelpedEmulator(self._emulators)
+            return self._helped
         return _cuda(self._hello.device, self._hello.device_memory_limit, self._emulators)
 
 

@@ -57,6 +57,7 @@ class Process:
         self._dead = False
         self._over = False
         self._releasing = threading.Lock()
+        self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
         self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
         self._popen = subprocess.Popen(
@@ -82,14 +83,16 @@ class Process:
         self._tail.clear()
 
     def send(self, message: protocol.ToChild) -> None:
-        """Send without waiting for the child to read.
+        """Send without waiting for the child to read; messages arrive whole, and in their order.
 
         Raises:
             FrameError: the message cannot be sent.
         """
         # Made here, so that what cannot be sent is this caller's error and not a thread's.
         data = protocol.frame(message)
-        self._threads.append(self._thread(lambda: self._write(data)))
+        before = self._writing
+        self._writing = self._thread(lambda: self._write(data, before))
+        self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
     def receive(self, timeout_s: float) -> protocol.FromChild | Ended | Flooded | None:
         """What came next; None when nothing did within `timeout_s` seconds."""
@@ -176,8 +179,11 @@ class Process:
                     self._flooded = True
                     self._events.put(Flooded())
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, before: threading.Thread | None) -> None:
+        """Write a message once that before it is written: a child that reads slowly may have a part of it in its pipe."""
         assert self._popen.stdin is not None
+        if before is not None:
+            before.join()
         rest = memoryview(data)
         # A child that is gone is noticed by the end of its stream.
         with contextlib.suppress(OSError, ValueError):

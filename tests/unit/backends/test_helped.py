@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from kernelmate.backends.base import ArrayArgument, Backend, EmulationTooLarge, 
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
 from kernelmate.backends.emulators import MOST_HELPERS, Emulators, helping
-from kernelmate.backends.helped import HelpedEmulator, HelpedModule
+from kernelmate.backends.helped import MOST_EARLY, HelpedEmulator, HelpedModule
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, LaunchShape
@@ -180,6 +181,42 @@ def test_code_that_remembers_is_kept_in_one_place(emulators: Emulators) -> None:
     module = HelpedEmulator(emulators).load(compiled(COUNTING), TARGET)
     assert not isinstance(module, Foresees)
     assert [module.run(launch(100)).arrays["y"][0] for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_launch_that_was_begun_early_is_the_one_that_is_asked_for(emulators: Emulators, made_here: list[int]) -> None:
+    backend, code = HelpedEmulator(emulators), compiled(TWICE)
+    backend.begin(code, TARGET, launch(100))
+    emulators.submit(code, TARGET, launch(50)).result()  # one process makes one after the other
+    result = backend.load(code, TARGET).run(launch(100))
+    assert made_here == []
+    assert result.arrays["y"].tobytes() == (2 * np.arange(100, dtype=np.float32)).tobytes()
+    backend.load(code, TARGET).run(launch(100))
+    assert made_here == [100]
+
+
+def test_a_launch_that_differs_from_the_one_begun_early_is_made_anew(
+    emulators: Emulators, made_here: list[int]
+) -> None:
+    backend, code = HelpedEmulator(emulators), compiled(TWICE)
+    begun = launch(100)
+    backend.begin(code, TARGET, begun)
+    x = np.arange(100, dtype=np.float32)
+    x[5] = 40
+    other = replace(begun, arguments=(ArrayArgument("x", x, written=False), *begun.arguments[1:]))
+    for different in (other, replace(begun, schedule_seed=3), replace(begun, count=True)):
+        result = backend.load(code, TARGET).run(different)
+        assert result.arrays["y"][5] == (80 if different is other else 10)
+    assert made_here == [100, 100, 100]
+
+
+def test_few_launches_are_begun_early_and_the_oldest_are_given_up(emulators: Emulators, made_here: list[int]) -> None:
+    backend = HelpedEmulator(emulators)
+    codes = [compiled(TWICE.replace("2 *", f"{factor} *")) for factor in range(2, 9)]
+    for code in codes:
+        backend.begin(code, TARGET, launch(100))
+    values = [backend.load(code, TARGET).run(launch(100)).arrays["y"][1] for code in codes]
+    assert values == [2, 3, 4, 5, 6, 7, 8]
+    assert len(made_here) >= len(codes) - MOST_EARLY
 
 
 def test_launches_with_much_memory_are_not_handed_over(emulators: Emulators, made_here: list[int]) -> None:

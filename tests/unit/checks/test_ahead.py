@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.backends.base import Run
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.checks.ahead import work_ahead
+from kernelmate.checks.ahead import begin_glance, work_ahead
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
-from kernelmate.records import CompileOptions, JudgeTask, Version
+from kernelmate.records import Compiled, CompileOptions, JudgeTask, Target, Version
 from kernelmate.session import Session
 from kernelmate.source import load_kernels, parse_contract
 
@@ -164,3 +165,48 @@ def test_nothing_is_done_ahead_with_a_reference_that_takes_long(file: Path, sett
         assert session.bench(load_kernels(file)[0])[0].correct is True
         before = calls(file)
         assert settled() == before
+
+
+class Beginning(EmulatorBackend):
+    """The emulator, noting what is begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Run] = []
+        self.made: list[Run] = []
+
+    def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
+        self.begun.append(run)
+
+    def load(self, compiled: Compiled, target: Target):
+        module, made = super().load(compiled, target), self.made
+
+        class Noting:
+            def run(self, run: Run):
+                made.append(run)
+                return module.run(run)
+
+        return Noting()
+
+
+def test_the_launch_of_a_glance_is_begun_as_the_glance_makes_it(file: Path) -> None:
+    alone = task_of(file, 15)
+    judged(alone)  # what the baseline's longest thread takes is known
+    task = replace(
+        alone, baseline=alone.candidate, sizes=alone.candidate.contract.sizes[:1], own_sizes=False, glance=True
+    )
+    backend = Beginning()
+    begin_glance(task, backend)
+    judge(task, backend, lambda *_: None, lambda *_: None)
+    (begun,), (made,) = backend.begun, backend.made
+    assert repr(begun) == repr(made)
+    assert begun.count
+    assert begun.step_limit < alone.step_limit
+
+
+def test_nothing_is_begun_that_only_a_reference_kernel_could_judge(file: Path) -> None:
+    task = replace(task_of(file, 16), glance=True)
+    backend = Beginning()
+    begin_glance(replace(task, reference_version=task.candidate), backend)
+    begin_glance(replace(task, reference_version=None), EmulatorBackend())
+    assert backend.begun == []

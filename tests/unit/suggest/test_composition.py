@@ -154,6 +154,37 @@ def test_what_a_glimpse_finds_no_better_is_not_judged_and_what_promises_most_is_
     assert steps.index(("judge", "d")) > steps.index(("glimpse", "f"))
 
 
+def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    times = {"a": 90.0, "b": 60.0, "c": 40.0, "b+c": 30.0, "c+a": 20.0}
+    steps: list[tuple[str, str]] = []
+
+    def look(candidate: Candidate) -> Judged:
+        name = candidate.author.removeprefix("recipe:")
+        steps.append(("look", name))
+        return Judged(candidate, replace(verdict(time_us=times.get(name, 100.0)), accepted=None))
+
+    def told(candidate: Candidate) -> None:
+        steps.append(("told", candidate.author.removeprefix("recipe:")))
+
+    def run(**more: object) -> list[str]:
+        steps.clear()
+        request = replace(ask(SOURCE, time_us=100.0), judge=look, glimpse=look, **more)
+        recipes = (*(marking(name) for name in "abc"), LAUNCH)
+        return [f"{one.author} {one.why} {one.kernel.source}" for one in Composition(recipes).propose(request)]
+
+    without = run()
+    looked = [name for what, name in steps if what == "look"]
+    assert run(expect=told) == without
+    assert [name for what, name in steps if what == "look"] == looked
+    # Every launch of the kernel is told of once at most, and never more of one recipe than are looked at.
+    announced = [name for what, name in steps if what == "told"]
+    assert set(looked) <= set(announced)
+    assert announced.count("block-size") <= 4
+    assert steps[:4] == [("told", "a"), ("told", "b"), ("told", "c"), ("look", "a")]
+
+
 def test_what_is_wrong_at_a_glimpse_is_offered_as_wrong(
     ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
 ) -> None:

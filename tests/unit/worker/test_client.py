@@ -358,6 +358,16 @@ def test_states_follow_what_happens(command: tuple[str, ...], task: MakeTask) ->
     assert states == [State.IDLE, State.STARTED, State.BUSY, State.READY, State.CLOSED]
 
 
+def test_messages_that_follow_each_other_closely_arrive_whole_and_in_order(worker: Worker, task: MakeTask) -> None:
+    assert isinstance(worker.judge(task()), Judgement)
+    large = task("pass  #" + 1_000_000 * "x")
+    for _ in range(8):
+        worker.ahead(large)
+        answer = worker.judge(task(seed=5))
+        assert isinstance(answer, Judgement)
+        assert answer.cases[0].size == {"n": 5}
+
+
 LOSES_ITS_DEVICE = "import kernelmate.backends.emulator as e; e.EmulatorBackend.poisoned = True"
 
 

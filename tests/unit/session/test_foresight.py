@@ -1,0 +1,116 @@
+"""What is expected is compiled and begun ahead; what comes of it is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kernelmate.errors import CompilerUnavailable
+from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
+from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.source import apply_edits
+from kernelmate.suggest.base import SuggestRequest
+
+
+def variants(kernel: Kernel, count: int) -> list[Kernel]:
+    return [apply_edits(kernel, [(kernel.end - 1, kernel.end - 1, f" // {number}\n")]) for number in range(count)]
+
+
+class Looking:
+    """Expects all of its versions, then glimpses at them."""
+
+    name = "looking"
+
+    def __init__(self, count: int, *, expecting: bool, author: str = "recipe:x") -> None:
+        self._count, self._expecting, self._author = count, expecting, author
+        self.seen: list[Judged] = []
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        found = [Candidate(self._author, "", one, request.contract) for one in variants(request.kernel, self._count)]
+        assert request.expect is not None
+        assert request.glimpse is not None
+        if self._expecting:
+            for one in found:
+                request.expect(one)
+        self.seen = [request.glimpse(one) for one in found]
+        return
+        yield
+
+
+@pytest.fixture
+def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    texts: list[str] = []
+    prepare = Workshop.prepare_candidate
+
+    def noted(self: Workshop, kernel: Kernel, *rest: object) -> Prepared:
+        texts.append(kernel.unit.text)
+        return prepare(self, kernel, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Workshop, "prepare_candidate", noted)
+    return texts
+
+
+@pytest.mark.parametrize("expecting", [True, False])
+def test_a_glimpse_is_the_same_whether_it_was_expected(
+    expecting: bool, scripted: Callable, load: Callable[..., Kernel], scale: str, compiled_texts: list[str]
+) -> None:
+    session, worker = scripted(backend="emulator")
+    looking = Looking(4, expecting=expecting)
+    session.optimize(load(scale), "make it faster", suggesters=(looking,))
+    glances = [task for task in worker.tasks if task.glance]
+    assert [task.candidate.unit.text for task in glances] == compiled_texts == sorted(set(compiled_texts))
+    assert [one.verdict.correct for one in looking.seen] == [True] * 4
+    begun = [task for task in worker.foreseen if task.glance]
+    assert all(task in glances for task in begun)
+    if not expecting:
+        assert begun == []
+
+
+def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, worker = scripted(backend="emulator")
+    looking = Looking(3, expecting=True)
+
+    class Patient(Looking):
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            assert request.expect is not None
+            first, second, third = (
+                Candidate(self._author, "", one, request.contract) for one in variants(request.kernel, 3)
+            )
+            for one in (second, third, first):  # one thread compiles: the others are ready once the first is
+                request.expect(one)
+            assert request.glimpse is not None
+            request.glimpse(first)
+            self.begun = [task.candidate.unit.text for task in worker.foreseen]
+            self.wanted = [second.kernel.unit.text, third.kernel.unit.text]
+            return
+            yield
+
+    looking = Patient(3, expecting=True)
+    session.optimize(load(scale), "make it faster", suggesters=(looking,))
+    assert looking.begun == looking.wanted
+
+
+@pytest.mark.parametrize(("prompt", "author"), [("use fewer registers", "recipe:x"), ("make it faster", "model")])
+def test_nothing_is_begun_that_is_known_once_it_is_compiled_or_was_not_screened(
+    prompt: str, author: str, scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, worker = scripted(backend="emulator")
+    session.optimize(load(scale), prompt, suggesters=(Looking(3, expecting=True, author=author),))
+    assert worker.foreseen == []
+
+
+def test_a_compiler_that_is_gone_is_told_where_the_version_is_asked_for(
+    scripted: Callable, load: Callable[..., Kernel], scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, worker = scripted(backend="emulator")
+
+    def gone(*_: object) -> Prepared:
+        raise CompilerUnavailable("NVRTC is gone.")
+
+    monkeypatch.setattr(Workshop, "prepare_candidate", gone)
+    with pytest.raises(CompilerUnavailable, match="gone"):
+        session.optimize(load(scale), "make it faster", suggesters=(Looking(2, expecting=True),))
+    assert [task.glance for task in worker.tasks if isinstance(task, JudgeTask)] == [False]
