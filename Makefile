@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help demo test train-tools gpu-test extension extension-test lint format types imports bench clean
+.PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -42,8 +42,25 @@ $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev
 demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, with verdicts, diffs and charts
 	@$(BIN)/python examples/demo.py
 
+# The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
+EDITOR_TESTS := tests/extension/test_editor.py
 test: $(VENV)/.installed-dev  ## every test that needs no GPU
+ifeq ($(strip $(PYTEST_ARGS)),)
+	@$(BIN)/python -m pytest -n auto --ignore=$(EDITOR_TESTS)
+	@$(MAKE) --no-print-directory editor-test
+else
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+endif
+
+# What fails there is tried once more, and both results are said: a test that is not steady passes, and is heard of.
+editor-test: $(VENV)/.installed-dev  ## those in a real VS Code alone; skipped where `make extension-test` has not installed it
+	@$(BIN)/python -m pytest $(EDITOR_TESTS) || { \
+	  echo; echo "==== FIRST RUN: tests in the editor failed, as above. What failed is run once more. ===="; echo; \
+	  if $(BIN)/python -m pytest $(EDITOR_TESTS) --last-failed --last-failed-no-failures none; then \
+	    echo; echo "==== FIRST RUN failed, SECOND RUN passed: tests in the editor are not steady on this machine. The first run's failures are above. ===="; \
+	  else \
+	    echo; echo "==== FIRST RUN failed, SECOND RUN failed: tests in the editor. ===="; exit 1; \
+	  fi; }
 
 train-tools: $(VENV)/.installed-train  ## torch and what else training takes; `make test` then tests training too
 

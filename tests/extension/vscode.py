@@ -238,9 +238,16 @@ class Code:
         raise AssertionError(f"{words!r} is not {times} times in:\n{self.host.logged()}")
 
     def go_to(self, line: int, column: int = 1) -> None:
-        self.page.keyboard.press("Control+g")
-        self.page.locator(".quick-input-widget input").fill(f":{line}:{column}")
-        self.page.keyboard.press("Enter")
+        """A line of the active editor; where Enter came before the box had read what was typed, once more."""
+        there = self.page.locator("#status\\.editor\\.selection", has_text=f"Ln {line}, ")
+        for _ in range(8):
+            self.page.keyboard.press("Control+g")
+            self.page.locator(".quick-input-widget input").fill(f":{line}:{column}")
+            self.page.keyboard.press("Enter")
+            if self._soon(there):
+                return
+            self.page.keyboard.press("Escape")
+        raise AssertionError(f"line {line} could not be gone to")
 
     def lens(self, text: str | re.Pattern[str]) -> Any:
         return self.page.locator(".codelens-decoration a", has_text=text)
