@@ -50,7 +50,10 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
     if not is_inexact(got.dtype):
         return _exact(argument, got, want)
     with np.errstate(all="ignore"):
-        there, rounded = wide(got), wide(want.astype(got.dtype))
+        there = wide(got)
+        if bool((there == want).all()):
+            return Difference(argument, 0.0, None, not_finite=False, coarse=False)
+        rounded = wide(want.astype(got.dtype))
         absolute = np.abs(there - want)
         same = (there == want) | (there == rounded) | (np.isnan(there) & np.isnan(want))
         comparable = np.isfinite(there) & np.isfinite(want) & (allowed > 0)
