@@ -95,7 +95,7 @@ def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
     for length in sides:
         threads *= length
     tied = {side, side - 1, threads, threads - 1} | {half for half in (side // 2, threads // 2) if half > WARP}
-    if literals & tied:
+    if literals & tied or (axis == 0 and _counts_warps(tree, threads // WARP)):
         return Tie((), True)
     named = [
         constant
@@ -123,6 +123,24 @@ def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> Tie | None:
                 return None
             return Tie((constants[one],), False, WARP)
     return None
+
+
+def _counts_warps(tree: Tree, warps: int) -> bool:
+    """Whether a loop over so many turns, a number in the text, reads an array in which each warp has an element of its own."""
+    per_warp = {
+        match[1]
+        for node in tree.walk("subscript_expression")
+        if (match := re.fullmatch(rf"(\w+)\s*\[[^\]]*(?:/\s*{WARP}|>>\s*5)\s*\]", tree.text(node)))
+    }
+    for loop in tree.walk("for_statement"):
+        condition = loop.child_by_field_name("condition")
+        head = None if condition is None else re.fullmatch(r"(\w+)\s*<\s*(\w+)", tree.text(condition))
+        if head is None or _integer(head[2]) != warps:
+            continue
+        read = (re.fullmatch(rf"(\w+)\s*\[\s*{head[1]}\s*\]", tree.text(node)) for node in tree.walk("subscript_expression", under=loop))  # fmt: skip
+        if any(match is not None and match[1] in per_warp for match in read):
+            return True
+    return False
 
 
 def _integer(literal: str) -> int | None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from kernelmate.source import launch_shape, parse_contract
 from kernelmate.suggest.recipes.launch import RECIPE
+from kernelmate.suggest.recipes.warp_scan import RECIPE as WARP_SCAN
 
 LINE = """
 // /// kernelmate
@@ -257,3 +261,48 @@ def test_an_output_with_one_element_per_block_holds_the_block(ask) -> None:
 def test_longer_blocks_come_first_where_the_grid_stays(ask) -> None:
     kept = [one.contract.block[0] for one in RECIPE.candidates(ask(WARPS))]
     assert kept == ["256", "64", "512", "32", "1024"]
+
+
+COUNTED_IN_TEXT = """
+// /// kernelmate
+// sizes = [{ n = 4096 }]
+// grid = "cdiv(n, block)"
+// block = 256
+// reference = "np.repeat(x.reshape(-1, 256).sum(axis=1), 256)"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void k(const float* x, float* y, int n) {
+  __shared__ float part[32];
+  const int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+  float sum = i < n ? x[i] : 0.0f;
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (t % 32 == 0) part[t / 32] = sum;
+  __syncthreads();
+  float total = part[0];
+  for (int warp = 1; warp < COUNT; ++warp) total += part[warp];
+  if (i < n) y[i] = total;
+}
+"""
+
+
+def test_a_block_whose_warps_are_counted_in_the_text_keeps_its_length(ask) -> None:
+    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("COUNT", "8")))) == []
+    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("t / 32]", "t >> 5]").replace("COUNT", "8u")))) == []
+    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("COUNT", "blockDim.x / 32")))) != []
+    # Eight turns over something else say nothing of the block.
+    assert (
+        list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("+= part[warp]", "+= x[warp]").replace("COUNT", "8")))) != []
+    )
+
+
+def test_a_scan_of_warps_is_not_given_another_block(ask) -> None:
+    path = Path(__file__).resolve().parents[4] / "examples" / "row_scan.cu"
+    text = path.read_text()
+    request = ask(text)
+    (scan, *_) = WARP_SCAN.candidates(request)
+    after = replace(request, kernel=scan.kernel, contract=scan.contract)
+    assert list(RECIPE.candidates(request)) != []
+    assert list(RECIPE.candidates(after)) == []
