@@ -1,15 +1,16 @@
 """The model that comes with KernelMate: a GGUF file in this folder with a card and what is known of it beside it.
 
-It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf`.
+It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kernelmate.errors import UsageError
+from kernelmate.errors import SourceError, UsageError
 from kernelmate.suggest.local.library import Model, read_facts, sha256_of
 
 NAME = "starter"
@@ -19,6 +20,7 @@ MOST_BYTES = 40_000_000
 MISSING = "This build comes without the starter model."
 
 _CARD_KEY = "kernelmate.card"
+_HEAD = "| exam of | entrant | judged on | right | better | met |\n| --- | --- | --- | --- | --- | --- |\n"
 
 
 def shipped(folder: Path = FOLDER) -> Model | None:
@@ -33,13 +35,21 @@ def shipped(folder: Path = FOLDER) -> Model | None:
         return None
 
 
-def install(file: Path, folder: Path = FOLDER) -> Model:
+def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Model:
     """Put a file in place, with `starter.json` and `CARD.md` beside it.
+
+    Args:
+        file: the model.
+        folder: where it goes.
+        exams: results of the exam, its own first, then those that it is to be held against; their figures go onto the card.
 
     Raises:
         UsageError: it is no GGUF file, too large, or lacks its codec or its card.
+        SourceError: a file is not the result of an exam.
         EnvironmentFailed: the gguf package is missing.
     """
+    figures = "".join(line for exam in exams for line in _figures(exam))
+    card_figures = f"\n\n## Figures\n\n{_HEAD}{figures}" if figures else ""
     size = file.stat().st_size if file.is_file() else 0
     if size > MOST_BYTES:
         raise UsageError(
@@ -59,8 +69,26 @@ def install(file: Path, folder: Path = FOLDER) -> Model:
     model = Model(NAME, str(place), sha256_of(place), len(data), 0, **facts)
     known = {key: value for key, value in asdict(model).items() if key not in {"name", "path", "modified_ns"}}
     (folder / f"{NAME}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(f"{card.rstrip()}\n\nsha256 of `{NAME}.gguf`: `{model.sha256}`\n", encoding="utf-8")
+    end = f"sha256 of `{NAME}.gguf`: `{model.sha256}`"
+    (folder / "CARD.md").write_text(f"{card.rstrip()}{card_figures}\n\n{end}\n", encoding="utf-8")
     return model
+
+
+def _figures(exam: Path) -> Iterator[str]:
+    """A line of the card's table for each entrant of an exam.
+
+    Raises:
+        SourceError: the file is not the result of one.
+    """
+    try:
+        document = json.loads(exam.read_text(encoding="utf-8"))
+        who = (document["model"] or {}).get("name", "recipes alone")
+        where = f"{document['backend']}, {document['target']}"
+        for one in document["figures"]:
+            shares = " | ".join(f"{one[name]} of {one['goals']}" for name in ("right", "better", "met"))
+            yield f"| {who} | {one['entrant']} | {where} | {shares} |\n"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{exam} is not the result of an exam: {error}") from None
 
 
 def _card(file: Path) -> str:

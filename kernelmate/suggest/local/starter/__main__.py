@@ -1,4 +1,4 @@
-"""`python -m kernelmate.suggest.local.starter FILE.gguf`: make a trained model the one that comes with KernelMate."""
+"""`python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`: make a trained model the one that comes with KernelMate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernelmate.suggest.local.starter import install
 
 def main() -> int:
     """Exit 0 once the file is in place."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        model = install(Path(sys.argv[1]))
+        model = install(Path(sys.argv[1]), exams=[Path(exam) for exam in sys.argv[2:]])
     except KernelmateError as error:
         print(f"error: {error.message} {error.hint or ''}".rstrip(), file=sys.stderr)
         return 2

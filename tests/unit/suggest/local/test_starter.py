@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tiny_gguf import write_tiny_gguf
 
 from kernelmate.config import Settings
-from kernelmate.errors import UsageError
+from kernelmate.errors import SourceError, UsageError
 from kernelmate.session import authors
 from kernelmate.session.authors import Wishes, local_model
 from kernelmate.source import find_kernels, text_unit
@@ -41,6 +42,22 @@ def test_a_trained_file_is_put_in_place_with_card_and_hash(installed: Path) -> N
     assert "Random weights." in card
     assert model.sha256 in card
     Library(installed / "models", model).check(model)
+
+
+def test_its_card_has_the_figures_of_exams(tmp_path: Path, place: Path) -> None:
+    exam, control = tmp_path / "exam.json", tmp_path / "control.json"
+    figures = [{"entrant": "model, greedy", "right": 50, "better": 48, "met": 41, "goals": 68}]
+    told = {"model": {"name": "mine"}, "backend": "emulator", "target": "H100 SXM", "figures": figures}
+    exam.write_text(json.dumps(told))
+    control.write_text(json.dumps({**told, "model": None}))
+    file = write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="lines-1")
+    install(file, place, [exam, control])
+    card = (place / "CARD.md").read_text()
+    assert "| mine | model, greedy | emulator, H100 SXM | 50 of 68 | 48 of 68 | 41 of 68 |" in card
+    assert "| recipes alone | model, greedy |" in card
+    control.write_text("{}")
+    with pytest.raises(SourceError, match="not the result of an exam"):
+        install(file, place, [control])
 
 
 def test_where_none_came_there_is_none(place: Path) -> None:
