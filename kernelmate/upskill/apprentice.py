@@ -6,11 +6,12 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
+from kernelmate.upskill.done import STEPS, Done, Step, first_open, model_keys
 from kernelmate.upskill.needs import need
 from kernelmate.upskill.settings import ModelSection, Upskill
 
@@ -171,7 +172,9 @@ def read_prompts(folder: Path, codec: str) -> list[dict[str, str]]:
 
 
 def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None = None, finish: float = 60.0, told: Told = lambda line: None) -> Result:  # fmt: skip
-    """Train, export and sample; what fails is noted and costs nothing that was kept before.
+    """Train, play rounds, export and sample; what fails is noted and costs nothing that was kept before.
+
+    What an earlier call has done from the same corpus and configuration is not done again.
 
     Args:
         settings: all of the file.
@@ -180,37 +183,107 @@ def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None =
         finish: seconds of sampling at most.
         told: lines about how far it is.
     """
-    from kernelmate.errors import KernelmateError
-
     folder = settings.model_folder(model.name)
-    problems: list[str] = []
-
-    def tried(what: str, step: Callable[[], Any]) -> Any:
-        begun = time.monotonic()
-        try:
-            return step()
-        except KernelmateError as error:
-            problems.append(f"{what}: {error}")
-        except (RuntimeError, ValueError, OSError, ArithmeticError, LookupError, TypeError) as error:
-            problems.append(f"{what}: {type(error).__name__}: {str(error)[:300]}")
-        finally:
-            told(f"{what} took {time.monotonic() - begun:.1f} s" + (f" and failed: {problems[-1]}" if problems else ""))
-        return None
-
-    trained = tried("training", lambda: train_model(settings, model, seconds=seconds, told=told))
+    keys = model_keys(settings, model)
+    left = first_open(folder, keys)
+    way = _Way(settings, model, keys, told, STEPS.index(left) if left else len(STEPS))
+    trained = way.step("training", lambda: train_model(settings, model, seconds=seconds, told=told), whole=_is_finished)
     if trained is None:
-        tried("keeping the last checkpoint", lambda: from_checkpoint(settings, model))
+        trained = _facts_of(folder)
+    if way.failed("training"):
+        way.tried("keeping the last checkpoint", lambda: from_checkpoint(settings, model))
     if settings.rounds.kind != "none":
         from kernelmate.upskill.rounds import improve
 
-        tried("rounds", lambda: improve(settings, model, seconds=settings.rounds.seconds * 2, told=told))
-    gguf = tried("export", lambda: export_model(settings, model.name))
-    answers = tried("sampling", lambda: sample_prompts(settings, model.name, seconds=finish, told=told))
-    result = Result(model.name, folder, trained, gguf, answers, tuple(problems))
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {"name": model.name, "trained": trained, "gguf": str(gguf or ""), "answers": str(answers or "")}
-    (folder / "result.json").write_text(json.dumps({**kept, "problems": problems}, indent=1), encoding="utf-8")
+        way.step("rounds", lambda: improve(settings, model, seconds=settings.rounds.seconds * 2, told=told))
+    else:
+        way.step("rounds", dict)
+    way.step("export", lambda: export_model(settings, model.name))
+    begun = time.monotonic()
+    way.step(
+        "sampling",
+        lambda: sample_prompts(settings, model.name, seconds=finish, told=told),
+        whole=lambda _: time.monotonic() - begun < finish,
+    )
+    gguf, answers = folder / f"{model.name}-{settings.export.kind}.gguf", folder / "answers.jsonl"
+    result = Result(
+        model.name,
+        folder,
+        trained,
+        gguf if gguf.is_file() and not way.failed("export") else None,
+        answers if answers.is_file() and not way.failed("sampling") else None,
+        tuple(way.problems.values()),
+    )
+    write_result(result)
     return result
+
+
+def write_result(result: Result) -> None:
+    """Keep what became of a model beside it."""
+    result.folder.mkdir(parents=True, exist_ok=True)
+    kept = {"name": result.name, "trained": result.trained, "gguf": str(result.gguf or ""), "answers": str(result.answers or "")}  # fmt: skip
+    text = json.dumps({**kept, "problems": result.problems}, indent=1)
+    (result.folder / "result.json").write_text(text, encoding="utf-8")
+
+
+@dataclass(slots=True)
+class _Way:
+    """The steps of one model, from the first that is not done; `problems` are those that failed, by step."""
+
+    settings: Upskill
+    model: ModelSection
+    keys: dict[Step, str]
+    told: Told
+    first: int
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def step(self, name: Step, does: Callable[[], Any], whole: Callable[[Any], bool] = lambda found: True) -> Any:
+        """What a step gives, None where it was done before or failed.
+
+        Args:
+            name: of the step.
+            does: it.
+            whole: whether what it gave is all that was wanted, so that it need not be done again.
+        """
+        if STEPS.index(name) < self.first:
+            self.told(f"{name}: done before")
+            return None
+        found = self.tried(name, does)
+        if not self.problems and whole(found):
+            Done(self.settings.model_folder(self.model.name)).mark(name, self.keys[name])
+        return found
+
+    def tried(self, what: str, does: Callable[[], Any]) -> Any:
+        """What something gives, None where it failed; that is said."""
+        begun = time.monotonic()
+        try:
+            return does()
+        except KernelmateError as error:
+            self.problems[what] = f"{what}: {error}"
+        except (RuntimeError, ValueError, OSError, ArithmeticError, LookupError, TypeError) as error:
+            self.problems[what] = f"{what}: {type(error).__name__}: {str(error)[:300]}"
+        finally:
+            failed = f" and failed: {self.problems[what]}" if what in self.problems else ""
+            self.told(f"{what} took {time.monotonic() - begun:.1f} s{failed}")
+        return None
+
+    def failed(self, what: str) -> bool:
+        """Something was tried and failed."""
+        return what in self.problems
+
+
+def _is_finished(trained: dict[str, Any] | None) -> bool:
+    """Training came to its end."""
+    return bool(trained and trained["finished"])
+
+
+def _facts_of(folder: Path) -> dict[str, Any] | None:
+    """What is known of a model that was trained before."""
+    try:
+        found = json.loads((folder / "kernelmate.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def from_checkpoint(settings: Upskill, model: ModelSection) -> None:

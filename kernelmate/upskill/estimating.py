@@ -13,12 +13,22 @@ UTILISATION = 0.3
 at 80 on an H200 (`benchmarks/results/upskill_run.txt`)."""
 FINETUNE_UTILISATION = 0.35
 """A guess: no fine-tune of a large base has been timed."""
-CPU_FLOPS_PER_CORE = 2.0e10
-"""Float32 rate of a core in training of a tiny model: a guess, good to a factor of three or so."""
-EMULATED_ROWS_PER_CORE_S = 0.35
-"""Judged pairs of a corpus per core and second on the emulator: a guess."""
-GPU_ROWS_PER_CORE_S = 2.5
-"""The same where a GPU judges and times: 25,880 rows by 62 workers in 170 s (`benchmarks/results/upskill_run.txt`)."""
+CPU_FLOPS_PER_CORE = 7.0e9
+"""Float32 rate of a core that trains the tiny configuration's model: 13,000 tokens a second of two cores of an AMD EPYC; a
+larger model's products come nearer to what a core can do."""
+EMULATED_ROWS_PER_CORE_S = 1.7
+"""Judged pairs of a corpus per core and second on the emulator: 7,296 rows on 32 cores in 135 s
+(`benchmarks/results/upskill_run.txt`)."""
+GPU_ROWS_PER_CORE_S = 2.8
+"""The same where two GPUs judge and time: 22,781 rows on 32 cores in 251 s (there)."""
+START_S = 5.0
+"""Until processes have loaded the compiler and the emulator, or torch."""
+ANSWERS_PER_CORE_S = 1.6
+"""Answers that are judged in rounds, per core and second, on the emulator."""
+EXAM_ANSWER_S = 3.0
+"""Of one answer to the exam, judged with every guard on: 349 of the starter's in 1,061 s."""
+EXAM_PROMPT_S = 2.0
+"""Of one question of the exam, whose kernel is judged first."""
 TOKENS_PER_EXAMPLE = 300
 """Prompt and answer of the corpus' pairs, on average: 29.7 million tokens in 98,012 examples of that run."""
 KNOWN_BASES = {
@@ -77,6 +87,8 @@ def estimate(settings: Upskill, gpus: tuple[str, ...], cores: int | None = None)
         )
     if settings.finetune is not None:
         lines.append(_finetune(settings, settings.finetune, gpus))
+    lines += _rounds(settings, trained, cores)
+    lines += _exam(settings)
     found = Estimate(tuple(lines), 0.0, gpus)
     dollars = found.seconds / 3600 * len(gpus) * settings.budget.price_per_gpu_hour
     return Estimate(tuple(lines), round(dollars, 2), gpus)
@@ -87,10 +99,10 @@ def _corpus(settings: Upskill, gpu: bool, cores: int) -> Line:
     if section.folder is not None:
         return Line("corpus", 0.0, None, f"there already: {section.folder}")
     rate = (GPU_ROWS_PER_CORE_S if gpu and section.backend != "emulator" else EMULATED_ROWS_PER_CORE_S) * min(cores, section.workers or cores)  # fmt: skip
-    wanted = section.pairs / rate
+    wanted = START_S + section.pairs / rate
     limits = [limit for limit in (section.seconds, settings.budget.generate) if limit is not None]
     seconds = min([wanted, *limits])
-    pairs = int(min(section.pairs, seconds * rate))
+    pairs = int(min(section.pairs, max(seconds - START_S, 0.0) * rate))
     return Line(
         "corpus", seconds, None, f"about {pairs} of {section.pairs} pairs at {rate:.1f} a second on {cores} cores"
     )
@@ -102,13 +114,43 @@ def _model(settings: Upskill, model: ModelSection, gpus: tuple[str, ...], cores:
     peak = peak_flops(gpus[0]) if gpus else None
     rate = peak * UTILISATION if peak else CPU_FLOPS_PER_CORE * cores
     speed = rate / shape.training_flops(TOKENS_PER_EXAMPLE / 2)
-    by_steps = None if plan.steps is None else plan.steps * plan.tokens_per_step / speed
+    by_steps = None if plan.steps is None else START_S + plan.steps * plan.tokens_per_step / speed
     limits = [limit for limit in (by_steps, plan.seconds, settings.budget.train) if limit is not None]
     seconds = min(limits)
     rows = plan.rows_at_once or max(plan.tokens_per_step // shape.context, 1)
     memory = training_bytes(shape, rows, bf16=bool(gpus))
-    basis = f"{shape.parameters / 1e6:.1f}M parameters, about {speed:,.0f} tokens a second, {seconds * speed / 1e6:,.0f}M tokens"
+    basis = f"{shape.parameters / 1e6:.1f}M parameters, about {speed:,.0f} tokens a second, {seconds * speed / 1e6:,.1f}M tokens"
     return Line(model.name, seconds, memory, basis)
+
+
+def _rounds(settings: Upskill, trained: list[Line], cores: int) -> list[Line]:
+    """Of every model from scratch: answers judged on the emulator by all cores, then as many steps as a round trains."""
+    section = settings.rounds
+    if section.kind == "none":
+        return []
+    kinds = 2 if section.kind == "both" else 1
+    judged = min(START_S + section.prompts * section.k / (ANSWERS_PER_CORE_S * cores), section.seconds)
+    seconds = 0.0
+    for model, line in zip(settings.models, trained, strict=True):
+        steps = settings.plan(model).steps
+        step = (line.seconds or 0.0) / steps if steps else 0.1
+        seconds += section.rounds * kinds * (judged + section.steps * step)
+    basis = f"{section.rounds} x {kinds} rounds of {section.prompts} questions with {section.k} answers each"
+    return [Line("rounds", min(seconds, len(trained) * section.seconds * 2), None, basis)]
+
+
+def _exam(settings: Upskill) -> list[Line]:
+    """The exam of every model, its questions once for each codec."""
+    if not settings.exam.run:
+        return []
+    from kernelmate.upskill.exam.goals import load_exam
+
+    section, models = settings.exam, len(settings.models) + (settings.finetune is not None)
+    goals = len(load_exam(section.goals).goals)
+    codecs = len({model.codec for model in settings.models})
+    versions = section.k + section.recipes
+    seconds = goals * (models * versions * EXAM_ANSWER_S + codecs * EXAM_PROMPT_S) / min(section.jobs, goals)
+    return [Line("exam", seconds, None, f"{goals} goals, {versions} versions each, judged on the emulator")]
 
 
 def training_bytes(shape: Shape, rows: int, *, bf16: bool) -> float:

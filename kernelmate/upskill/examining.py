@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import UsageError
+from kernelmate.upskill.done import Done, key_of
 from kernelmate.upskill.settings import Upskill
 
 Told = Callable[[str], None]
@@ -23,14 +24,19 @@ def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: 
     Raises:
         UsageError: there is no such codec or goal. EnvironmentFailed: the compiler is missing.
     """
+    from kernelmate.upskill.exam.goals import load_exam
     from kernelmate.upskill.exam.prompts import write_prompts
 
     path = prompts_folder(settings) / f"{codec}.jsonl"
-    if not path.is_file():
+    done, key = Done(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
+    # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
+    stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)
+    if stale or not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         written, untold = write_prompts(partial, codec, settings.exam.goals)
         partial.replace(path)
+        done.mark(f"prompts of {codec}", key)
         told(f"{written} prompts of the exam" + (f", {len(untold)} cannot be told by {codec}" if untold else ""))
     return path
 

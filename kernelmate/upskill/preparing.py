@@ -52,7 +52,7 @@ def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, do
         EnvironmentFailed: it cannot be written.
     """
     lines = lines_of(settings.corpus_folder)
-    sha256 = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    sha256 = _sha256(lines)
     folder = settings.folder / "prepared" / _key(model, settings.seed, sha256)
     if (folder / "facts.json").is_file():
         return load_prepared(folder)
@@ -85,6 +85,20 @@ def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, do
         facts["offers"] = fingerprint()
     _keep(folder, tokenizer.to_str(), train, held_out, facts)
     return Prepared(tokenizer.to_str(), train, held_out, facts)
+
+
+def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
+    """Where what a model is trained from is kept; its name says what decides its content.
+
+    Raises:
+        UsageError: there is no corpus.
+    """
+    sha256 = _sha256(lines_of(settings.corpus_folder))
+    return settings.folder / "prepared" / _key(model, settings.seed, sha256)
+
+
+def _sha256(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def load_prepared(folder: Path) -> Prepared:

@@ -43,7 +43,7 @@ class Player:
         self._found = load_folder(settings.model_folder(model.name))
         self._llama = load_llama(self._found)
         self._tokenizer = Tokenizer.from_str(self._found.tokenizer)
-        self._asked = 0
+        self._asked, self._kept = 0, False
 
     def draw(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
         """Answers to prompts, by number; prompts that leave no room get none."""
@@ -83,9 +83,9 @@ class Player:
     def keep(self, rounds: list[dict[str, Any]]) -> None:
         """The model in place of the one before the rounds, which stays in `before-rounds`."""
         folder = self._settings.model_folder(self._model.name)
-        before = folder / "before-rounds"
-        if not before.exists():
-            save_folder(before, load_llama(self._found), self._found.tokenizer, self._found.facts)
+        if not self._kept:
+            save_folder(folder / "before-rounds", load_llama(self._found), self._found.tokenizer, self._found.facts)
+            self._kept = True
         save_folder(folder, self._llama.cpu(), self._found.tokenizer, {**self._found.facts, "rounds": rounds})
 
 

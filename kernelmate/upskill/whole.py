@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmate.errors import KernelmateError
+from kernelmate.upskill.done import FILE, Done, first_open, key_of, model_keys
 from kernelmate.upskill.journal import Journal
 from kernelmate.upskill.settings import ModelSection, Upskill
 
@@ -115,9 +116,16 @@ class Whole:
     def _generate(self, seconds: float | None) -> None:
         if self._settings.corpus.folder is not None:
             return
-        from kernelmate.upskill.generating import generate
+        from kernelmate.upskill.generating import generate, read_manifest
 
+        # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
+        key = key_of(self._settings.seed, self._settings.corpus.model_dump(exclude={"workers"}), seconds)
+        done, made = Done(self._settings.folder), read_manifest(self._settings.corpus_folder)
+        if made and done.has("corpus", key):
+            self._told(f"the corpus is there: {made['rows']} pairs")
+            return
         made = generate(self._settings, gpus=self._gpus, seconds=self._until(seconds), told=self._told)
+        done.mark("corpus", key)
         self._journal.write("corpus", **made)
 
     def _prepare(self) -> None:
@@ -154,7 +162,7 @@ class Whole:
         others share what is left.
         """
         failed = {problem.partition(":")[0] for problem in self.outcome.problems}
-        waiting = [model for model in self._settings.models if model.name not in failed]
+        waiting = [model for model in self._settings.models if model.name not in failed and not self._is_done(model)]
         places: list[int | None] = list(self._gpus) or [None]
         deadline = None if seconds is None else time.monotonic() + seconds
         running: list[_Running] = []
@@ -173,6 +181,15 @@ class Whole:
         finally:
             for one in running:
                 self._finished(one)
+
+    def _is_done(self, model: ModelSection) -> bool:
+        """Nothing is left to do for a model; its result is then taken as it was kept."""
+        folder = self._settings.model_folder(model.name)
+        if not (folder / FILE).is_file() or first_open(folder, model_keys(self._settings, model)) is not None:
+            return False
+        self._told(f"{model.name}: done before")
+        self._take(model)
+        return model.name in self.outcome.results
 
     def _begun_one(self, model: ModelSection, place: int | None, deadline: float | None, share: int) -> list[_Running]:
         """A model's process; none where no time is left for it.

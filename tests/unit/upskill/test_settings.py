@@ -29,6 +29,26 @@ def test_the_examples_are_read_and_estimated(name: str) -> None:
     assert on_gpu.dollars > 0
 
 
+def test_every_step_of_the_tiny_configuration_is_estimated_and_grows_with_what_is_asked() -> None:
+    settings = read_settings(EXAMPLES / "tiny.toml")
+
+    def lines(changed: Upskill) -> dict[str, float]:
+        return {line.step: line.seconds or 0.0 for line in estimate(changed, (), cores=2).lines}
+
+    before = lines(settings)
+    assert list(before) == ["corpus", "tiny-mixed", "rounds", "exam"]
+    assert 60 < sum(before.values()) < 180
+    more = settings.model_copy(
+        update={
+            "corpus": settings.corpus.model_copy(update={"pairs": 200}),
+            "training": settings.training.model_copy(update={"steps": 300}),
+            "exam": settings.exam.model_copy(update={"k": 8}),
+        }
+    )
+    after = lines(more)
+    assert all(after[step] > 1.2 * before[step] for step in ("corpus", "tiny-mixed", "exam"))
+
+
 def test_the_starter_takes_ten_minutes_on_four_gpus_and_fits_into_the_wheel() -> None:
     settings = read_settings(EXAMPLES / "starter.toml")
     assert estimate(settings, ("NVIDIA H200",) * 4, cores=64).seconds < 600
