@@ -14,19 +14,10 @@ import argparse
 import json
 import random
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 
+from kernelmate.suggest.codec.choosing import Choice, choice_told, in_order
 from kernelmate.suggest.codec.offers import Offer, offers_in
-
-Choice = tuple[str, int]
-"""A rewrite's name and the number of a variant, from 0."""
-
-
-def in_order(offers: Sequence[Offer]) -> list[Choice]:
-    """The first variant of each, then the second of each."""
-    columns = zip_longest(*([(name, number) for number in range(count)] for name, count in offers))
-    return [choice for column in columns for choice in column if choice is not None]
 
 
 def at_random(offers: Sequence[Offer], seed: str) -> list[Choice]:
@@ -52,7 +43,7 @@ def main() -> None:
         folder = given.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         lines = [
-            json.dumps({"goal": one["goal"], "sample": number, "text": _told(choice)})
+            json.dumps({"goal": one["goal"], "sample": number, "text": choice_told(choice)})
             for one in asked
             for number, choice in enumerate(way(offers_in(one["prompt"]), one["goal"])[: given.k])
         ]
@@ -60,11 +51,6 @@ def main() -> None:
         facts = {"name": name, "codec": asked[0]["codec"], "parameters": 0}
         (folder / "kernelmate.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
         print(f"{folder}: {len(lines)} answers to {len(asked)} goals")
-
-
-def _told(choice: Choice) -> str:
-    name, number = choice
-    return f"@use-{name}:" + (f"@#{number}" if number else "")
 
 
 if __name__ == "__main__":

@@ -129,10 +129,9 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     import torch
     from tokenizers import Tokenizer
 
-    from kernelmate.suggest.codec.offers import asked_again, choice_of, fits
     from kernelmate.upskill.examining import prompts_folder
     from kernelmate.upskill.torch_folders import load_folder, load_llama
-    from kernelmate.upskill.torch_sampling import Drawing, sample
+    from kernelmate.upskill.torch_sampling import Drawing, answered
     from kernelmate.upskill.varying import Variation, Varying
 
     folder = settings.model_folder(name)
@@ -145,7 +144,7 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     tokenizer = Tokenizer.from_str(found.tokenizer)
     renumber = Varying(Variation(), found.tokenizer, found.codec) if section.renumber else None
     over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
-    drawn = sample(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, key=choice_of, again=asked_again, fits=fits, stop=over)  # fmt: skip
+    drawn = answered(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, stop=over)
     path = folder / "answers.jsonl"
     numbers: dict[int, int] = {}
     with path.open("w", encoding="utf-8") as file:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from kernelmate.suggest.codec.offers import asked_again, choice_of, fits
 from kernelmate.upskill.encoded import Encoded, encode
 from kernelmate.upskill.examples import Example
 from kernelmate.upskill.preparing import prepare
@@ -18,7 +17,7 @@ from kernelmate.upskill.schedule import Schedule
 from kernelmate.upskill.settings import ModelSection, Upskill
 from kernelmate.upskill.torch_device import place
 from kernelmate.upskill.torch_folders import load_folder, load_llama, save_folder
-from kernelmate.upskill.torch_sampling import Drawing, sample
+from kernelmate.upskill.torch_sampling import Drawing, answered
 from kernelmate.upskill.torch_trainer import Trainer
 from kernelmate.upskill.varying import Variation, Varying
 
@@ -54,9 +53,7 @@ class Player:
         how = Drawing(section.k, section.temperature, greedy_first=True, seed=self._settings.seed + self._asked, most_tokens=like.most_tokens, spread=like.spread, top_p=like.top_p, redraws=like.redraws)  # fmt: skip
         renumber = Varying(Variation(), self._found.tokenizer, self._found.codec) if like.renumber else None
         model = self._llama.to(device).eval()
-        drawn = sample(
-            model, self._tokenizer, prompts, how, renumber=renumber, key=choice_of, again=asked_again, fits=fits
-        )
+        drawn = answered(model, self._tokenizer, prompts, how, renumber=renumber)
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
     def train(self, learned: Sequence[Example], number: int) -> None:

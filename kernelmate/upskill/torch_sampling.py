@@ -1,14 +1,16 @@
 """Answers drawn from a model of this trainer, many at once: the prompts of a batch are read together, then written token by token.
 
 Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick. Several answers to
-one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, is asked for what those
-before it have left, may see the names of its kernel numbered otherwise, and is drawn again where it came out like another.
+one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, may see the names of its
+kernel numbered otherwise, and is drawn again where it came out like another. What a prompt offers is not drawn, but chosen.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernelmate.suggest.codec.choosing import choice_told, choices, texts_asked
+from kernelmate.suggest.codec.offers import choice_of, fits, offer_tokens, without_offers
 from kernelmate.upskill.torch_llama import Block, Llama
 from kernelmate.upskill.varying import Varying
 
@@ -95,7 +99,7 @@ class _Job:
 
 
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, key: Callable[[str], str] = str, again: Callable[[str, Sequence[str]], str] | None = None, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -107,9 +111,8 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
         how: to draw.
         end: the token that ends an answer.
         renumber: numbers names otherwise in the prompts of all answers that are not greedy; None asks all alike.
+        counts: answers to each prompt; None for `how.k` to all.
         key: what answers that mean the same have in common.
-        again: a prompt for one more answer, from the prompt and the answers to it so far; they are then drawn in turn. None
-            draws all at once.
         fits: whether an answer can be one to its prompt; those that cannot are drawn again, too.
         stop: looked at between batches; True leaves the rest unanswered.
     """
@@ -118,25 +121,66 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     asked = [prompt for prompt, ids in enumerate(encoded) if 0 < len(ids) < context]
     random = torch.Generator(model.head.device).manual_seed(how.seed)
     write = _Writer(model, tokenizer, how, end, random, stop)
-    jobs: list[_Job] = []
-    texts = list(prompts)
-    for numbers in [range(how.k)] if again is None else [range(number, number + 1) for number in range(how.k)]:
-        if again is not None and jobs:
-            for prompt in asked:
-                given = [job.drawn.text for job in jobs if job.prompt == prompt and job.drawn is not None]
-                texts[prompt] = again(prompts[prompt], given)
-                encoded[prompt] = tokenizer.encode(texts[prompt], add_special_tokens=False).ids
-        jobs += (fresh := [_job(one, number, encoded[one], how, renumber) for one in asked for number in numbers])
-        write.all(fresh)
-        _redraw(jobs, fresh, encoded, write, renumber, key, lambda job: job.drawn is None or fits(texts[job.prompt], job.drawn.text))  # fmt: skip
+    wanted = [how.k] * len(prompts) if counts is None else counts
+    jobs = [
+        _job(prompt, number, encoded[prompt], how, renumber) for prompt in asked for number in range(wanted[prompt])
+    ]
+    write.all(jobs)
+    _redraw(jobs, encoded, write, renumber, key, lambda job: job.drawn is None or fits(prompts[job.prompt], job.drawn.text))  # fmt: skip
     return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
 
 
-def _redraw(jobs: Sequence[_Job], fresh: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
-    """Draw those of the fresh jobs again whose answers were cut, are like others or do not fit, each time warmer."""
+def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+    """Answers to all prompts as `sample` gives them, asked as users' models are: what a prompt offers is chosen first, likeliest first.
+
+    Only what is wanted beyond that is drawn, and asked for without the offers.
+
+    Args: as of `sample`.
+    """
+    texts = list(dict.fromkeys(text for prompt in prompts for text in texts_asked(prompt)))
+    after = dict(zip(texts, following(model, tokenizer, texts, offer_tokens(), how.batch), strict=True))
+    chosen = [
+        Drawn(number, choice_told(choice), 2 if choice[1] else 1, True, logprob)
+        for number, prompt in enumerate(prompts)
+        for choice, logprob in islice(choices(prompt, after.__getitem__), how.k)
+    ]
+    given = Counter(one.prompt for one in chosen)
+    left = [how.k - given[number] for number in range(len(prompts))]
+    free = sample(model, tokenizer, [without_offers(prompt) for prompt in prompts], how, end=end, renumber=renumber, counts=left, key=choice_of, fits=fits, stop=stop)  # fmt: skip
+    return sorted([*chosen, *free], key=lambda one: one.prompt)
+
+
+@torch.no_grad()
+def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
+    """How likely each of some tokens is to follow each text: its log probability; nothing for texts that fill the context.
+
+    Args:
+        model: on the device that is to work.
+        tokenizer: the model's.
+        texts: exact.
+        tokens: as they are spelled; those that the vocabulary does not have are left out.
+        batch: texts at once; None for as many as memory is likely to hold.
+    """
+    ids = {token: number for token in tokens if (number := tokenizer.token_to_id(token)) is not None}
+    columns = torch.tensor(list(ids.values()), dtype=torch.long, device=model.head.device)
+    jobs = [_Job(at, 0, one.ids, 0.0) for at, one in enumerate(tokenizer.encode_batch(list(texts), add_special_tokens=False))]  # fmt: skip
+    jobs = sorted((job for job in jobs if 0 < len(job.ids) < model.shape.context), key=lambda job: len(job.ids))
+    found: list[dict[str, float]] = [{} for _ in texts]
+    most, random = batch or _batch_that_fits(model), torch.Generator(model.head.device)
+    for at in range(0, len(jobs), most):
+        some = jobs[at : at + most]
+        read = _Batch(model, some, Drawing(most_tokens=1), 0, random)
+        chances = functional.log_softmax(read.last, -1)[:, columns].tolist()
+        for job, row in zip(some, chances, strict=True):
+            found[job.prompt] = dict(zip(ids, row, strict=True))
+    return found
+
+
+def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
+    """Draw the jobs again whose answers were cut, are like others or do not fit, each time warmer."""
     for again in range(1, write.how.redraws + 1):
         found = _repeated(jobs, key)
-        repeated = [job for job in fresh if job in found or (job.temperature > 0 and not fit(job))]
+        repeated = [job for job in jobs if job in found or (job.temperature > 0 and not fit(job))]
         if not repeated or write.stop():
             return
         drawn = [_job(job.prompt, job.number, encoded[job.prompt], write.how, renumber, again) for job in repeated]

@@ -7,7 +7,6 @@ assumptions, so that a number means the same variant both times.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,8 +22,6 @@ from kernelmate.suggest.recipes.base import Recipe
 
 MOST_VARIANTS = 16
 """Variants that are offered of one rewrite."""
-MOST_OF_ONE = 3
-"""Answers to one question that begin with the same rewrite, as long as there are others."""
 OFFERS = "@offers"
 
 REWRITES: dict[str, Recipe] = {one.name: one for one in (*recipes.ALL, *repairs.ALL)}
@@ -104,29 +101,17 @@ def choice_of(answer: str) -> str:
 
 
 def fits(prompt: str, answer: str) -> bool:
-    """The answer says something, and what it chooses first is among the prompt's offers, where it has any."""
-    program, section = without_tags(answer), _SECTION.search(prompt)
-    step = _STEP.match(program)
-    if step is None or section is None:
+    """The answer says something, and what it chooses first, if it does, is among the prompt's offers."""
+    step = _STEP.match(without_tags(answer))
+    if step is None:
         return bool(answer)
-    offers = {name: int(count or 1) for name, count in _STEP.findall(section[1])}
-    return int(step[2] or 0) < offers.get(step[1], 0)
+    return int(step[2] or 0) < dict(offers_in(prompt)).get(step[1], 0)
 
 
-def asked_again(prompt: str, answers: Sequence[str]) -> str:
-    """A prompt whose offers are those that earlier answers to it have left.
-
-    One is left out once each of its variants was taken, and, while others remain, once it was taken `MOST_OF_ONE` times. So
-    several answers are several choices, each the best of what is left.
-    """
+def without_offers(prompt: str) -> str:
+    """The prompt for an answer that is no choice."""
     section = _SECTION.search(prompt)
-    steps = {step[0]: step[1] for answer in answers if (step := _STEP.match(without_tags(answer))) is not None}
-    if section is None or not steps:
-        return prompt
-    taken = Counter(steps.values())
-    left = [(name, count) for name, count in offers_in(prompt) if taken[name] < count]
-    fresh = [(name, count) for name, count in left if taken[name] < MOST_OF_ONE]
-    return prompt[: section.start()] + offers_told(fresh or left) + prompt[section.end() :]
+    return prompt if section is None else prompt[: section.start()] + prompt[section.end() :]
 
 
 # ------------------------------------------------------------------------------------------------ assumptions

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kernelmate.records import Candidate, Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
@@ -11,7 +12,7 @@ from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.requests import question_of, repair_of
 from kernelmate.suggest.local.chat import Answer, OnText, Question, ask
-from kernelmate.suggest.local.coded import Coded
+from kernelmate.suggest.local.coded import LIKELY, Coded
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
 from kernelmate.suggest.redact import redacted
@@ -68,7 +69,7 @@ class LocalModel:
         return f"local:{self.label}"
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Different attempts: one greedy, the others drawn.
+        """Different attempts: choices among what a codec offers, the likeliest first; others are drawn, the first one greedily.
 
         Raises:
             AuthorFailed: the model cannot be asked, or none of its answers could be read.
@@ -129,24 +130,49 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Attempts of a model that reads and writes by a codec; those that say the same as one before are drawn again."""
+        """Attempts of a model that reads and writes by a codec: choices among what is offered, then what it writes itself.
+
+        What it writes and says the same as an attempt before is drawn again.
+        """
         endpoint = self.endpoint()
         self._tell_differing()
         coded = Coded(self.codec, asked, request, self.name)
-        for number in range(int(count * MOST_DRAWS)):
+        if self.agree is not None and not self.agree(coded.prompt):
+            raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
+        self.last_cost, left = Cost(), count
+        for candidate in islice(coded.choices(lambda text: self._following(endpoint, text, request)), count):
             if self.stop() or request.stop():
                 return
-            if number - coded.repeated >= count:
+            left -= 1
+            yield candidate
+            self.last_cost = Cost()
+        for number in range(int(left * MOST_DRAWS)):
+            if self.stop() or request.stop():
+                return
+            if number - coded.repeated >= left:
                 break
             question = coded.question(self._temperature(number), self.seed + self._asked)
-            if number == 0 and self.agree is not None and not self.agree(question.prompt or ""):
-                raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
             self._asked += 1
-            candidate = coded.read(self._answer(endpoint, question, request))
-            if candidate is not None:
-                yield candidate
+            written = coded.read(self._answer(endpoint, question, request))
+            if written is not None:
+                yield written
         if not coded.read_any:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {coded.unread}".rstrip())
+
+    def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
+        """Log probabilities of the likeliest tokens after a text; what that cost comes on top of the last answer's.
+
+        Raises:
+            AuthorFailed: there is no answer, or the server tells no probabilities.
+        """
+        paid = self.last_cost
+        answer = self._answer(
+            endpoint, Question("", "", most_tokens=1, prompt=text, likely=LIKELY), request, shown=False
+        )
+        self.last_cost = paid + self.last_cost
+        if not answer.likely:
+            raise AuthorFailed("server", f"{self.name} cannot choose: its server tells no probabilities of tokens.")
+        return answer.likely
 
     def _tell_differing(self) -> None:
         if self.on_note is not None and self.taught is not None:
@@ -178,8 +204,8 @@ class LocalModel:
             raise Malformed("The answer was cut off: it was longer than what was allowed for.")
         return read_reply(answer.text, Proposal)
 
-    def _answer(self, endpoint: Endpoint, question: Question, request: SuggestRequest) -> Answer:
-        """One answer, and what it cost.
+    def _answer(self, endpoint: Endpoint, question: Question, request: SuggestRequest, *, shown: bool = True) -> Answer:
+        """One answer, and what it cost; `shown` to the user as it arrives.
 
         Raises:
             AuthorFailed: there is none.
@@ -189,7 +215,9 @@ class LocalModel:
         def stopped() -> bool:
             return self.stop() or request.stop()
 
-        answer = ask(endpoint, question, on_text=self.on_text, stop=stopped, timeout_s=self.timeout_s)
+        answer = ask(
+            endpoint, question, on_text=self.on_text if shown else None, stop=stopped, timeout_s=self.timeout_s
+        )
         self.last_cost = Cost(answer.input_tokens, answer.output_tokens, 0.0)
         return answer
 

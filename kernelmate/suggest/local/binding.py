@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmate.suggest.local.engines import BATCH, EngineSettings
@@ -30,25 +30,28 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it."""
+    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it, `likely` as in `chat.Question`."""
 
     most_tokens: int
     temperature: float
     seed: int
     grammar: Any = None
+    likely: int = 0
 
 
 @dataclass(slots=True)
 class Counts:
     """Tokens of one answer: the prompt's, those of them that were known from before, and those written.
 
-    `finish` is `stop` where the model ended its answer, `length` where there was no more room.
+    `finish` is `stop` where the model ended its answer, `length` where there was no more room. `likely`: texts of the first
+    token's likeliest values with their log probabilities, where they were wanted.
     """
 
     prompt: int
     known: int = 0
     written: int = 0
     finish: str = "length"
+    likely: list[tuple[str, float]] = field(default_factory=list)
 
 
 class Binding:
@@ -152,6 +155,8 @@ class Binding:
             for token in self._llama.generate(prompt, temp=wanted.temperature, grammar=wanted.grammar):
                 if gone():
                     raise Gone
+                if wanted.likely and not counts.written:
+                    counts.likely = self._likely(wanted.likely)
                 if llama_cpp.llama_vocab_is_eog(self._vocab, token):
                     counts.finish = "stop"
                     return
@@ -174,6 +179,18 @@ class Binding:
                 break
             known += 1
         return known
+
+    def _likely(self, count: int) -> list[tuple[str, float]]:
+        """The likeliest values of the token that is due, before anything is drawn, with their log probabilities."""
+        import llama_cpp
+        import numpy as np
+
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._llama.ctx, -1), (self._llama.n_vocab(),))
+        logits = logits.astype(np.float64)
+        logits -= logits.max()
+        logits -= np.log(np.exp(logits).sum())
+        first = np.argsort(-logits, kind="stable")[:count]
+        return [(self._piece(int(token)).decode("utf-8", "replace"), float(logits[token])) for token in first]
 
     def _piece(self, token: int, *, special: bool = False) -> bytes:
         """A token's text. The package's own `detokenize` drops tokens of more than 32 bytes."""

@@ -9,8 +9,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,7 +30,8 @@ OnText = Callable[[str], None]
 class Answer:
     """What came back; tokens as the server counts them, None where it does not.
 
-    `known_tokens` are those of `input_tokens` that the server had evaluated before.
+    `known_tokens` are those of `input_tokens` that the server had evaluated before. `likely` has log probabilities of the first
+    token, by its text; empty where none were asked for, or the server tells none.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Answer:
     input_tokens: int | None = None
     output_tokens: int | None = None
     known_tokens: int | None = None
+    likely: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Question:
         system, user: of a conversation, which the model's own template makes a text of.
         prompt: the exact text instead, for models that go on writing; special tokens stand in it as they are spelled.
         schema: holds the answer to a form where the server can do that.
+        likely: how many of the likeliest first tokens are told with their log probabilities, before anything is drawn from them.
     """
 
     system: str
@@ -57,6 +60,7 @@ class Question:
     seed: int = 0
     most_tokens: int = 4096
     prompt: str | None = None
+    likely: int = 0
 
 
 def ask(
@@ -141,6 +145,8 @@ def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:
     if endpoint.state is not None:
         # Our own server says how far it has read the prompt, so that slow reading is told apart from hanging.
         body["return_progress"] = True
+    if question.likely:
+        body["logprobs"] = question.likely
     if question.schema is not None:
         form = {"name": "answer", "schema": question.schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -232,12 +238,14 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
     pieces: list[str] = []
     usage: dict[str, Any] = {}
     finish: str | None = None
+    likely: dict[str, float] = {}
     for event in _events(response, watch):
         if "error" in event:
             raise _refused(500, json.dumps(event).encode())
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
             finish = choice.get("finish_reason") or finish
+            likely = likely or _likely(choice)
             text = (choice.get("delta") or {}).get("content") or choice.get("text")
             if text:
                 pieces.append(text)
@@ -252,7 +260,14 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
         usage.get("prompt_tokens"),
         usage.get("completion_tokens"),
         details.get("cached_tokens"),
+        likely,
     )
+
+
+def _likely(choice: dict[str, Any]) -> dict[str, float]:
+    """Log probabilities of the first token in a piece of an answer, as llama.cpp's server tells them."""
+    told = (choice.get("logprobs") or {}).get("content") or ()
+    return {one["token"]: float(one["logprob"]) for one in told[0].get("top_logprobs") or ()} if told else {}
 
 
 def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[dict[str, Any]]:

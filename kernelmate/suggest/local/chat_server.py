@@ -8,7 +8,7 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -22,6 +22,9 @@ LOOK_S = 0.02
 """Seconds between two looks at whether the client is still there."""
 MOST_TOKENS = 4096
 """Of an answer, where the question names no number."""
+
+MOST_LIKELY = 4096
+"""Values of a token that are told with their probabilities."""
 
 
 def serve(binding: Binding, settings: EngineSettings) -> str:
@@ -115,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
                 temperature=float(body.get("temperature") or 0.0),
                 seed=int(body.get("seed") or 0) & 0xFFFFFFFF,
                 grammar=None if schema is None else self.model.grammar(schema),
+                likely=min(int(body.get("logprobs") or 0), MOST_LIKELY),
             )
         except (Unanswerable, TypeError, ValueError) as error:
             raise _Refused(400, str(error)) from None
@@ -147,10 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for piece in self.model.answer(prompt, wanted, counts, gone.is_set):
             text = decoder.decode(piece)
-            if text:
+            if counts.likely:
+                self._event({"choices": [{**self._choice(text, None), "logprobs": _told(counts.likely)}]})
+                counts.likely = []
+            elif text:
                 self._event({"choices": [self._choice(text, None)]})
         rest = decoder.decode(b"", final=True)
-        self._event({"choices": [self._choice(rest, counts.finish)]})
+        told = {"logprobs": _told(counts.likely)} if counts.likely else {}
+        self._event({"choices": [{**self._choice(rest, counts.finish), **told}]})
         usage = {
             "prompt_tokens": counts.prompt,
             "completion_tokens": counts.written,
@@ -176,6 +184,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing: questions and keys belong into no log."""
+
+
+def _told(likely: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """Values of one token as llama.cpp's own server tells them."""
+    return {"content": [{"top_logprobs": [{"token": text, "logprob": chance} for text, chance in likely]}]}
 
 
 @contextmanager

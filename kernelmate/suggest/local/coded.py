@@ -1,7 +1,12 @@
-"""Asking a model by its codec: one exact text, read again as candidates, each different from those before it."""
+"""Asking a model by its codec: one exact text, read again as candidates, each different from those before it.
+
+Where rewrites are offered, candidates are choices among them first, the model's likeliest before the others; only what is
+wanted beyond them is written freely.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelmate.errors import UsageError
@@ -10,7 +15,8 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
-from kernelmate.suggest.codec.offers import OFFERS, asked_again, fits
+from kernelmate.suggest.codec.choosing import Following, choice_told, choices
+from kernelmate.suggest.codec.offers import fits, without_offers
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import Answer, Question
 
@@ -22,6 +28,8 @@ __global__ void scale(float* x, int n) {
 """
 MOST_TOKENS = 512
 """Of an answer: several times what edits take."""
+LIKELY = 256
+"""Of the likeliest tokens that are looked at for those that choose: more than there are words to begin an answer with."""
 
 
 class Coded:
@@ -38,14 +46,14 @@ class Coded:
 
     Attributes:
         read_any: an answer could be read. unread: why the last one could not be.
-        repeated: answers that meant what one before them did, the kernel as it is, or a choice that was not offered.
+        repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered any more.
     """
 
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
         try:
             self._codec, self._plain = codec_named(codec), asked
             self._asked = self._first = self._codec.ask(asked)
-            self._prompt = self._shown = self._first.prompt
+            self.prompt = self._first.prompt
         except UsageError as error:
             raise AuthorFailed(
                 "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
@@ -58,19 +66,27 @@ class Coded:
         self.read_any = False
         self.unread = ""
         self.repeated = 0
-        self._answers: list[str] = []
+
+    def choices(self, following: Following) -> Iterator[Candidate]:
+        """What is offered, the likeliest choice first, without what was judged before.
+
+        Args:
+            following: log probabilities of the tokens that follow a text; asked for as choices are taken.
+        """
+        for choice, _ in choices(self.prompt, following):
+            candidate = self._candidate(choice_told(choice))
+            if candidate is not None:
+                yield candidate
 
     def question(self, temperature: float, seed: int) -> Question:
-        """What the server is asked: to choose among the offers that the answers so far have left.
+        """What the server is asked for an answer that is no choice; the next one that is read must be the one to it.
 
-        Where there are none, the names of the kernel are numbered by the seed for an answer that is drawn; else they stay, so
-        that the server reads little anew. The next answer that is read must be the one to it.
+        The names of the kernel are numbered by the seed for an answer that is drawn.
         """
-        self._asked, prompt = self._first, asked_again(self._prompt, self._answers)
-        if temperature > 0 and OFFERS not in prompt:
-            self._asked = self._codec.ask(replace(self._plain, seed=seed))
-            prompt = asked_again(self._asked.prompt, self._answers)
-        self._shown = prompt
+        self._asked, prompt = self._first, without_offers(self.prompt)
+        if temperature > 0:
+            self._asked = self._codec.ask(replace(self._plain, seed=seed, offers=()))
+            prompt = self._asked.prompt
         return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=prompt)
 
     def read(self, answer: Answer) -> Candidate | None:
@@ -78,11 +94,18 @@ class Coded:
         if not answer.finished:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
             return None
-        self._answers.append(answer.text)
-        unfit = not fits(self._shown, answer.text)
-        self.repeated += unfit
+        if not fits("", answer.text):
+            self.repeated += 1
+            self.unread = "The answer chooses what is not offered." if answer.text else "The answer is empty."
+            return None
+        candidate = self._candidate(answer.text)
+        self.repeated += candidate is None and not self.unread
+        return candidate
+
+    def _candidate(self, answer: str) -> Candidate | None:
+        self.unread = ""
         try:
-            found = self._asked.read(answer.text)
+            found = self._asked.read(answer)
             candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
         except Unreadable as error:
             self.unread = str(error)
@@ -90,7 +113,6 @@ class Coded:
         self.read_any = True
         key = _key(candidate)
         if key in self._known:
-            self.repeated += not unfit
             return None
         self._known.add(key)
         return candidate

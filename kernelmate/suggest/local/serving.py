@@ -29,6 +29,9 @@ from kernelmate.suggest.local.state import State, default_file, read_state, touc
 START_S = 180.0
 """Longest wait for a model to be loaded: gigabytes from a slow disk."""
 
+SPOKEN = 2
+"""What a server can be asked; higher whenever that becomes more, so that one that was started by an older version is replaced."""
+
 _CAUSE = re.compile(
     r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
 )
@@ -212,7 +215,7 @@ class ModelServer:
 def _identity(wanted: ServerSettings, model: Model, engine: str) -> str:
     """What two servers share that answer alike: what is wanted, not what memory allowed when the server was started."""
     parts = (
-        model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine,
+        model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine, SPOKEN,
     )  # fmt: skip
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -10,10 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
+from kernelmate.suggest.codec.choosing import choice_told, in_order  # noqa: E402
+from kernelmate.suggest.codec.offers import offer_tokens, offers_in  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
-from kernelmate.upskill.torch_sampling import Drawing, sample  # noqa: E402
+from kernelmate.upskill.torch_sampling import Drawing, answered, following, sample  # noqa: E402
 from kernelmate.upskill.varying import Variation, Varying  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
@@ -83,21 +85,9 @@ def test_answers_to_one_prompt_differ_where_those_alike_are_drawn_again(model: L
     assert same(12) < same(0)
 
 
-def test_each_answer_is_asked_for_with_what_those_before_it_were(model: Llama, tokenizer: Any) -> None:
-    seen: list[tuple[str, tuple[str, ...]]] = []
-
-    def again(prompt: str, answers: Any) -> str:
-        seen.append((prompt, tuple(answers)))
-        return prompt + " for (int i" * len(answers)
-
-    how = Drawing(k=3, most_tokens=8)
-    drawn = sample(model, tokenizer, PROMPTS[:2], how, again=again)
-    assert [one.prompt for one in drawn] == [0, 0, 0, 1, 1, 1]
-    for place, prompt in enumerate(PROMPTS[:2]):
-        texts = [one.text for one in drawn[place * 3 :][:3]]
-        longer = [prompt + " for (int i" * count for count in range(3)]
-        assert texts == [sample(model, tokenizer, [one], Drawing(most_tokens=8))[0].text for one in longer]
-        assert [answers for asked, answers in seen if asked == prompt] == [tuple(texts[:1]), tuple(texts[:2])]
+def test_prompts_may_want_different_numbers_of_answers(model: Llama, tokenizer: Any) -> None:
+    drawn = sample(model, tokenizer, PROMPTS, Drawing(k=3, most_tokens=8), counts=[2, 0, 1, 0])
+    assert [one.prompt for one in drawn] == [0, 0, 2]
 
 
 def test_answers_that_do_not_fit_are_drawn_again_but_not_the_greedy_ones(model: Llama, tokenizer: Any) -> None:
@@ -165,3 +155,63 @@ def test_stopping_leaves_the_rest_unanswered(model: Llama, tokenizer: Any) -> No
     looks = iter([False, True])
     drawn = sample(model, tokenizer, PROMPTS, Drawing(most_tokens=4, batch=2), stop=lambda: next(looks))
     assert len(drawn) == 2
+
+
+OFFERING = [
+    "float x@offers@use-coalesce:@use-block-size:@#3@use-unroll:@#2@answer",
+    "for (int i",
+    "a[i]@offers@use-unroll:@answer",
+]
+"""Prompts with six choices, none, and one."""
+
+
+@pytest.fixture(scope="module")
+def chooser() -> tuple[Llama, Any]:
+    """A model with random weights and the vocabulary of choices."""
+    from kernelmate.upskill.vocabulary import train_tokenizer
+
+    words = train_tokenizer(["float x a[i] for (int i = 0"] * 8, ("@end", *offer_tokens(), "@answer"), "@end", 600)
+    torch.manual_seed(5)
+    shape = Shape(words.get_vocab_size(), hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, context=64)
+    made = Llama(shape).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return made, words
+
+
+def chance(model: Llama, words: Any, text: str, token: str) -> float:
+    """The log probability of a token after a text that is read by itself."""
+    ids = torch.tensor([words.encode(text, add_special_tokens=False).ids])
+    with torch.no_grad():
+        stream = model(ids, torch.arange(ids.shape[1])[None], mask_of(torch.zeros_like(ids))).detach()
+    return float(torch.log_softmax(model.logits(stream[0, -1]).detach().float(), -1)[words.token_to_id(token)])
+
+
+def test_what_is_offered_is_chosen_likeliest_first_and_the_rest_is_drawn(chooser: tuple[Llama, Any]) -> None:
+    model, words = chooser
+    drawn = answered(model, words, OFFERING, Drawing(k=7, temperature=1.0, greedy_first=True, most_tokens=6))
+    texts = [[one.text for one in drawn if one.prompt == prompt] for prompt in range(3)]
+    assert [len(of) for of in texts] == [7, 7, 7]
+    assert sorted(texts[0][:6]) == sorted(choice_told(choice) for choice in in_order(offers_in(OFFERING[0])))
+    assert texts[2][0] == "@use-unroll:"
+    # The prompts of what is drawn have no offers, so it is what they would be answered without them.
+    plain = sample(model, words, ["a[i]@answer"], Drawing(k=6, greedy_first=True, most_tokens=6))
+    assert texts[2][1] == plain[0].text
+    score = {one.text: one.logprob for one in drawn if one.prompt == 0}
+    assert score["@use-coalesce:"] == pytest.approx(chance(model, words, OFFERING[0], "@use-coalesce:"), abs=1e-3)
+    variant = chance(model, words, OFFERING[0], "@use-unroll:") + chance(model, words, OFFERING[0] + "@use-unroll:", "@#1")  # fmt: skip
+    assert score["@use-unroll:@#1"] == pytest.approx(variant, abs=1e-3)
+
+
+def test_choices_do_not_depend_on_what_else_is_asked_nor_on_the_seed(chooser: tuple[Llama, Any]) -> None:
+    model, words = chooser
+    together = answered(model, words, OFFERING, Drawing(k=6, seed=1, most_tokens=4))[:6]
+    alone = answered(model, words, OFFERING[:1], Drawing(k=6, seed=2, most_tokens=4, batch=1))
+    assert [one.text for one in together] == [one.text for one in alone]
+
+
+def test_a_prompt_that_fills_the_context_is_offered_nothing(chooser: tuple[Llama, Any]) -> None:
+    model, words = chooser
+    assert following(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[0] == {}
+    assert list(following(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[1]) == ["@use-unroll:"]

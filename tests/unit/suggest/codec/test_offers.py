@@ -11,12 +11,12 @@ from kernelmate.suggest.codec.base import Launch, Question
 from kernelmate.suggest.codec.offers import (
     MOST_VARIANTS,
     REWRITES,
-    asked_again,
     assumed,
     candidates,
     choice_of,
     fits,
     offered,
+    without_offers,
 )
 from kernelmate.suggest.codec.programs import taken
 from kernelmate.suggest.codec.requests import finding_of, words_on
@@ -145,32 +145,6 @@ PROMPT = "@code@1:x;@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2@answ
 
 
 @pytest.mark.parametrize(
-    ("answers", "left"),
-    [
-        ([], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
-        (["@rep@1:@|y;"], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
-        (["@why-serial:@use-coalesce:"], "@offers@use-block-size:@#5@use-unroll:@#2"),
-        (["@use-coalesce:", "@use-unroll:"], "@offers@use-block-size:@#5@use-unroll:@#2"),
-        (["@use-unroll:", "@use-unroll:"], "@offers@use-coalesce:@use-block-size:@#5@use-unroll:@#2"),
-        (["@use-unroll:", "@use-unroll:@#1"], "@offers@use-coalesce:@use-block-size:@#5"),
-        (["@use-block-size:" + more for more in ("", "@#1", "@#2")], "@offers@use-coalesce:@use-unroll:@#2"),
-        (
-            ["@use-coalesce:", "@use-unroll:", "@use-unroll:@#1"]
-            + ["@use-block-size:" + more for more in ("", "@#1", "@#2")],
-            "@offers@use-block-size:@#5",
-        ),
-        (
-            ["@use-coalesce:", "@use-unroll:", "@use-unroll:@#1", "@use-block-size:"]
-            + [f"@use-block-size:@#{number}" for number in range(1, 5)],
-            "",
-        ),
-    ],
-)
-def test_each_answer_is_asked_for_what_those_before_it_have_left(answers: list[str], left: str) -> None:
-    assert asked_again(PROMPT, answers) == f"@code@1:x;{left}@answer"
-
-
-@pytest.mark.parametrize(
     ("answer", "fit"),
     [
         ("", False),
@@ -185,5 +159,8 @@ def test_an_answer_fits_where_it_chooses_what_is_offered(answer: str, fit: bool)
     assert fits(PROMPT, answer) is fit
 
 
-def test_a_prompt_without_offers_is_asked_again_as_it_is() -> None:
-    assert asked_again("@code@1:x;@answer", ["@use-unroll:"]) == "@code@1:x;@answer"
+def test_without_offers_no_choice_fits() -> None:
+    plain = without_offers(PROMPT)
+    assert plain == "@code@1:x;@answer" == without_offers(plain)
+    assert not fits(plain, "@use-coalesce:")
+    assert fits(plain, "@rep@1:@|y;@use-coalesce:")

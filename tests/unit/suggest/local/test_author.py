@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,15 +38,21 @@ GOOD = {"analysis": "a", "changes": [{"what": "w", "why": "y"}], "kernel": BETTE
 
 
 class Chat:
-    """A server that answers questions with given texts, in their turn, the last one for ever."""
+    """A server that answers questions with given texts, in their turn, the last one for ever.
 
-    def __init__(self, *texts: str, finish: str = "stop") -> None:
+    It tells how likely the words of `likely` are, given as chances, whatever text they would follow.
+    """
+
+    def __init__(self, *texts: str, finish: str = "stop", likely: dict[str, float] | None = None) -> None:
         self.texts, self.finish, self.bodies = list(texts), finish, []  # type: ignore[var-annotated]
         chat = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 chat.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                if "logprobs" in chat.bodies[-1] and likely is not None:
+                    self.told(likely)
+                    return
                 text = chat.texts.pop(0) if len(chat.texts) > 1 else chat.texts[0]
                 self.send_response(200)
                 self.end_headers()
@@ -55,6 +62,18 @@ class Chat:
                 self.event({"choices": [{"delta": {}, "finish_reason": chat.finish}]})
                 self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
                 self.wfile.write(b"data: [DONE]\n\n")
+
+            def told(self, likely: dict[str, float]) -> None:
+                self.send_response(200)
+                self.end_headers()
+                top = [{"token": token, "logprob": math.log(chance)} for token, chance in likely.items()]
+                choice = {
+                    "text": top[0]["token"],
+                    "logprobs": {"content": [{"top_logprobs": top}]},
+                    "finish_reason": "length",
+                }
+                self.event({"choices": [choice]})
+                self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}})
 
             def event(self, document: dict[str, Any]) -> None:
                 self.wfile.write(f"data: {json.dumps(document)}\n\n".encode())

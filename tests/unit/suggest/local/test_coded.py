@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,15 @@ from tiny_gguf import write_tiny_gguf
 
 from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec.requests import question_of
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.local.chat import Question, ask
+from kernelmate.suggest.local.coded import LIKELY as LIKELIEST
 from kernelmate.suggest.local.coded import sample_question
 from kernelmate.suggest.local.library import Library, Model, read_facts
-from kernelmate.suggest.local.serving import ModelServer
+from kernelmate.suggest.local.serving import Endpoint, ModelServer
+from kernelmate.suggest.local.starter import shipped
 from kernelmate.suggest.router import Router
 from tests.unit.suggest.local.test_author import SOURCE, Chat, chat
 
@@ -78,27 +84,91 @@ def test_an_answer_that_says_the_same_is_drawn_again_with_the_names_numbered_oth
     assert len({re.sub(r"@v\d+", "@v", prompt) for prompt in prompts}) == 1
 
 
-def test_each_attempt_chooses_among_the_offers_that_those_before_it_have_left(
-    chat: Callable[..., Chat], request_: SuggestRequest
+OFFERING = """\
+// /// kernelmate
+// sizes = [{ n = 1000 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void scale(float *x, float *y, int n) { int i = threadIdx.x + blockIdx.x * blockDim.x; if (i < n) y[i] = x[i] * 2.0; }
+"""
+LIKELY = {"@rep": 0.5, "@use-restrict-pointers:": 0.2, "@use-block-size:": 0.1, "@#2": 0.6, "@#1": 0.1}
+"""What the scripted server would go on with: an edit rather than a choice, and of a rewrite the third variant."""
+
+
+@pytest.fixture
+def offering(ask: Callable[..., SuggestRequest]) -> SuggestRequest:
+    """About a kernel for which several rewrites apply."""
+    return ask(OFFERING)
+
+
+def test_what_is_offered_is_chosen_the_likeliest_first_whatever_the_model_would_rather_write(
+    chat: Callable[..., Chat], offering: SuggestRequest
 ) -> None:
-    server = chat(
-        "@why-serial:@use-block-size:", "@use-block-size:@#1", "@use-block-size:@#2", "@use-restrict-pointers:"
-    )
-    found = [one for one in author(server, "mixed-2").samples(request_, 3) if isinstance(one, Candidate)]
-    assert len({(one.kernel.source, one.contract.block) for one in found}) == 3
-    assert {one.author for one in found} == {"recipe:block-size, chosen by local:small"}
-    offers = [body["prompt"].partition("@offers")[2] for body in server.bodies]
-    assert "@use-block-size:@#" in offers[0]
-    assert offers[1] == offers[0]
-    # What stands before the offers stays as it is, so that the server need not read it again.
-    assert len({body["prompt"].partition("@offers")[0] for body in server.bodies}) == 1
+    server = chat("", likely=LIKELY)
+    found = [one for one in author(server, "mixed-2").samples(offering, 4) if isinstance(one, Candidate)]
+    assert [one.author.partition(",")[0] for one in found] == ["recipe:restrict-pointers"] + ["recipe:block-size"] * 3
+    assert [one.author.partition(", ")[2] for one in found] == ["chosen by local:small"] * 4
+    sides = [one.contract.block for one in found]
+    assert len(set(sides)) == 4
+    offers = server.bodies[0]["prompt"].partition("@offers")[2]
+    assert "@use-block-size:@#" in offers
+    # One question for the rewrite, one for its variant: each reads what the one before it has read, and writes nothing.
+    assert [body["prompt"].removeprefix(server.bodies[0]["prompt"]) for body in server.bodies] == [
+        "",
+        "@use-block-size:",
+    ]
+    assert {body["max_tokens"] for body in server.bodies} == {1}
+
+
+def test_a_choice_that_was_judged_before_is_left_out(
+    chat: Callable[..., Chat], offering: SuggestRequest, verdict: Callable[..., Verdict]
+) -> None:
+    (first,) = author(chat("", likely=LIKELY), "mixed-2").samples(offering, 1)
+    assert isinstance(first, Candidate)
+    known = replace(offering, versions=lambda: (Judged(first, verdict(accepted=False)),))
+    (other,) = author(chat("", likely=LIKELY), "mixed-2").samples(known, 1)
+    assert isinstance(other, Candidate)
+    assert (first.author[:13], other.author[:17]) == ("recipe:restri", "recipe:block-size")
+
+
+def test_once_nothing_is_offered_any_more_the_model_writes_and_is_not_shown_the_offers(
+    chat: Callable[..., Chat], offering: SuggestRequest
+) -> None:
+    server = chat("@use-block-size:", "@del@1:@end", "@block77", likely=LIKELY)
+    found = [one for one in author(server, "mixed-2").samples(offering, 40) if isinstance(one, Candidate)]
+    written = [one for one in found if one.author == "local:small"]
+    assert found[-len(written) :] == written
+    assert len(written) in (1, 2)
+    assert written[-1].contract.block == ("77",)
+    assert len(found) > 4
+    asked = [body["prompt"] for body in server.bodies if "logprobs" not in body]
+    assert asked
+    assert not any("@offers" in prompt for prompt in asked)
+
+
+def test_what_choices_cost_is_counted_where_they_were_asked_for(
+    chat: Callable[..., Chat], offering: SuggestRequest
+) -> None:
+    found = Router(None, author(chat("", likely=LIKELY), "mixed-2"), samples=3).propose(offering)
+    costs = [one.cost.input_tokens for one in found if one.cost is not None]
+    assert costs == [7, 7, None]
+
+
+def test_a_server_that_tells_no_probabilities_is_said(chat: Callable[..., Chat], offering: SuggestRequest) -> None:
+    with pytest.raises(AuthorFailed, match="tells no probabilities"):
+        list(author(chat("@use-block-size:"), "mixed-2").samples(offering, 1))
 
 
 def test_a_model_that_was_taught_with_other_recipes_says_so_once(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
     said: list[str] = []
-    model = author(chat("@use-block-size:", "@use-block-size:@#1"), "mixed-2")
+    model = author(chat("", likely=LIKELY), "mixed-2")
     model.taught, model.on_note = "0123456789abcdef", said.append
     for _ in range(2):
         list(model.samples(request_, 1))
@@ -109,9 +179,10 @@ def test_a_model_that_was_taught_with_other_recipes_says_so_once(
 def test_what_a_model_wrote_itself_is_its_own_even_where_a_recipe_follows(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
-    server = chat("@ins@1:@|__syncthreads();@use-block-size:", "@restrict")
-    found = [one for one in author(server, "mixed-2").samples(request_, 2) if isinstance(one, Candidate)]
-    assert [one.author for one in found] == ["local:small", "local:small"]
+    server = chat("@ins@1:@|__syncthreads();@use-block-size:", "@restrict@ins@1:@|__syncwarp();", likely=LIKELY)
+    found = [one for one in author(server, "mixed-2").samples(request_, 40) if isinstance(one, Candidate)]
+    assert [one.author for one in found[-2:]] == ["local:small", "local:small"]
+    assert "__syncthreads" in found[-2].kernel.source
 
 
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
@@ -154,6 +225,39 @@ def test_the_router_takes_candidates_as_they_are(chat: Callable[..., Chat], requ
 def test_a_files_metadata_name_its_codec(coded_file: Path, tiny: Path) -> None:
     assert read_facts(coded_file)["codec"] == "lines-1"
     assert read_facts(tiny)["codec"] is None
+
+
+@pytest.fixture
+def starter(serve: Callable[..., ModelServer]) -> Callable[[], Endpoint]:
+    """The model that ships, served by each package that is installed."""
+    model = shipped()
+    if model is None:
+        pytest.skip("this checkout comes without the starter model")
+    server = serve(context=2048)
+    server.library = Library(server.library.folder, model)
+    return lambda: server.ensure(model)
+
+
+def test_the_model_that_ships_chooses_and_chooses_alike_every_time(
+    starter: Callable[[], Endpoint], request_: SuggestRequest
+) -> None:
+    model = LocalModel(starter, "starter", codec="mixed-2")
+    first = [one for one in model.samples(request_, 4) if isinstance(one, Candidate)]
+    assert len(first) == 4
+    assert all(re.fullmatch(r"recipe:[a-z-]+, chosen by local:starter", one.author) for one in first)
+    assert len({(one.kernel.source, one.contract.block) for one in first}) == 4
+    assert list(model.samples(request_, 4)) == first
+
+
+def test_probabilities_are_those_of_what_it_would_write(
+    starter: Callable[[], Endpoint], request_: SuggestRequest
+) -> None:
+    prompt = codec_named("mixed-2").ask(question_of(request_)).prompt
+    told = ask(starter(), Question("", "", prompt=prompt, most_tokens=1, likely=LIKELIEST))
+    greedy = ask(starter(), Question("", "", prompt=prompt, most_tokens=1))
+    assert len(told.likely) > 100
+    assert max(told.likely, key=lambda token: told.likely[token]) == greedy.text
+    assert 0.99 < sum(map(math.exp, told.likely.values())) < 1.0001
 
 
 def test_a_real_server_goes_on_from_the_exact_text(serve: Callable[..., ModelServer], coded: Model) -> None:

@@ -1,0 +1,86 @@
+"""Which of the offers a model takes: all are held against each other by how likely the model is to answer with them.
+
+So several answers are several choices, no chance decides about them, and each costs a token or two to be read, not an answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kernelmate.suggest.codec.offers import Offer, offers_in
+
+Choice = tuple[str, int]
+"""A rewrite's name and the number of a variant, from 0."""
+
+Following = Callable[[str], Mapping[str, float]]
+"""Log probabilities of the likeliest tokens that could follow an exact text; a token that is not named is less likely than these."""
+
+MOST_OF_ONE = 3
+"""Choices of one rewrite, as long as there are others."""
+UNNAMED = -30.0
+"""Log probability of what is not among the likeliest: of such, what is offered first goes first."""
+
+
+def choice_told(choice: Choice) -> str:
+    """The answer that a choice is."""
+    name, number = choice
+    return f"{_word(name)}@#{number}" if number else _word(name)
+
+
+def texts_asked(prompt: str) -> list[str]:
+    """The texts whose followers `choices` may ask for: the prompt, and what chooses a rewrite of several variants."""
+    offers = offers_in(prompt)
+    return [prompt, *(prompt + _word(name) for name, count in offers if count > 1)] if offers else []
+
+
+def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
+    """All that a prompt offers with log probabilities, the likeliest first; of one rewrite no more than a few while others remain.
+
+    Args:
+        prompt: exact text.
+        following: asked for the prompt, then for each rewrite of several variants once its turn has come.
+        most_of_one: choices of one rewrite before all others were named.
+    """
+    offers = offers_in(prompt)
+    if not offers:
+        return
+    after = following(prompt)
+    # Likelier first; equally likely ones as they are offered, each rewrite before its variants.
+    waiting = [(-after.get(_word(name), UNNAMED), place, 0, count) for place, (name, count) in enumerate(offers)]
+    heapq.heapify(waiting)
+    taken: Counter[str] = Counter()
+    later: list[tuple[Choice, float]] = []
+    while waiting:
+        cost, place, number, count = heapq.heappop(waiting)
+        name = offers[place][0]
+        if count > 1:
+            for variant, chance in enumerate(_variants(following(prompt + _word(name)), count)):
+                heapq.heappush(waiting, (cost - chance, place, variant, 1))
+            continue
+        taken[name] += 1
+        found = (name, number), -cost
+        if taken[name] > most_of_one:
+            later.append(found)
+        else:
+            yield found
+    yield from later
+
+
+def _variants(after: Mapping[str, float], count: int) -> list[float]:
+    """The log probability of each variant of a rewrite: the first has no number, so it is whatever else follows."""
+    numbered = [after.get(f"@#{number}", UNNAMED) for number in range(1, count)]
+    rest = 1.0 - sum(math.exp(chance) for chance in numbered)
+    return [math.log(rest) if rest > math.exp(UNNAMED) else UNNAMED, *numbered]
+
+
+def _word(name: str) -> str:
+    return f"@use-{name}:"
+
+
+def in_order(offers: Sequence[Offer]) -> list[Choice]:
+    """The first variant of each offer, then the second of each: what choosing is worth without a model."""
+    most = max((count for _, count in offers), default=0)
+    return [(name, number) for number in range(most) for name, count in offers if number < count]

@@ -1,0 +1,89 @@
+"""Choices among offers: by what the model holds likely, each once, and no rewrite alone while there are others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import islice
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmate.suggest.codec.choosing import (
+    MOST_OF_ONE,
+    UNNAMED,
+    Choice,
+    choice_told,
+    choices,
+    in_order,
+    texts_asked,
+)
+from kernelmate.suggest.codec.offers import REWRITES, fits, offers_told
+
+PROMPT = "@code@1:x;@offers@use-coalesce:@use-block-size:@#3@use-unroll:@#2@answer"
+
+
+class Model:
+    """Log probabilities after texts, from chances; and which texts they were asked for."""
+
+    def __init__(self, chances: Mapping[str, Mapping[str, float]]) -> None:
+        self.chances, self.asked = chances, list[str]()
+
+    def __call__(self, text: str) -> dict[str, float]:
+        self.asked.append(text)
+        ending = next((ending for ending in self.chances if ending and text.endswith(ending)), "")
+        return {token: math.log(chance) for token, chance in self.chances[ending].items()}
+
+
+def first(model: Model, count: int, most_of_one: int = MOST_OF_ONE) -> list[Choice]:
+    return [choice for choice, _ in islice(choices(PROMPT, model, most_of_one), count)]
+
+
+def test_the_likeliest_choice_is_first_and_an_edit_is_none() -> None:
+    model = Model({"": {"@rep": 0.6, "@use-unroll:": 0.3, "@use-coalesce:": 0.1}, "@use-unroll:": {"@#1": 0.9}})
+    assert first(model, 9) == [
+        ("unroll", 1), ("coalesce", 0), ("unroll", 0), ("block-size", 0), ("block-size", 1), ("block-size", 2)
+    ]  # fmt: skip
+
+
+def test_variants_are_asked_for_only_once_their_turn_has_come() -> None:
+    model = Model({"": {"@use-coalesce:": 0.6, "@use-unroll:": 0.3}, "@use-unroll:": {}})
+    assert first(model, 1) == [("coalesce", 0)]
+    assert model.asked == [PROMPT]
+    assert first(model, 2) == [("coalesce", 0), ("unroll", 0)]
+    assert model.asked[1:] == [PROMPT, PROMPT + "@use-unroll:"]
+    assert set(model.asked) < set(texts_asked(PROMPT)) == {PROMPT, PROMPT + "@use-unroll:", PROMPT + "@use-block-size:"}
+
+
+def test_a_rewrite_without_a_number_is_as_likely_as_whatever_is_no_number() -> None:
+    found = dict(choices(PROMPT, Model({"": {"@use-block-size:": 0.5}, "@use-block-size:": {"@#1": 0.5, "@#2": 0.2}, "@use-unroll:": {}})))  # fmt: skip
+    assert math.isclose(math.exp(found["block-size", 0]), 0.5 * 0.3)
+    assert math.isclose(math.exp(found["block-size", 1]), 0.5 * 0.5)
+    assert found["coalesce", 0] == UNNAMED
+
+
+def test_no_rewrite_stands_before_all_others_with_more_than_its_share() -> None:
+    model = Model({"": {"@use-block-size:": 0.98}, "@use-block-size:": {"@#1": 0.5, "@#2": 0.3}, "@use-unroll:": {}})
+    assert first(model, 2, most_of_one=1) == [("block-size", 1), ("coalesce", 0)]
+    assert first(model, 9, most_of_one=1)[-3:] == [("block-size", 2), ("block-size", 0), ("unroll", 1)]
+
+
+def test_without_offers_nothing_is_asked() -> None:
+    model = Model({})
+    assert list(choices("@code@1:x;@answer", model)) == []
+    assert texts_asked("@code@1:x;@answer") == model.asked == []
+
+
+OFFERS = st.dictionaries(st.sampled_from(list(REWRITES)), st.integers(1, 5), max_size=6)
+CHANCES = st.dictionaries(st.sampled_from(["@rep", "@#1", "@#2", "@#9", *(f"@use-{name}:" for name in REWRITES)]), st.floats(1e-9, 0.1))  # fmt: skip
+
+
+@given(OFFERS, CHANCES, st.integers(1, 5))
+def test_everything_that_is_offered_is_named_once(
+    offers: dict[str, int], chances: dict[str, float], most_of_one: int
+) -> None:
+    prompt = f"@code{offers_told(list(offers.items()))}@answer"
+    found = [choice for choice, _ in choices(prompt, Model({"": chances}), most_of_one)]
+    assert sorted(found) == sorted(in_order(list(offers.items())))
+    assert len(set(found)) == len(found)
+    assert all(fits(prompt, choice_told(choice)) for choice in found)
