@@ -95,14 +95,16 @@ class Library:
         return next((model for model in self.models() if model.name == name), self.starter)
 
     def find(self, name: str) -> Model:
-        """The model of a name.
+        """The model of a name, or the one in a file that the name is the path of, whether it is in the list or not.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is none, or the file is no GGUF file.
         """
         for model in self.models():
             if model.name == name:
                 return model
+        if name.endswith(".gguf") and Path(name).is_file():
+            return _described(Path(name), Path(name).stem)
         known = ", ".join(model.name for model in self.models()) or "none yet"
         raise UsageError(
             f"There is no model {name!r}.", hint=f"Models are: {known}. Add one with `kernelmate model add FILE.gguf`."
@@ -114,18 +116,8 @@ class Library:
         Raises:
             UsageError: it is no GGUF file. EnvironmentFailed: the list cannot be written.
         """
-        facts = read_facts(path)
-        status = path.stat()
-        model = Model(
-            name=name or path.stem,
-            path=str(path.resolve()),
-            sha256=sha256 or sha256_of(path, on_bytes),
-            size=status.st_size,
-            modified_ns=status.st_mtime_ns,
-            source=source,
-            **facts,
-        )
-        model = replace(model, licence=licence or model.licence)
+        model = _described(path, name or path.stem, sha256, on_bytes)
+        model = replace(model, source=source, licence=licence or model.licence)
         others = [other for other in self._listed() if other.name != model.name]
         use = self._read().get("use")
         self._write([*others, model], use if any(other.name == use for other in others) else model.name)
@@ -297,3 +289,14 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
     except OSError as error:
         raise UsageError(f"The file cannot be read: {error.strerror or error}.", file=str(path)) from None
     return digest.hexdigest()
+
+
+def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> Model:
+    """A file as a model; the hash is taken where it is not known.
+
+    Raises:
+        UsageError: it is no GGUF file.
+    """
+    facts, status = read_facts(path), path.stat()
+    digest = sha256 or sha256_of(path, on_bytes)
+    return Model(name, str(path.resolve()), digest, status.st_size, status.st_mtime_ns, **facts)

@@ -113,3 +113,12 @@ def test_a_list_that_cannot_be_written_is_said(tmp_path: Path, tiny: Path) -> No
 
 def test_facts_need_no_llama(tiny: Path) -> None:
     assert read_facts(tiny)["architecture"] == "llama"
+
+
+def test_a_file_need_not_be_in_the_list_to_be_found(library: Library, tiny: Path) -> None:
+    found = library.find(str(tiny))
+    assert library.models() == []
+    library.check(found)
+    assert found == library.add(tiny)
+    with pytest.raises(UsageError, match="There is no model"):
+        library.find(str(tiny.with_name("none.gguf")))
