@@ -75,7 +75,9 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, nargs="+")
     parser.add_argument("--model", type=Path, action="append", default=[])
     parser.add_argument("--most", type=int, default=500, help="questions, drawn by chance; 0 for all")
-    parser.add_argument("--keep", type=Path, help="where the models' probabilities are kept, and read from the next time")
+    parser.add_argument(
+        "--keep", type=Path, help="where the models' probabilities are kept, and read from the next time"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     learned, held_out = questions([line for path in given.corpus for line in rows_of(path)])
@@ -120,7 +122,9 @@ def questions(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Known], list[Know
         if row.get("rank") in (None, 1):
             known.best.add(choice)
         split[key] = row.get("split") == "held-out"
-    learned, held_out = ([one for key, one in found.items() if split[key] is held and one.best] for held in (False, True))
+    learned, held_out = (
+        [one for key, one in found.items() if split[key] is held and one.best] for held in (False, True)
+    )
     return learned, held_out
 
 

@@ -5,7 +5,7 @@
 
 The whole way is `kernelmate upskill run`; each step has its budget in CONFIG.toml, and what is there at the end is packed
 even where a step failed. In FOLDER: `small.tar.gz` (logs, answers, cards, tokenizers), `corpus.jsonl.xz` (or `.gz`) and the
-GGUF files in the order of the configuration, cut into pieces that `cat NAME.gguf.* > NAME.gguf` puts together.
+GGUF files, those first that choose best on held-out families, cut into pieces that `cat NAME.gguf.* > NAME.gguf` puts together.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def pack(settings: Upskill, out: Path) -> Iterator[str]:
     small = pack_small(settings.folder, out)
     left, files = TOTAL - small.stat().st_size, FILES - 1
     yield f"{small.name}: {small.stat().st_size / 1e6:.1f} MB"
-    models = [
-        settings.model_folder(model.name) / f"{model.name}-{settings.export.kind}.gguf" for model in settings.models
-    ]
+    names = sorted((model.name for model in settings.models), key=lambda name: -chooses_well(settings, name))
+    models = [settings.model_folder(name) / f"{name}-{settings.export.kind}.gguf" for name in names]
+    yield "by their choices on held-out families: " + ", ".join(f"{n} {chooses_well(settings, n):.3f}" for n in names)
     for number, path in enumerate(models):
         size = path.stat().st_size if path.is_file() else 0
         # One file is kept for the corpus, which comes after the first model.
@@ -109,6 +109,18 @@ def pack(settings: Upskill, out: Path) -> Iterator[str]:
             packed = squeezed(corpus, out, min(PIECE, left))
             left, files = left - packed.stat().st_size, files - 1
             yield f"{packed.name}: {packed.stat().st_size / 1e6:.1f} MB"
+
+
+def chooses_well(settings: Upskill, name: str) -> float:
+    """The share of a model's first choices that are good on held-out families, tasks by their weights; 0 where it is not known."""
+    try:
+        facts = json.loads((settings.model_folder(name) / "kernelmate.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0.0
+    weights = settings.training.task_weights
+    found = {task: figures["first"] for task, figures in (facts.get("choices") or {}).items()}
+    total = sum(weights.get(task, 0.0) for task in found)
+    return sum(weights.get(task, 0.0) * first for task, first in found.items()) / total if total else 0.0
 
 
 def pack_small(folder: Path, out: Path) -> Path:

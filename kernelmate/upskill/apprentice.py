@@ -88,6 +88,35 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
     return facts
 
 
+def look_at_choices(settings: Upskill, model: ModelSection, told: Told = lambda line: None) -> dict[str, Any]:
+    """How often a trained model chooses well on families that it has not learned from, which is kept beside it.
+
+    Nothing for codecs that offer nothing, and where nothing is held out.
+
+    Raises:
+        UsageError: it was not trained yet, or the corpus is gone.
+    """
+    from kernelmate.suggest.codec import OFFERING
+
+    if model.codec not in OFFERING:
+        return {}
+    import torch
+    from tokenizers import Tokenizer
+
+    from kernelmate.upskill.preparing import prepare
+    from kernelmate.upskill.torch_choices import agreement
+    from kernelmate.upskill.torch_folders import OWN, load_folder, load_llama
+
+    folder = settings.model_folder(model.name)
+    held_out, own = prepare(settings, model).held_out, load_folder(folder)
+    llama = load_llama(own).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    found = agreement(llama, Tokenizer.from_str(own.tokenizer), held_out)
+    for task, of in found.items():
+        told(f"chooses well, {task}: {of['first']:.1%} first, {of['three']:.1%} among three, of {of['questions']:.0f} held out")  # fmt: skip
+    (folder / OWN).write_text(json.dumps({**own.facts, "choices": found}, indent=1), encoding="utf-8")
+    return found
+
+
 def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Path:
     """Write a model's GGUF file beside it.
 
@@ -197,6 +226,8 @@ def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None =
         way.step("rounds", lambda: improve(settings, model, seconds=settings.rounds.seconds * 2, told=told))
     else:
         way.step("rounds", dict)
+    choices = way.tried("choosing", lambda: look_at_choices(settings, model, told))
+    trained = {**trained, "choices": choices} if trained and choices else trained
     way.step("export", lambda: export_model(settings, model.name))
     begun = time.monotonic()
     way.step(

@@ -50,6 +50,7 @@ _SHOWN = {
     "processes": "processes",
     "loss": "last training loss",
     "held_out_loss": "loss on held-out families",
+    "choices": "shares of right choices on held-out families",
     "finished": "came to its planned end",
     "rounds": "rounds on judged answers of its own",
 }

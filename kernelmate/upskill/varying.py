@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.suggest.codec.edits import MOST_LINES, line_token
+from kernelmate.suggest.codec.edits import LINE, MOST_LINES, line_token
 from kernelmate.suggest.codec.header import ANSWER, ARGUMENT, CODE, GRID, SAYS, TRIED
 from kernelmate.suggest.codec.known import is_type
 from kernelmate.suggest.codec.mixed import WANTS
@@ -55,6 +55,8 @@ class Variation:
             answer takes is asked for by name.
         words: functions and constants are exchanged, alike before and after; `lines`: operators where the answer changes nothing.
         offers: share of the rewrites that are offered and that the answer does not take that is left out.
+        code: lines of a kernel to be made better are left out where the answer is a choice, a share of them that is drawn: what
+            is chosen has to follow from what is known of the kernel too, not only from code that is known by heart.
     """
 
     names: float = 0.0
@@ -63,6 +65,7 @@ class Variation:
     words: float = 0.0
     lines: float = 0.0
     offers: float = 0.0
+    code: float = 0.0
 
     @classmethod
     def of(cls, shares: Mapping[str, float]) -> Variation:
@@ -109,6 +112,8 @@ class Varying:
             tokens, cut = self._rewritten(tokens, cut, task, random, chances)
         if self.how.offers:
             tokens, cut = self._offered(tokens, cut, random)
+        if self.how.code and task == "generate" and random.random() < self.how.code:
+            tokens, cut = self._without_lines(tokens, cut, random)
         if self.how.facts:
             tokens, cut = self._retold(tokens, cut, random)
         table = self._ids.identity
@@ -199,6 +204,21 @@ class Varying:
         made = np.concatenate(parts)
         return made, cut - (len(tokens) - len(made))
 
+    def _without_lines(self, tokens: Array, cut: int, random: np.random.Generator) -> tuple[Array, int]:
+        """Some lines of the code left out, where the answer takes rewrites alone; the first line stays."""
+        ids = self._ids
+        begin = _first(tokens[:cut], ids.code)
+        if begin is None or not ids.is_offer[tokens[cut]]:
+            return tokens, cut
+        ends = np.flatnonzero(np.isin(tokens[begin:cut], [ids.tried, ids.offers, ids.answer]))
+        stop = begin + int(ends[0]) if len(ends) else cut
+        code = tokens[begin:stop]
+        line = np.cumsum((code == ids.line) | (ids.number[code] >= 0))
+        kept = random.random(int(line[-1]) + 1) >= random.random()
+        kept[:2] = True
+        made = np.concatenate([tokens[:begin], code[kept[line]], tokens[stop:]])
+        return made, cut - (len(tokens) - len(made))
+
     def _rewritten(self, tokens: Array, cut: int, task: str, random: np.random.Generator, chances: Array) -> tuple[Array, int]:  # fmt: skip
         """Functions, constants and operators exchanged; the example as it was where it would grow."""
         tokenizer = self._tokenizer
@@ -240,6 +260,9 @@ class _Ids:
     argument: int
     says: int
     code: int
+    line: int
+    tried: int
+    answer: int
 
     @classmethod
     def of(cls, tokenizer: Any) -> _Ids:
@@ -268,7 +291,7 @@ class _Ids:
             is_means,
             names_means,
             is_offer,
-            *map(one, (OFFERS, WANTS, GRID, ARGUMENT, SAYS, CODE)),
+            *map(one, (OFFERS, WANTS, GRID, ARGUMENT, SAYS, CODE, LINE, TRIED, ANSWER)),
         )
 
 

@@ -210,3 +210,39 @@ def test_examples_and_the_exams_kernels_fit_the_length_that_models_are_trained_w
 def test_a_configuration_says_what_there_is(how: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Variation.of(how)
+
+
+def chosen(number: int) -> tuple[str, Any, int]:
+    """An example's prompt, and its tokens with the number of the prompt's, where the answer takes the first that is offered."""
+    prompt = EXAMPLES[number].prompt
+    first = prompt.partition("@offers")[2].partition(":")[0]
+    ids = [TOKENIZER.encode(part, add_special_tokens=False).ids for part in (prompt, f"{first}:{CODEC.end}")]
+    return prompt, np.array([*ids[0], *ids[1]], dtype=DATA.tokens.dtype), len(ids[0])
+
+
+def test_lines_of_code_are_left_out_where_the_answer_is_a_choice_and_nothing_else_is() -> None:
+    fewer, line = 0, re.compile(r"(?=@\||@\d+:)")
+    varying = Varying(Variation(code=1.0), TOKENIZER.to_str(), "mixed-2")
+    for number, example in enumerate(EXAMPLES):
+        if "@offers" not in example.prompt:
+            continue
+        before, tokens, cut = chosen(number)
+        for seed in range(4):
+            made, left = varying.draw(tokens, cut, example.task, np.random.default_rng(seed))
+            prompt = text(made[:left])
+            assert made[left:].tolist() == tokens[cut:].tolist()
+            (head, _, rest), (old_head, _, old_rest) = (one.partition("@code") for one in (prompt, before))
+            code, old = rest.partition("@offers"), old_rest.partition("@offers")
+            assert (head, code[2]) == (old_head, old[2])
+            lines, every = line.split(code[0]), iter(line.split(old[0]))
+            assert all(one in every for one in lines)
+            assert example.task == "generate" or prompt == before
+            fewer += len(lines) < len(line.split(old[0]))
+    assert fewer > 10
+
+
+def test_lines_of_code_stay_where_the_answer_edits_them() -> None:
+    edits = [number for number, one in enumerate(EXAMPLES) if not one.answer.startswith("@use-")]
+    assert edits
+    for number in edits:
+        assert drawn(number, 1, code=1.0) == (EXAMPLES[number].prompt, EXAMPLES[number].answer)
