@@ -34,14 +34,19 @@ OUTPUTS = {
 }
 
 
+CHOICES = ("output", "placeholders", "parameters", "pairs", "seconds", "rounds")
+ALIKE = 0.2
+"""Share of the larger of two numbers by which they may differ and still be one choice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One model on the exam.
 
     Attributes:
         output: what it answers with. placeholders: names and literals stand as placeholders in what it reads.
-        parameters: of the model. pairs: that it was trained on, 0 where that is not known. rounds: of learning from its own
-            judged answers, after training; a number, or the kind of them.
+        parameters: of the model. pairs: that it was trained on, and for how many seconds; 0 where that is not known.
+        rounds: of learning from its own judged answers, after training; how many, and of what kind.
         exam: the exam's hash and where it was judged: rows of different exams are not comparable.
         greedy, best: right, better and met, as shares, with one answer and with `k`.
     """
@@ -51,6 +56,7 @@ class Row:
     placeholders: bool
     parameters: int
     pairs: int
+    seconds: int
     rounds: str
     exam: str
     greedy: tuple[float, float, float]
@@ -137,6 +143,7 @@ def row_of(result: ExamResult, facts: Mapping[str, Any], file: Path) -> Row:
         placeholders=str(labels.get("placeholders", "no" if plain else "yes")) in {"yes", "true", "1"},
         parameters=int(labels.get("parameters") or facts.get("parameters") or 0),
         pairs=int(labels.get("pairs") or trained.get("examples") or 0),
+        seconds=round(float(labels.get("seconds") or facts.get("seconds") or 0)),
         rounds=str(labels.get("rounds") or _rounds(facts)),
         exam=f"{result.sha256[:8]} {result.backend}" + ("" if result.whole else " in part"),
         greedy=(greedy.right / greedy.goals, greedy.better / greedy.goals, greedy.met / greedy.goals),
@@ -147,11 +154,14 @@ def row_of(result: ExamResult, facts: Mapping[str, Any], file: Path) -> Row:
 
 
 def _rounds(facts: Mapping[str, Any]) -> str:
-    """What a model's own facts say of rounds: how many, or 0."""
+    """What a model's own facts say of rounds: how many of which kind, or 0."""
     rounds = facts.get("rounds") or 0
     if isinstance(rounds, Mapping):
         return f"{rounds.get('count', '?')} {rounds.get('kind', '')}".strip()
-    return str(len(rounds) if isinstance(rounds, list) else rounds)
+    if not isinstance(rounds, list):
+        return str(rounds)
+    kinds = "+".join(dict.fromkeys(str(one.get("kind", "")) for one in rounds if isinstance(one, Mapping)))
+    return f"{len(rounds)} {kinds}".strip()
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
@@ -162,13 +172,13 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         )
         yield f"\nexam {exam} · {mine[0].goals} goals"
         yield (
-            f"{'model':<24} {'answers with':<15} {'placeh.':<7} {'parameters':>10} {'pairs':>8} {'rounds':>7}  "
+            f"{'model':<24} {'answers with':<15} {'placeh.':<7} {'parameters':>10} {'pairs':>8} {'seconds':>7} {'rounds':>21}  "
             f"{'greedy: right better met':^24}  {'k: right better met':^28}"
         )
         for row in mine:
             yield (
                 f"{row.model:<24} {row.output:<15} {'yes' if row.placeholders else 'no':<7} "
-                f"{row.parameters / 1e6:>9.1f}M {row.pairs or '-':>8} {row.rounds:>7}  {_shares(row.greedy):>24}  "
+                f"{row.parameters / 1e6:>9.1f}M {row.pairs or '-':>8} {row.seconds or '-':>7} {row.rounds:>21}  {_shares(row.greedy):>24}  "
                 f"{f'k = {row.k}: ' + _shares(row.best):>28}"
             )
         yield from _effects(mine)
@@ -180,21 +190,29 @@ def _shares(shares: tuple[float, float, float]) -> str:
 
 def _effects(rows: Sequence[Row]) -> Iterator[str]:
     """Pairs of rows that differ in one choice alone: what it is worth."""
-    choices = ("output", "placeholders", "parameters", "pairs", "rounds")
     told = False
     for place, one in enumerate(rows):
         for other in rows[place + 1 :]:
-            differ = [name for name in choices if getattr(one, name) != getattr(other, name)]
+            differ = [name for name in CHOICES if not _alike(getattr(one, name), getattr(other, name))]
             if len(differ) != 1 or one.k != other.k:
                 continue
             if not told:
-                yield "what one choice alone is worth, in goals met at k:"
+                yield f"what one choice alone is worth, in goals met by one answer and by {one.k}; numbers within a fifth count as alike:"
                 told = True
             name = differ[0]
-            yield (
-                f"  {name}: {getattr(one, name)} {one.best[2]:.1%} against {getattr(other, name)} {other.best[2]:.1%} "
-                f"({one.model}, {other.model})"
-            )
+            first, second = (f"{_said(row, name)} {row.greedy[2]:.1%}, {row.best[2]:.1%}" for row in (one, other))
+            yield f"  {name}: {first} against {second} ({one.model}, {other.model})"
+
+
+def _alike(one: object, other: object) -> bool:
+    """The same choice: vocabularies and what a codec can tell make small differences of numbers."""
+    if isinstance(one, int) and isinstance(other, int):
+        return abs(one - other) <= ALIKE * max(one, other)
+    return one == other
+
+
+def _said(row: Row, name: str) -> str:
+    return f"{row.parameters / 1e6:.1f}M" if name == "parameters" else str(getattr(row, name))
 
 
 if __name__ == "__main__":

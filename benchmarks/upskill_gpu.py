@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,40 @@ def cut(path: Path, out: Path) -> Iterator[Path]:
             target = out / f"{path.name}.{number:02d}"
             target.write_bytes(piece)
             yield target
+
+
+def pieces_of(paths: Sequence[Path], record: Path, out: Path, left: int, files: int) -> Iterator[str]:
+    """Bring as many pieces of files as there is room for, those that no earlier call brought; a file made anew is brought anew.
+
+    Args:
+        paths: of the files, the most wanted first.
+        record: keeps what was brought.
+        out: the folder that comes back.
+        left: bytes that have room in it.
+        files: that have room in it.
+    """
+    brought = set(json.loads(record.read_text())) if record.is_file() else set()
+    waiting = 0
+    for path in paths:
+        size, count = path.stat().st_size, 0
+        for number, start in enumerate(range(0, size, PIECE)):
+            mark = f"{path.name}.{number:02d} of {path.stat().st_mtime_ns}"
+            length = min(PIECE, size - start)
+            if mark in brought:
+                continue
+            if length > left or not files:
+                waiting += 1
+                continue
+            with path.open("rb") as file:
+                file.seek(start)
+                (out / f"{path.name}.{number:02d}").write_bytes(file.read(length))
+            brought.add(mark)
+            left, files, count = left - length, files - 1, count + 1
+        if count:
+            yield f"{path.name}: {size / 1e6:.1f} MB, {count} pieces of {-(-size // PIECE)}"
+    record.write_text(json.dumps(sorted(brought)), encoding="utf-8")
+    if waiting:
+        yield f"{waiting} more pieces: `fetch` brings them"
 
 
 def squeezed(corpus: Path, out: Path, room: int) -> Path:

@@ -1,17 +1,21 @@
-"""Makes the starter on a machine that is lent for half an hour: three commands, each with its seconds, that share a folder.
+"""Makes models on a machine that is lent for half an hour: commands that share a folder, each with its seconds.
 
     python -m benchmarks.upskill_hold generate CONFIG.toml --state /tmp/hold --out FOLDER --seconds 330
     python -m benchmarks.upskill_hold train    CONFIG.toml --state /tmp/hold --out FOLDER --seconds 560 --prompts PROMPTS
-    python -m benchmarks.upskill_hold rounds   CONFIG.toml --state /tmp/hold --out FOLDER --seconds 540 --prompts PROMPTS
+    python -m benchmarks.upskill_hold answers  CONFIG.toml --state /tmp/hold --out FOLDER --seconds 120 --prompts PROMPTS
+    python -m benchmarks.upskill_hold rounds   CONFIG.toml --state /tmp/hold --out FOLDER --seconds 300 --prompts PROMPTS
+    python -m benchmarks.upskill_hold fetch    CONFIG.toml --state /tmp/hold --out FOLDER
     python -m benchmarks.upskill_hold all      CONFIG.toml --smoke --state FOLDER --out FOLDER     # minutes, on two CPU cores
 
 `generate` draws and judges a corpus on all GPUs and cores. `train` trains the configuration's models on it, or on one brought along
 (`--corpus`): one per GPU at a time, for the seconds that a model's `training.seconds` or `--spend NAME=SECONDS` give it, the others
 sharing what is left. It draws answers to the exam, which any machine can judge afterwards
-(`python -m kernelmate.upskill.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. `rounds` takes the model that met most goals (or
-`--model`), lets copies of it play rounds of several kinds at once, one per GPU, draws and judges again, and has the best
-one's answers measured on a GPU. Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers
-and results, the corpus, and GGUF files in pieces that `cat NAME.gguf.* > NAME.gguf` puts together, the best model first.
+(`python -m kernelmate.upskill.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. With
+`--no-answers` it only trains, and `answers` draws those of all models at once afterwards. `rounds` takes the model that met most
+goals (or `--model`) and lets copies of it play rounds of several kinds at once, several on a GPU, judged by the emulator on all cores,
+with questions of the corpus; then they answer the exam. Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers
+and results, the corpus, and GGUF files in pieces that `cat NAME.gguf.* > NAME.gguf` puts together; what found no room is brought by
+`fetch`, given as often as there is more.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, cut, pack_small, say, squeezed
+from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, cut, pack_small, pieces_of, say, squeezed
 from kernelmate.errors import KernelmateError
 from kernelmate.upskill.settings import Upskill, read_settings
 
@@ -36,18 +40,18 @@ PACKING_S = 20.0
 """Seconds that packing takes, kept at the end of each stage."""
 ASSEMBLING = 0.07
 """Share of the seconds of `generate` in which what was judged is put together."""
-JUDGING_S: Mapping[str, float] = {"train": 0.0, "rounds": 140.0}
-"""Seconds of a stage in which answers are judged, unless the command line says otherwise."""
 FINISH_S = 45.0
 """Seconds for drawing answers."""
+EXPORT_S, LOADING_S = 10.0, 15.0
+"""Seconds for writing a GGUF file, and until torch and a model are loaded."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "self": {"kind": "self"},
     "contrastive": {"kind": "contrastive"},
     "both": {"kind": "both"},
-    "gentle": {"kind": "self", "rate": 1e-4, "keep": 1},
+    "grpo": {"kind": "grpo", "rate": 5e-5, "k": 8, "temperature": 1.0},
 }
 """Rounds that copies of the best model play at once."""
-ROUNDS: Mapping[str, Any] = {"rounds": 20, "prompts": 500, "k": 4, "seconds": 60.0, "steps": 60}
+ROUNDS: Mapping[str, Any] = {"rounds": 40, "prompts": 96, "k": 4, "seconds": 40.0, "steps": 30, "most_tokens": 96}
 """Rounds where the configuration has none: as many as there is time for."""
 EXAM_TARGET = "H100 SXM"
 """The GPU that emulated results are for, so that they can be joined with others."""
@@ -72,7 +76,10 @@ SMOKE_GOALS = ("rotate-image-coalescing", "fix-trapezoid")
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One stage: what is to be done, where, and until when; `judging` are the seconds that judging answers may take."""
+    """One stage: what is to be done, where, and until when.
+
+    `judging` are the seconds that judging answers may take; `answers` says whether models answer as soon as they are trained.
+    """
 
     settings: Upskill
     out: Path
@@ -80,6 +87,7 @@ class Hold:
     smoke: bool
     model: str = ""
     judging: float = 0.0
+    answers: bool = True
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -98,20 +106,22 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="folder with CODEC.jsonl of the exam")
     parser.add_argument("--corpus", type=Path, help="a corpus that is there already, in place of `generate`")
     parser.add_argument("--model", default="", help="that plays rounds; the best in the exam unless given")
-    parser.add_argument("--judge", type=float, help="seconds in which answers are judged; 0 leaves it to others")
+    parser.add_argument(
+        "--judge", type=float, default=0.0, help="seconds in which answers are judged; else that is left to others"
+    )
     parser.add_argument(
         "--spend", action="append", default=[], metavar="NAME=SECONDS", help="of training for one model"
     )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--no-answers", action="store_true", help="only train; `answers` draws them afterwards")
     parser.add_argument("--smoke", action="store_true", help="a size that a CPU can do")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     given.folder = given.state
     settings = spent(changed(read_settings(given.config), given), given.spend)
     for stage in STAGES if given.stage == "all" else (given.stage,):
-        judging = JUDGING_S.get(stage, 0.0) if given.judge is None else given.judge
-        judging = min(600.0, judging * 1e3) if given.smoke else min(judging, given.seconds / 3)
-        hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model, judging)
+        judging = given.judge if given.smoke else min(given.judge, given.seconds / 3)
+        hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model, judging, not given.no_answers)  # fmt: skip
         say(f"== {stage}: {hold.seconds:.0f} s, {os.cpu_count()} cores, GPUs {gpus()}")
         try:
             STAGES[stage](hold)
@@ -144,9 +154,7 @@ def settled(settings: Upskill, *, smoke: bool) -> Upskill:
     if smoke:
         for section in ("corpus", "training", "rounds", "sampling"):
             document[section].update(SMOKE[section])
-        document["models"] = [
-            {**model, **SMOKE["shape"], "copies": 1, "training": {}} for model in document["models"][:2]
-        ]
+        document["models"] = [{**model, **SMOKE["shape"], "copies": 1, "training": {}} for model in document["models"]]
     elif settings.rounds.kind == "none":
         document["rounds"].update(ROUNDS)
     if document["sampling"]["prompts"] is None:
@@ -175,45 +183,65 @@ def train(hold: Hold) -> None:
     from kernelmate.upskill.whole import Whole
 
     settings = on_corpus(hold.settings)
-    write_prompts(settings, smoke=hold.smoke)
+    if hold.answers:
+        write_prompts(settings, smoke=hold.smoke)
     total = None if hold.smoke else max(hold.left - hold.judging, 30.0)
     document = settings.model_dump()
-    document["budget"] = {"total": total, "finish": FINISH_S}
-    settings = Upskill.model_validate(document)
-    outcome = Whole(settings, told=say).run()
+    document["budget"] = {"total": total, "finish": FINISH_S if hold.answers else EXPORT_S}
+    document["sampling"] |= {} if hold.answers else {"prompts": None}
+    outcome = Whole(Upskill.model_validate(document), told=say).run()
     say(json.dumps({"problems": outcome.problems, "seconds": outcome.seconds}))
     examine(hold, settings, [model.name for model in settings.models])
 
 
+def answers(hold: Hold) -> None:
+    """The answers of all models that are trained, at once: several on each GPU, since most of the time each waits for its own processor."""
+    settings = on_corpus(hold.settings)
+    write_prompts(settings, smoke=hold.smoke)
+    names = [model.name for model in settings.models]
+    there = [name for name in names if (settings.model_folder(name) / "kernelmate.json").is_file()]
+    config = settings.folder / "answers.json"
+    config.write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+    places: Sequence[int | None] = gpus() or (None,)
+    seconds = max(hold.left - LOADING_S, 10.0)
+    started = []
+    for number, name in enumerate(there):
+        command = [sys.executable, "-m", "kernelmate.upskill", str(config), name, "--answer", "--finish", str(seconds)]
+        started.append(started_in(settings.model_folder(name) / "output.txt", command, places[number % len(places)]))
+    wait(started, hold.left)
+    for name in there:
+        say(f"{name}: {last_lines(settings.model_folder(name) / 'output.txt', 1)}")
+
+
+def fetch(hold: Hold) -> None:
+    """Nothing but what `pack` does: bring more of what is there."""
+    say(f"{hold.settings.folder}: what did not come back yet")
+
+
 def rounds(hold: Hold) -> None:
-    """Rounds of several kinds at once, each by a copy of the best model; answers judged, and the best ones measured."""
+    """Rounds of several kinds at once, each by a copy of one model; then their answers to the exam, judged where there is time for it."""
     from kernelmate.upskill.playing import copy_model
 
     settings = on_corpus(hold.settings)
     write_prompts(settings, smoke=hold.smoke)
     best = hold.model or ranked(settings, [model.name for model in settings.models])[0]
-    variants = dict(list(VARIANTS.items())[: 1 if hold.smoke else max(len(gpus()), 1)])
     places: Sequence[int | None] = gpus() or (None,)
-    workers = max((os.cpu_count() or 1) // len(variants), 1)
-    seconds = max(hold.left - hold.judging * (2 if gpus() else 1) - FINISH_S, 20.0)
-    say(f"{best} plays {', '.join(variants)}: {seconds:.0f} s, {workers} processes each")
+    workers = max((os.cpu_count() or 1) // len(VARIANTS), 1)
+    seconds = max(hold.left - hold.judging - FINISH_S, 20.0)
+    say(f"{best} plays {', '.join(VARIANTS)}: {seconds:.0f} s, {workers} processes each")
     names, started = [], []
-    for (kind, change), gpu in zip(variants.items(), places, strict=False):
+    for number, (kind, change) in enumerate(VARIANTS.items()):
         name = f"{best}-{kind}"
         copy_model(settings, best, name)
-        started.append(start_playing(settings, best, name, change, gpu, workers, seconds))
+        started.append(start_playing(settings, best, name, change, places[number % len(places)], workers, seconds))
         names.append(name)
-    wait(started, seconds + FINISH_S + 30.0)
+    wait(started, seconds + FINISH_S + (300.0 if hold.smoke else 10.0))
     for name in names:
         say(f"{name}: {last_lines(settings.model_folder(name) / 'output.txt', 4)}")
     examine(hold, settings, names)
-    if gpus():
-        winner = ranked(settings, [best, *names])[0]
-        say(f"{winner} is measured")
-        examine(hold, settings, [winner], backend="cuda")
 
 
-STAGES = {"generate": generate, "train": train, "rounds": rounds}
+STAGES = {"generate": generate, "train": train, "answers": answers, "rounds": rounds, "fetch": fetch}
 
 
 def on_corpus(settings: Upskill) -> Upskill:
@@ -355,7 +383,7 @@ def last_lines(path: Path, count: int) -> str:
 
 
 def pack(hold: Hold, stage: str) -> Iterator[str]:
-    """Fill the folder that comes back: what is small, then models, the best first, or the corpus after `generate`."""
+    """Fill the folder that comes back: what is small, then the corpus after `generate`, else pieces of models not brought yet."""
     small = pack_small(hold.settings.folder, hold.out)
     left, files = TOTAL - small.stat().st_size, FILES - 1
     yield f"{small.name}: {small.stat().st_size / 1e6:.1f} MB"
@@ -370,17 +398,16 @@ def pack(hold: Hold, stage: str) -> Iterator[str]:
             yield f"{packed.name}: {size / 1e6:.1f} MB in {pieces} pieces"
         return
     folder = hold.settings.folder / "models"
-    names = sorted(path.name for path in folder.glob("*") if (path / "kernelmate.json").is_file())
-    fresh = [name for name in names if (stage == "rounds") == any(name.endswith(f"-{kind}") for kind in VARIANTS)]
-    for name in ranked(hold.settings, fresh) if fresh else ():
-        for path in (folder / name).glob("*.gguf"):
-            size = path.stat().st_size
-            if size <= left and -(-size // PIECE) <= files:
-                pieces = len(list(cut(path, hold.out)))
-                left, files = left - size, files - pieces
-                yield f"{path.name}: {size / 1e6:.1f} MB in {pieces} pieces"
-            else:
-                yield f"{path.name}: {size / 1e6:.1f} MB, no room"
+    names = [path.name for path in folder.glob("*") if (path / "kernelmate.json").is_file()]
+    # What has played rounds is what a stage of rounds was for.
+    order = [name for name in ranked(hold.settings, names) if stage != "rounds" or has_played(name)] if names else []
+    models = [path for name in order for path in (folder / name).glob("*.gguf")]
+    yield from pieces_of(models, hold.settings.folder / "brought.json", hold.out, left, files)
+
+
+def has_played(name: str) -> bool:
+    """A model of this name is a copy that played rounds."""
+    return any(name.endswith(f"-{kind}") for kind in VARIANTS)
 
 
 if __name__ == "__main__":

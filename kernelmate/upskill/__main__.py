@@ -17,6 +17,7 @@ def main() -> int:
         "--play", action="store_true", help="play rounds with the model as it is; nothing is trained before"
     )
     parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
+    parser.add_argument("--answer", action="store_true", help="only draw answers to the exam's prompts, and keep them")
     given = parser.parse_args()
     from kernelmate.upskill.apprentice import whole_way
     from kernelmate.upskill.settings import read_settings
@@ -26,6 +27,10 @@ def main() -> int:
     def told(line: str) -> None:
         print(line, flush=True)
 
+    if given.answer:
+        from kernelmate.upskill.apprentice import sample_prompts
+
+        return 0 if sample_prompts(settings, given.model, seconds=given.finish, told=told) else 1
     if given.play:
         from kernelmate.upskill.playing import play_on
 

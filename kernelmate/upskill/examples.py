@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ def lines_of(corpus: Path) -> list[str]:
     return found
 
 
-def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, on_done: Callable[[int, int], None] | None = None) -> Told:  # fmt: skip
+def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, pool: Executor | None = None, on_done: Callable[[int, int], None] | None = None) -> Told:  # fmt: skip
     """All lines as examples.
 
     Args:
@@ -79,6 +79,7 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
         copies: of each line, which differ in how placeholders are numbered; the first numbers them in order.
         seed: of that numbering.
         processes: at once; None for as many as there are cores.
+        pool: of processes that are there already, which then tell.
         on_done: told of how many of how many lines are done.
     """
     processes = min(processes or os.cpu_count() or 1, max(1, len(lines) // LINES_AT_ONCE))
@@ -86,7 +87,7 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
     chunks = [list(enumerate(lines))[at : at + LINES_AT_ONCE] for at in range(0, len(lines), LINES_AT_ONCE)]
     examples: list[Example] = []
     left_out: Counter[str] = Counter()
-    for number, (found, missed) in enumerate(_mapped(told, chunks, processes)):
+    for number, (found, missed) in enumerate(_mapped(told, chunks, processes, pool)):
         examples += found
         left_out += missed
         if on_done is not None:
@@ -94,12 +95,15 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
     return Told(tuple(examples), dict(left_out.most_common()))
 
 
-def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int) -> Iterator[tuple[list[Example], Counter[str]]]:  # fmt: skip
+def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int, pool: Executor | None) -> Iterator[tuple[list[Example], Counter[str]]]:  # fmt: skip
+    if pool is not None:
+        yield from pool.map(told, chunks)
+        return
     if processes <= 1:
         yield from map(told, chunks)
         return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(told, chunks)
+    with ProcessPoolExecutor(processes) as own:
+        yield from own.map(told, chunks)
 
 
 def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) -> tuple[list[Example], Counter[str]]:

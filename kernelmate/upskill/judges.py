@@ -22,6 +22,8 @@ START_S = 120.0
 """Longest time until a process' first answer: it loads the compiler and the emulator."""
 ANSWER_S = 12.0
 """Longest time for one version; what takes longer is taken for hanging."""
+OVERTIME_S = 6.0
+"""Seconds that a question which is being judged gets after the time is over."""
 SUSPICIOUS = 20.0
 """A gain from here on is judged again with other inputs before it counts."""
 
@@ -56,28 +58,49 @@ def judge_all(cases: Sequence[Case], *, workers: int | None = None, seconds: flo
         seconds: after which no question is begun any more.
         told: of how many of how many questions are done.
     """
-    begun = time.monotonic()
-    count = max(1, min(workers or os.cpu_count() or 1, len(cases)))
-    waiting, found = list(reversed(cases)), dict[int, tuple[Grade, ...]]()
-    pool: list[_Worker] = []
-    try:
-        pool = [_Worker() for _ in range(count)]
-        while any(worker.case for worker in pool) or waiting:
-            over = seconds is not None and time.monotonic() - begun > seconds
-            if over:
+    with Judges(max(1, min(workers or os.cpu_count() or 1, len(cases)))) as judges:
+        return judges.grades(cases, seconds, told)
+
+
+class Judges:
+    """So many processes that judge, for several rounds; as a context it ends them, however it is left.
+
+    Args:
+        workers: how many; None for as many as there are cores. They start with the first question.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._count = workers or os.cpu_count() or 1
+        self._pool: list[_Worker] = []
+
+    def __enter__(self) -> Judges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._pool:
+            worker.kill()
+        self._pool.clear()
+
+    def grades(self, cases: Sequence[Case], seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
+        """As `judge_all`. Processes that are busy some seconds after the time is over are replaced, and their question is left out."""
+        begun = time.monotonic()
+        waiting, found = list(reversed(cases)), dict[int, tuple[Grade, ...]]()
+        while waiting or any(worker.case for worker in self._pool):
+            spent = time.monotonic() - begun
+            if seconds is not None and spent > seconds:
                 waiting.clear()
-            for worker in pool:
+            while waiting and len(self._pool) < self._count:
+                self._pool.append(_Worker())
+                self._pool[-1].ask(waiting.pop())
+            for worker in self._pool:
                 if worker.case is None and waiting:
                     worker.ask(waiting.pop())
-            for number, grades in _heard(pool):
+                elif worker.case is not None and seconds is not None and spent > seconds + OVERTIME_S:
+                    worker.renew()
+            for number, grades in _heard(self._pool):
                 found[number] = grades
                 told(len(found), len(cases))
-            if over and not waiting and all(worker.case is None for worker in pool):
-                break
-    finally:
-        for worker in pool:
-            worker.kill()
-    return found
+        return found
 
 
 def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:

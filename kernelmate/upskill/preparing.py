@@ -6,26 +6,36 @@ corpus is another one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import multiprocessing
+import os
 import random
+import threading
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.suggest.codec import OFFERING
 from kernelmate.suggest.codec.fingerprint import fingerprint
 from kernelmate.upskill.encoded import Encoded, encode, load_encoded, words_of
-from kernelmate.upskill.examples import Example, codec_named, lines_of, tell
+from kernelmate.upskill.examples import Example, Told, codec_named, lines_of, tell
 from kernelmate.upskill.settings import ModelSection, Upskill
 from kernelmate.upskill.vocabulary import load_tokenizer, train_tokenizer
 
 TAUGHT = 20_000
 """Examples that a tokenizer is learned from: more change it little."""
 
-Told = Callable[[str, int, int], None]
+WORTH_A_POOL = 512
+"""Lines from which on several codecs' tellings share the cores."""
+
+OnDone = Callable[[str, int, int], None]
 """Told what is being done, and how much of how much is."""
 
 
@@ -44,22 +54,92 @@ class Prepared:
     facts: dict[str, Any]
 
 
-def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, done, total: None) -> Prepared:
+class Tellings:
+    """A corpus told in codecs' words, each codec once however many models want it.
+
+    Args:
+        lines: of the corpus. seed: of the telling.
+        pool: of processes that tell; None for processes of their own each time.
+    """
+
+    def __init__(self, lines: list[str], seed: int, pool: Executor | None = None) -> None:
+        self.lines, self._seed, self._pool = lines, seed, pool
+        self._found: dict[tuple[str, int], Told] = {}
+        self._locks: defaultdict[tuple[str, int], threading.Lock] = defaultdict(threading.Lock)
+        self._lock = threading.Lock()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the corpus."""
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+    def of(self, model: ModelSection, told: OnDone) -> Told:
+        """What a model's codec makes of the corpus; of its share, if it is to see less."""
+        key = (model.codec, model.copies)
+        with self._lock:
+            lock = self._locks[key]
+        with lock:
+            if key not in self._found:
+                self._found[key] = tell(
+                    self.lines, model.codec, copies=model.copies, seed=self._seed, pool=self._pool,
+                    on_done=lambda done, total: told("telling", done, total),
+                )  # fmt: skip
+        found = self._found[key]
+        if model.share >= 1.0:
+            return found
+        return replace(found, examples=tuple(one for one in found.examples if one.held_out or _drawn(one.group, model.share)))  # fmt: skip
+
+
+def prepare_all(settings: Upskill, told: Callable[[str], None]) -> dict[str, dict[str, Any] | KernelmateError]:
+    """What all models are trained from, made at once by all cores; gives each one's facts, or why there are none.
+
+    Raises:
+        UsageError: there is no corpus.
+    """
+    lines = lines_of(settings.corpus_folder)
+    with contextlib.ExitStack() as stack:
+        pool: Executor | None = None
+        if len(lines) >= WORTH_A_POOL and not _all_there(settings):
+            # Threads run beside it, so its processes are no copies of this one.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context))
+        tellings = Tellings(lines, settings.seed, pool)
+        threads = stack.enter_context(ThreadPoolExecutor(max(len(settings.models), 1) if pool is not None else 1))
+        locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+        def one(model: ModelSection) -> dict[str, Any] | KernelmateError:
+            try:
+                with locks[_key(model, settings.seed, tellings.sha256)]:
+                    return prepare(settings, model, lambda *at: told(f"{model.name}: {at[0]} {at[1]}/{at[2]}"), tellings).facts  # fmt: skip
+            except KernelmateError as error:
+                return error
+
+        assert tellings.sha256
+        return {model.name: found for model, found in zip(settings.models, threads.map(one, settings.models), strict=True)}  # fmt: skip
+
+
+def _all_there(settings: Upskill) -> bool:
+    return all((prepared_folder(settings, model) / "facts.json").is_file() for model in settings.models)
+
+
+def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, done, total: None, tellings: Tellings | None = None) -> Prepared:  # fmt: skip
     """What a model is trained from, made where it is not there yet.
+
+    Args:
+        settings: all of the file.
+        model: which.
+        told: lines about how far it is.
+        tellings: of the corpus, shared with other models; None for its own.
 
     Raises:
         UsageError: there is no corpus, or nothing of it can be told by the codec.
         EnvironmentFailed: it cannot be written.
     """
-    lines = lines_of(settings.corpus_folder)
-    sha256 = _sha256(lines)
-    folder = settings.folder / "prepared" / _key(model, settings.seed, sha256)
+    tellings = tellings or Tellings(lines_of(settings.corpus_folder), settings.seed)
+    folder = settings.folder / "prepared" / _key(model, settings.seed, tellings.sha256)
     if (folder / "facts.json").is_file():
         return load_prepared(folder)
-    found = tell(
-        _share(lines, model.share), model.codec, copies=model.copies, seed=settings.seed,
-        on_done=lambda done, total: told("telling", done, total),
-    )  # fmt: skip
+    found = tellings.of(model, told)
     learned = [example for example in found.examples if not example.held_out]
     if not learned:
         reasons = "; ".join(f"{count} x {why}" for why, count in list(found.left_out.items())[:3])
@@ -72,9 +152,10 @@ def prepare(settings: Upskill, model: ModelSection, told: Told = lambda what, do
     if not len(train):
         raise UsageError(f"Every example is longer than context = {model.context} tokens.", hint="Raise context.")
     facts: dict[str, Any] = {
-        "corpus_sha256": sha256,
+        "corpus_sha256": tellings.sha256,
+        "share": model.share,
         "codec": model.codec,
-        "lines": len(lines),
+        "lines": len(tellings.lines),
         "vocabulary": tokenizer.get_vocab_size(),
         "train": words_of(train),
         "held_out": words_of(held_out),
@@ -93,12 +174,8 @@ def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
     Raises:
         UsageError: there is no corpus.
     """
-    sha256 = _sha256(lines_of(settings.corpus_folder))
+    sha256 = Tellings(lines_of(settings.corpus_folder), settings.seed).sha256
     return settings.folder / "prepared" / _key(model, settings.seed, sha256)
-
-
-def _sha256(lines: list[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def load_prepared(folder: Path) -> Prepared:
@@ -112,17 +189,10 @@ def load_prepared(folder: Path) -> Prepared:
     return Prepared(tokenizer, load_encoded(folder / "train.npz"), load_encoded(folder / "held-out.npz"), facts)
 
 
-def _share(lines: list[str], share: float) -> list[str]:
-    """A share of the problems, by their groups, so that what a model sees is whole groups; held-out lines all stay."""
-    if share >= 1.0:
-        return lines
-    kept = []
-    for line in lines:
-        row = json.loads(line)
-        drawn = int.from_bytes(hashlib.blake2b(str(row.get("group")).encode(), digest_size=4).digest(), "big") / 2**32
-        if row.get("split") == "held-out" or drawn < share:
-            kept.append(line)
-    return kept
+def _drawn(group: str, share: float) -> bool:
+    """A problem is among a share of them: a model sees whole groups, and a smaller share is part of a larger one."""
+    drawn = int.from_bytes(hashlib.blake2b(group.encode(), digest_size=4).digest(), "big") / 2**32
+    return drawn < share
 
 
 def _tokenizer(examples: list[Example], model: ModelSection, seed: int) -> Any:

@@ -1,12 +1,15 @@
 """Rounds in which a model learns from answers of its own, judged: what is right and better, and what was against the rest.
 
 `self`: the model is asked as users ask it. `contrastive`: the question shows judged versions of the same kernel with what
-became of them, and answers are taken in proportion to their advantage over the others of their question, which is expert
-iteration. Answers that were wrong become examples of mending: the judge's words are known, and so is a right version.
+became of them, and answers are taken in proportion to their advantage over the others of their question. Both are expert
+iteration: what is good is learned as the corpus is. Answers that were wrong become examples of mending: the judge's words are
+known, and so is a right version. `grpo`: answers are drawn by chance, and become likelier or less likely by what they were worth
+against each other. All are judged by the emulator, so a gain in time is a predicted one.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -16,15 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelmate.upskill.examples import Example, codec_named, hash_seed, lines_of, question_of, version_of
-from kernelmate.upskill.judges import Case, judge_all
+from kernelmate.upskill.judges import Case, Judges, judge_all
 from kernelmate.upskill.rewards import Grade, advantages, reward
 from kernelmate.upskill.settings import ModelSection, RoundsSection, Upskill
 
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Answer, Codec, Question, Version
+    from kernelmate.upskill.torch_grpo import Weighed
 
 Told = Callable[[str], None]
-Kind = Literal["self", "contrastive"]
+Kind = Literal["self", "contrastive", "grpo"]
 SHOWN = 3
 """Judged versions that a contrastive question shows, at most."""
 
@@ -36,17 +40,25 @@ class Asked:
     Attributes:
         line: of the corpus. question: as it was asked. answers: what could be read, with its judgement; each version once.
         unreadable: answers that could not be read.
+        texts: every answer as it was drawn, with the place of its version among `answers`; None where it means none.
     """
 
     line: Mapping[str, Any]
     question: Question
     answers: tuple[tuple[Answer, Grade], ...] = ()
     unreadable: int = 0
+    texts: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoundFigures:
-    """What a round came to: questions, answers, and how many were readable, right, better; questions with a better one."""
+    """What a round came to.
+
+    Attributes:
+        questions, answers: how many; of the answers, each version once, `readable`, `right`, `better` ones.
+        solved: questions with a better one. reward: mean over all answers, nothing for those that mean no version. learned, mended: examples made of them.
+        judged_on: where; gains in time are predicted there. more: what training says.
+    """
 
     kind: Kind
     questions: int
@@ -55,16 +67,19 @@ class RoundFigures:
     right: int
     better: int
     solved: int
+    reward: float
     learned: int
     mended: int
     seconds: float
+    judged_on: str = "emulated"
+    more: Mapping[str, Any] | None = None
 
 
 Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
 """Prompts in, answers out as (number of the prompt, text)."""
 
 
-def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: Told = lambda line: None) -> list[Asked]:  # fmt: skip
+def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: Told = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
     """Ask and judge one round.
 
     Args:
@@ -75,6 +90,7 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
         draw: asks the model.
         known: an earlier round, whose judged answers contrastive questions show.
         told: lines about how far it is.
+        judges: processes that are there already; None for some of its own.
     """
     section = settings.rounds
     begun = time.monotonic()
@@ -87,11 +103,15 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
     read = [_read(one, codec, answers.get(place, [])) for place, one in enumerate(asked)]
     cases = [case for place, (one, found, _) in enumerate(read) if (case := _case(place, one, found))]
     left = max(section.seconds - (time.monotonic() - begun), 10.0)
-    grades = judge_all(cases, workers=settings.corpus.workers, seconds=left)
+    if judges is None:
+        grades = judge_all(cases, workers=settings.corpus.workers, seconds=left)
+    else:
+        grades = judges.grades(cases, left)
     return [
-        replace(one, answers=tuple(zip(found, grades.get(place, ()), strict=False)), unreadable=bad)
-        for place, (one, found, bad) in enumerate(read)
-    ]
+        replace(one, answers=tuple(zip(found, grades.get(place, ()), strict=False)), unreadable=sum(at is None for _, at in texts), texts=texts)
+        for place, (one, found, texts) in enumerate(read)
+        if not found or place in grades
+    ]  # fmt: skip
 
 
 def _questions(settings: Upskill, number: int) -> list[Asked]:
@@ -131,26 +151,32 @@ def tried_of(one: Asked, settle: Version | None) -> tuple[Any, ...]:
     )[:SHOWN]
 
 
-def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[Answer], int]:
-    """Answers that mean a version other than what was asked about, each once."""
+def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[Answer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
+    """Answers that mean a version other than what was asked about, each once; and every text with its place among them."""
     from kernelmate.suggest.codec.base import Unreadable
 
     asked = codec.ask(one.question)
     found: dict[tuple[str, object], Answer] = {}
-    bad = 0
+    places: list[tuple[str, int | None]] = []
     for text in texts:
         try:
             answer = asked.read(text)
         except Unreadable:
-            bad += 1
+            places.append((text, None))
             continue
         version = answer.version
-        if version is None or version.text == one.question.text:
+        if version is None or version.text == one.question.text or not _is_for_as_much(version, one.question):
+            places.append((text, None))
             continue
-        # A version for fewer problems than were asked about solves another one.
-        if set(version.launch.require) <= set(one.question.launch.require):
-            found.setdefault((version.text, version.launch), answer)
-    return one, list(found.values()), bad
+        key = (version.text, version.launch)
+        found.setdefault(key, answer)
+        places.append((text, list(found).index(key)))
+    return one, list(found.values()), tuple(places)
+
+
+def _is_for_as_much(version: Version, question: Question) -> bool:
+    """A version for fewer problems than were asked about solves another one."""
+    return set(version.launch.require) <= set(question.launch.require)
 
 
 def _case(place: int, one: Asked, answers: Sequence[Answer]) -> Case | None:
@@ -209,10 +235,26 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
         return []
 
 
-def figures(asked: Sequence[Asked], learned: Sequence[Example], kind: Kind, seconds: float) -> RoundFigures:
+def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> list[Weighed]:
+    """Every answer of a round with its advantage over the others to its question; one that means nothing is worth nothing."""
+    from kernelmate.upskill.torch_grpo import Weighed
+
+    found = []
+    for one in asked:
+        worth = [reward(grade, section.clip) for _, grade in one.answers]
+        rewards = [0.0 if place is None else worth[place] for _, place in one.texts]
+        prompt = codec.ask(one.question).prompt
+        found += [
+            Weighed(prompt, text, gain) for (text, _), gain in zip(one.texts, advantages(rewards), strict=True) if gain
+        ]
+    return found
+
+
+def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: Kind, seconds: float, more: Mapping[str, Any] | None = None, clip: float = 1.5) -> RoundFigures:  # fmt: skip
     """A round in numbers."""
     grades = [[grade for _, grade in one.answers] for one in asked]
     flat = [grade for group in grades for grade in group]
+    rewards = [0.0 if place is None else reward(one.answers[place][1], clip) for one in asked for _, place in one.texts]
     return RoundFigures(
         kind=kind,
         questions=len(asked),
@@ -221,9 +263,11 @@ def figures(asked: Sequence[Asked], learned: Sequence[Example], kind: Kind, seco
         right=sum(grade.right for grade in flat),
         better=sum(grade.right and grade.better for grade in flat),
         solved=sum(any(grade.right and grade.better for grade in group) for group in grades),
+        reward=round(sum(rewards) / max(len(rewards), 1), 4),
         learned=len(learned),
-        mended=sum(example.task == "debug" for example in learned),
+        mended=sum(getattr(example, "task", "") == "debug" for example in learned),
         seconds=round(seconds, 1),
+        more=more,
     )
 
 
@@ -242,18 +286,26 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
     kinds: list[Kind] = ["self", "contrastive"] if section.kind == "both" else [section.kind]  # type: ignore[list-item]
     rounds: list[dict[str, Any]] = []
     known: list[Asked] = []
-    for number in range(section.rounds):
-        for kind in kinds:
+    with Judges(settings.corpus.workers) as judges:
+        for number, kind in itertools.product(range(section.rounds), kinds):
             if seconds is not None and time.monotonic() - begun > seconds:
                 break
             started = time.monotonic()
+            draw = player.draw_by_chance if kind == "grpo" else player.draw
             if kind == "contrastive" and not known:
-                known = play(settings, codec, "self", number, player.draw, told=told)
-            asked = play(settings, codec, kind, number, player.draw, known, told)
-            known = asked if kind == "self" else known
-            learned = lessons(asked, codec, section, kind)
-            player.train(learned, number * len(kinds) + kinds.index(kind))
-            rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started)))
+                known = play(settings, codec, "self", number, draw, told=told, judges=judges)
+            asked = play(settings, codec, kind, number, draw, known, told, judges)
+            # What was shown once is not shown again: the next contrastive round has versions of its own.
+            known = asked if kind == "self" else []
+            more: Mapping[str, Any] | None
+            if kind == "grpo":
+                answers = weighed(asked, codec, section)
+                learned: Sequence[Example | Weighed] = answers
+                more = player.move(answers)
+            else:
+                learned = examples = lessons(asked, codec, section, kind)
+                more = player.train(examples, number * len(kinds) + kinds.index(kind))
+            rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started, more, section.clip)))
             # Whatever ends the next round, this one's model is there.
             player.keep(rounds)
             told(f"{kind} round {number}: {rounds[-1]}")

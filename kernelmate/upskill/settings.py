@@ -152,13 +152,15 @@ class RoundsSection(Section):
 
     Attributes:
         kind: `self` learns right and better answers; `contrastive` shows judged versions first and weighs answers by their
-            reward; `none` for neither.
+            reward; `both` plays these in turn; `grpo` moves the model by what each answer was worth against the others; `none`.
         rounds: how many. prompts: problems asked in a round. k: answers to each. temperature: of the draws.
         seconds: of sampling and judging in a round. steps: of training after each.
-        clip: log speed-ups are clipped here. keep: most answers of one problem that are learned.
+        clip: log speed-ups are clipped here. keep: most answers of one problem that are learned. rate: of learning.
+        most_tokens: of an answer; None for as many as in `[sampling]`.
+        ratio, kl, passes, batch: of `grpo`, as in `Policy`.
     """
 
-    kind: Literal["none", "self", "contrastive", "both"] = "none"
+    kind: Literal["none", "self", "contrastive", "both", "grpo"] = "none"
     rounds: int = Field(default=1, gt=0)
     prompts: int = Field(default=512, gt=0)
     k: int = Field(default=4, gt=0)
@@ -168,6 +170,11 @@ class RoundsSection(Section):
     rate: float = Field(default=3e-4, gt=0)
     clip: float = Field(default=1.5, gt=0)
     keep: int = Field(default=2, gt=0)
+    most_tokens: int | None = Field(default=None, gt=0)
+    ratio: float = Field(default=0.2, gt=0, lt=1)
+    kl: float = Field(default=0.04, ge=0)
+    passes: int = Field(default=2, gt=0)
+    batch: int = Field(default=64, gt=0)
 
 
 class SamplingSection(Section):

@@ -130,20 +130,16 @@ class Whole:
 
     def _prepare(self) -> None:
         """Once for each codec, vocabulary and context, before processes that would each do it."""
-        from kernelmate.upskill.preparing import prepare
+        from kernelmate.upskill.preparing import prepare_all
 
-        for model in self._settings.models:
-
-            def told(what: str, done: int, total: int, name: str = model.name) -> None:
-                self._told(f"{name}: {what} {done}/{total}")
-
-            try:
-                facts = prepare(self._settings, model, told).facts
-            except KernelmateError as error:
-                self._failed(f"{model.name}: {error}")
+        if not self._settings.models:
+            return
+        for name, facts in prepare_all(self._settings, self._told).items():
+            if isinstance(facts, KernelmateError):
+                self._failed(f"{name}: {facts}")
                 continue
-            self._told(f"{model.name}: {facts['train']['examples']} examples, {facts['train']['tokens']} tokens")
-            self._journal.write("prepared", model=model.name, **facts)
+            self._told(f"{name}: {facts['train']['examples']} examples, {facts['train']['tokens']} tokens")
+            self._journal.write("prepared", model=name, **facts)
 
     def _prompts(self) -> None:
         """Of the exam, which the models answer where they are trained."""

@@ -9,12 +9,12 @@ STARTER = "lines-1"
 """The codec of the model that ships."""
 CHAT = "chat-1"
 """How ordinary instruct models are asked, and every model whose file names no codec."""
-NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-2", CHAT)
-"""All codecs: line edits and whole kernels, both also without placeholders, recipes by name, programs, and conversations."""
+NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-2", "mixed-2-plain", CHAT)
+"""All codecs: line edits, whole kernels and programs, each also without placeholders, recipes by name, and conversations."""
 
-OFFERING = ("mixed-2",)
+OFFERING = ("mixed-2", "mixed-2-plain")
 """Codecs whose prompts say which rewrites apply, by numbers that mean what `fingerprint` says."""
-TELL_RECIPES = ("actions-1", "mixed-2")
+TELL_RECIPES = ("actions-1", *OFFERING)
 """Codecs that tell a version by the recipes that made it, where its author names them."""
 
 
@@ -37,10 +37,10 @@ def codec_named(name: str) -> Codec:
         from kernelmate.suggest.codec.actions import ActionCodec
 
         return ActionCodec()
-    if name == "mixed-2":
+    if name in OFFERING:
         from kernelmate.suggest.codec.mixed import MixedCodec
 
-        return MixedCodec()
+        return MixedCodec(name, hides=not name.endswith("-plain"))
     from kernelmate.suggest.codec.starter import LineCodec
 
     return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))

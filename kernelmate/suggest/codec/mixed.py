@@ -44,6 +44,8 @@ from kernelmate.suggest.codec.starter import (
 from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
 
 NAME = "mixed-2"
+PLAIN = "mixed-2-plain"
+"""The same with names and literals as they are, to see what placeholders are worth."""
 TOP, WANTS = "@top", "@wants"
 
 _SECTION = re.compile(
@@ -58,16 +60,21 @@ _PLACEHOLDER = re.compile(r"@v\d+\Z")
 
 @dataclass(frozen=True)
 class MixedCodec:
-    """A codec of programs."""
+    """A codec of programs.
+
+    Attributes:
+        name: as in `Codec`. hides: names and long literals stand as placeholders.
+    """
 
     name: str = NAME
+    hides: bool = True
     end: str = END
 
     def ask(self, question: Question) -> AskedMixed:
         """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
-            lines = LineCodec(self.name).ask(question)
+            lines = LineCodec(self.name, hides=self.hides).ask(question)
             last = _LAST[self.name] = AskedMixed(self, question, lines, regions(lines.unit.shown, question.kernel))
         return last
 
@@ -100,7 +107,7 @@ class MixedCodec:
             *offer_tokens(),
             *fill_tokens(),
             *(line_token(number) for number in range(MOST_LINES + 1)),
-            *placeholders(),
+            *(mark for mark in placeholders() if self.hides or mark.startswith("@k")),
         )
 
 

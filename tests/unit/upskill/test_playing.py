@@ -29,7 +29,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
         {
             "name": "p", "folder": folder, "corpus": {"folder": CORPUS, "workers": 1},
             "training": {"steps": 2, "tokens_per_step": 2048, "held_out_s": 0},
-            "models": [{"name": "m", **SHAPE}, {"name": "m-self", **SHAPE}],
+            "models": [{"name": "m", **SHAPE}, {"name": "m-self", **SHAPE}, {"name": "m-grpo", **SHAPE}],
             "rounds": {"kind": "self", "prompts": 1, "k": 1, "seconds": 20, "steps": 1},
             "sampling": {"prompts": folder / "prompts", "k": 2, "most_tokens": 8},
         }
@@ -58,3 +58,13 @@ def test_what_has_played_is_not_overwritten_and_what_is_not_there_is_said(settin
     assert own.read_text() == "{}"
     with pytest.raises(UsageError):
         copy_model(settings, "nobody", "m-other")
+
+
+def test_a_round_by_advantages_says_what_it_moved(settings: Upskill) -> None:
+    copy_model(settings, "m", "m-grpo")
+    rounds = settings.rounds.model_copy(update={"kind": "grpo", "k": 3, "most_tokens": 6})
+    assert play_on(settings.model_copy(update={"rounds": rounds}), "m-grpo") == ()
+    (played,) = json.loads((settings.model_folder("m-grpo") / "kernelmate.json").read_text())["rounds"]
+    assert (played["kind"], played["judged_on"]) == ("grpo", "emulated")
+    # A model after two steps answers nothing of use: all its answers are worth the same, and nothing moves.
+    assert (played["answers"], played["reward"], played["more"]["steps"]) == (3, 0.0, 0)

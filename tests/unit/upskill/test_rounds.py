@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kernelmate.upskill.examples import codec_named, lines_of, question_of, version_of
-from kernelmate.upskill.judges import Case, judge_all
-from kernelmate.upskill.rounds import Asked, figures, lessons, play, tried_of
+from kernelmate.upskill.judges import Case, Judges, judge_all
+from kernelmate.upskill.rounds import Asked, figures, lessons, play, tried_of, weighed
 from kernelmate.upskill.settings import Upskill
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
@@ -94,3 +94,29 @@ def test_an_answer_that_ends_its_judge_costs_its_question_alone(settings: Upskil
     assert not grades[0][0].right
     assert grades[0][0].words
     assert grades[1][0].right
+
+
+def test_answers_drawn_by_chance_are_weighed_against_their_group(played: list[Asked], settings: Upskill) -> None:
+    found = weighed(played, CODEC, settings.rounds)
+    assert found
+    for one in played:
+        mine = [answer for answer in found if answer.prompt == CODEC.ask(one.question).prompt]
+        known = CODEC.answer(one.question, version_of(one.line["after"]))
+        gains = {answer.answer: answer.advantage for answer in mine}
+        assert gains[known] > 0 > gains["@nonsense"]
+        assert abs(sum(answer.advantage for answer in mine)) < 1e-6
+
+
+def test_a_pool_of_judges_serves_several_rounds() -> None:
+    rows = [row for row in map(json.loads, lines_of(CORPUS)) if row["task"] == "generate"][:2]
+    cases = [
+        Case(number, row["before"]["source"], row["before"]["source"], row["problem"]["metric"], row["problem"]["prompt"], (row["after"]["source"],), "H100 SXM", 1)
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    with Judges(1) as judges:
+        first = judges.grades(cases[:1])
+        process = judges._pool[0].process.pid
+        second = judges.grades(cases)
+        assert judges._pool[0].process.pid == process
+    assert [first[0][0].right, second[0][0].right, second[1][0].right] == [True] * 3
+    assert not judges._pool

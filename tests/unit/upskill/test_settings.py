@@ -21,12 +21,27 @@ def read(tmp_path: Path, text: str) -> Upskill:
     return read_settings(path)
 
 
-@pytest.mark.parametrize("name", ["tiny", "starter", "qwen2.5-coder-3b"])
+@pytest.mark.parametrize("name", ["tiny", "starter", "ablations", "qwen2.5-coder-3b"])
 def test_the_examples_are_read_and_estimated(name: str) -> None:
     settings = read_settings(EXAMPLES / f"{name}.toml")
     on_gpu = estimate(settings, ("NVIDIA H200",) * 4, cores=64)
     assert on_gpu.seconds > 0
     assert on_gpu.dollars > 0
+
+
+def test_the_ablations_differ_from_one_model_in_one_thing_each_and_get_the_same_seconds() -> None:
+    settings = read_settings(EXAMPLES / "ablations.toml")
+    assert {settings.plan(model).seconds for model in settings.models} == {60}
+    base = settings.model("mixed-35m")
+    sizes = ("hidden", "layers", "heads", "feed_forward")
+    for model in settings.models:
+        differ = {name for name, value in model.model_dump().items() if value != getattr(base, name)} - {"name"}
+        assert differ <= {"codec"} or differ <= {"share"} or differ <= set(sizes)
+    assert len({model.codec for model in settings.models}) == 5
+    assert sorted(model.share for model in settings.models)[:3] == [0.25, 0.5, 1.0]
+    counted = sorted({round(model.shape(model.vocabulary).parameters / 1e6) for model in settings.models})
+    assert len(counted) == 3
+    assert (counted[0] < 20, 75 < counted[-1] < 85) == (True, True)
 
 
 def test_every_step_of_the_tiny_configuration_is_estimated_and_grows_with_what_is_asked() -> None:

@@ -58,6 +58,21 @@ def test_what_is_told_comes_back(pair: tuple[Question, Version, tuple[str, ...]]
     assert MIXED.ask(question).read(MIXED.answer(question, got)).version == got
 
 
+@SLOW
+@given(st.sampled_from(PAIRS))
+def test_without_placeholders_names_stand_as_they_are_and_come_back(
+    pair: tuple[Question, Version, tuple[str, ...]],
+) -> None:
+    plain, (question, after, reasoning) = codec_named("mixed-2-plain"), pair
+    answer = plain.answer(question, after, reasoning)
+    prompt = plain.ask(question).prompt
+    assert re.search(r"@v\d", prompt + answer) is None
+    assert question.kernel in prompt
+    got = plain.ask(question).read(answer + plain.end).version
+    assert got is not None
+    assert (shown(got.text, question.kernel), got.launch) == (shown(after.text, question.kernel), after.launch)
+
+
 def test_most_pairs_come_back_byte_for_byte() -> None:
     same = [MIXED.ask(question).read(MIXED.answer(question, after)).version == after for question, after, _ in PAIRS]
     assert sum(same) >= 0.6 * len(same)

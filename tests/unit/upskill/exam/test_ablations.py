@@ -65,8 +65,27 @@ def test_the_best_stands_first_and_single_choices_are_compared(tmp_path: Path) -
     names = [line.split()[0] for line in lines if line[:1].isalpha() and "%" in line]
     assert names == ["large", "other", "small"]
     assert [line.strip() for line in lines if line.startswith("  ")] == [
-        "parameters: 80000000 75.0% against 15000000 25.0% (large, small)"
+        "parameters: 80.0M 0.0%, 75.0% against 15.0M 0.0%, 25.0% (large, small)"
     ]
+
+
+def test_what_a_codec_and_its_vocabulary_change_of_the_numbers_is_no_other_choice(tmp_path: Path) -> None:
+    def left(name: str, met: int, examples: int, parameters: int, seconds: float = 60.2, **more: Any) -> None:
+        facts = {"parameters": parameters, "seconds": seconds, "corpus": {"train": {"examples": examples}}, **more}
+        leave(tmp_path / name, result(met), name=name, **{"codec": "mixed-2", **facts})
+
+    played = [{"kind": "self"}, {"kind": "contrastive"}, {"kind": "self"}]
+    left("mixed", 3, 24945, 33_317_376)
+    left("actions", 2, 21451, 32_900_000, codec="actions-1")
+    left("plain", 1, 24945, 33_900_000, codec="mixed-2-plain")
+    left("half", 2, 12105, 33_260_032)
+    left("longer", 4, 24945, 33_317_376, seconds=127.0)
+    left("played", 4, 24945, 33_317_376, rounds=played)
+    effects = {line.split(":")[0].strip(): line for line in table(list(rows_of([tmp_path]))) if line.startswith("  ")}
+    assert set(effects) == {"output", "placeholders", "pairs", "seconds", "rounds"}
+    assert "offers, edits 0.0%, 75.0% against recipe actions 0.0%, 50.0% (mixed, actions)" in effects["output"]
+    assert "24945 0.0%, 75.0% against 12105" in effects["pairs"]
+    assert "3 self+contrastive 0.0%, 100.0% against 0 0.0%, 75.0% (played, mixed)" in effects["rounds"]
 
 
 def test_results_of_different_exams_are_not_in_one_table(tmp_path: Path) -> None:
