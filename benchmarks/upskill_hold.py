@@ -150,7 +150,6 @@ def settled(settings: Upskill, *, smoke: bool) -> Upskill:
     """The configuration with what a hold decides: its budgets, and in a smoke run all sizes."""
     document: dict[str, Any] = settings.model_dump()
     document["exam"]["run"] = False
-    document["training"].update(steps=None, seconds=10_000.0)
     if smoke:
         for section in ("corpus", "training", "rounds", "sampling"):
             document[section].update(SMOKE[section])

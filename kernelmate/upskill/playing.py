@@ -34,7 +34,7 @@ def copy_model(settings: Upskill, name: str, copy: str) -> None:
 
 
 def play_on(settings: Upskill, name: str, *, seconds: float | None = None, finish: float = 60.0, told: Told = lambda line: None) -> tuple[str, ...]:  # fmt: skip
-    """Rounds, export, answers to the exam's prompts; gives what went wrong, one sentence each, and keeps what was done before.
+    """Rounds, how well it then chooses, export, answers to the exam's prompts; gives what went wrong, one sentence each, and keeps what was done before.
 
     Args:
         settings: with the rounds to be played.
@@ -43,13 +43,14 @@ def play_on(settings: Upskill, name: str, *, seconds: float | None = None, finis
         finish: seconds of sampling at most.
         told: lines about how far it is.
     """
-    from kernelmate.upskill.apprentice import export_model, sample_prompts
+    from kernelmate.upskill.apprentice import export_model, look_at_choices, sample_prompts
     from kernelmate.upskill.rounds import improve
 
     problems: list[str] = []
     results: dict[str, Any] = {}
     steps: dict[str, Callable[[], Any]] = {
         "rounds": lambda: improve(settings, settings.model(name), seconds=seconds, told=told)["rounds"],
+        "choosing": lambda: look_at_choices(settings, settings.model(name), told),
         "export": lambda: str(export_model(settings, name)),
         "sampling": lambda: str(sample_prompts(settings, name, seconds=finish, told=told) or ""),
     }
