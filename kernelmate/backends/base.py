@@ -60,6 +60,8 @@ class Run:
         count: fill in `RunResult.counters`.
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
+        native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
+            what it gives does not hang on it, only how soon (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
@@ -75,6 +77,7 @@ class Run:
     limited_by: str = "step_limit in the settings"
     key: Hashable = None
     executed: bool = False
+    native: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ class RunResult:
         l1: what a model of L1 makes of the accesses of one SM; None when not counted, or where it cannot be told.
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
+        native: it took so long that native code was made for it, or none was needed; None where neither has shown
+            (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
     """
 
@@ -143,6 +148,7 @@ class RunResult:
     lines: tuple[LineCounters, ...] = ()
     atomic_sectors: int | None = None
     l1: CacheSample | None = None
+    native: bool | None = None
 
 
 class Module(Protocol):

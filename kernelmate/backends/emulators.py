@@ -122,12 +122,13 @@ class Emulators:
     Args:
         count: of them.
         begin: called in each of them first, as to close what it must not hold.
+        hasty: as of `EmulatorBackend`.
     """
 
-    def __init__(self, count: int, begin: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, count: int, begin: Callable[[], None] = lambda: None, *, hasty: bool = False) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pids: list[int] = []
-        ends = [_forked(begin, self._pids) for _ in range(count)]
+        ends = [_forked(begin, self._pids, hasty) for _ in range(count)]
         self._alive = len(ends)
         self._counting = threading.Lock()
         self._threads = [threading.Thread(target=self._feed, args=(end,), daemon=True) for end in ends]
@@ -199,7 +200,7 @@ class Emulators:
                     left.answer.set_exception(Lost())
 
 
-def _forked(begin: Callable[[], None], pids: list[int]) -> Connection:
+def _forked(begin: Callable[[], None], pids: list[int], hasty: bool) -> Connection:
     """One more process; gives this side's end of its pipe."""
     ours, theirs = Pipe()
     with warnings.catch_warnings():
@@ -214,7 +215,7 @@ def _forked(begin: Callable[[], None], pids: list[int]) -> Connection:
         ours.close()
         _die_with_parent()
         begin()
-        _serve(theirs)
+        _serve(theirs, hasty)
     finally:
         os._exit(0)
 
@@ -227,9 +228,9 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _serve(end: Connection) -> None:
+def _serve(end: Connection, hasty: bool) -> None:
     """Emulate what comes, for good."""
-    backend, module = EmulatorBackend(), None
+    backend, module = EmulatorBackend(hasty=hasty), None
     while True:
         try:
             loaded, run, arrays = end.recv()

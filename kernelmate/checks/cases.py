@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from kernelmate.backends.base import Run, RunResult
-from kernelmate.checks.compare import Difference, compare
+from kernelmate.checks.compare import Difference, compare, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
@@ -20,7 +20,6 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.inputs import WIDE_INTEGERS
-from kernelmate.checks.kinds import wide
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.tolerances import Allowed
@@ -385,10 +384,10 @@ def _is_degenerate(contract: Contract, first: Seen, other: Seen) -> bool:
     if answer is None or other.answer is None:
         return False
     arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
-    zero = all(compare(n, np.zeros_like(arrays[n]), w, allowed[n]).right for n, w in want.items())
+    zero = all(passes(n, np.zeros_like(arrays[n]), w, allowed[n]) for n, w in want.items())
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     unchanged = all(
-        a.direction == "inout" and compare(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name]).right
+        a.direction == "inout" and passes(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])
         for a in outputs
     )
     takes = any(a.direction in ("in", "inout") for a in contract.args)
@@ -400,7 +399,5 @@ def _apart(first: Seen, other: Seen) -> Iterator[str]:
     if first.answer is None or other.answer is None:
         return
     for name, want in first.answer.want.items():
-        with np.errstate(all="ignore"):
-            gap = np.abs(wide(want).astype(np.complex128) - other.answer.want[name].astype(np.complex128))
-        if not bool((gap <= first.answer.allowed.error[name]).all()):
+        if not near(want, other.answer.want[name], first.answer.allowed.error[name]):
             yield name

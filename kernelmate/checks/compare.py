@@ -9,6 +9,9 @@ import numpy as np
 from kernelmate.checks.kinds import Array, is_inexact, wide
 from kernelmate.records import FirstWrong
 
+GLANCED = 4096
+"""Elements that are looked at first where it is only asked whether all are right."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -50,24 +53,57 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
     if not is_inexact(got.dtype):
         return _exact(argument, got, want)
     with np.errstate(all="ignore"):
-        there = wide(got)
-        if bool((there == want).all()):
+        rounded = want.astype(got.dtype)
+        same = got == rounded
+        if same.all():
             return Difference(argument, 0.0, None, not_finite=False, coarse=False)
-        rounded = wide(want.astype(got.dtype))
-        absolute = np.abs(there - want)
-        same = (there == want) | (there == rounded) | (np.isnan(there) & np.isnan(want))
-        comparable = np.isfinite(there) & np.isfinite(want) & (allowed > 0)
-        ratio = np.divide(absolute, allowed, out=np.full(got.shape, np.inf), where=comparable)
-    ratio[same] = 0.0
-    wrong = ratio > 1
-    finite = np.isfinite(there) & np.isfinite(rounded)
+        absolute = np.abs(wide(got) - want)
+        ratio = _in_tolerances(got, want, same, absolute, allowed)
+        largest = float(ratio.max())
+        if largest <= 1:
+            return Difference(argument, largest, None, not_finite=False, coarse=False)
+        wrong, there = ratio > 1, wide(got)
+        finite = np.isfinite(there) & np.isfinite(wide(rounded))
     return Difference(
         argument,
-        float(ratio.max()),
+        largest,
         _first(argument, wrong, want, there),
         not_finite=bool((wrong & ~finite).any()),
         coarse=coarse is not None and bool(wrong.any() and (finite & (absolute <= coarse))[wrong].all()),
     )
+
+
+def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowed: Array) -> Array:
+    """|got - want| over what is allowed: 0 where the output's dtype gets no nearer, infinite where that is no number.
+
+    `same` tells where it is what that dtype makes of what is wanted; `absolute` is |got - want|.
+    """
+    ratio: Array = absolute / allowed
+    np.copyto(ratio, 0.0, where=same)
+    if np.isnan(ratio.max()):
+        np.copyto(ratio, 0.0, where=np.isnan(wide(got)) & np.isnan(want))
+        np.copyto(ratio, np.inf, where=np.isnan(ratio))
+    return ratio
+
+
+def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
+    """Whether an output is right; the quicker for one that is wrong from the start."""
+    few = tuple(array.reshape(-1)[:GLANCED] for array in (got, want, allowed))
+    if got.size > GLANCED and not compare(argument, *few).right:
+        return False
+    return compare(argument, got, want, allowed).right
+
+
+def near(one: Array, two: Array, allowed: Array) -> bool:
+    """Whether no two elements of wanted outputs are further apart than is allowed."""
+    working = np.complex128 if "c" in (one.dtype.kind, two.dtype.kind) else np.float64
+    flat = tuple(array.reshape(-1) for array in (one, two, allowed))
+    for some in (slice(GLANCED), slice(None)):
+        first, second, most = (array[some] for array in flat)
+        with np.errstate(all="ignore"):
+            if not bool((np.abs(first.astype(working) - second.astype(working)) <= most).all()):
+                return False
+    return True
 
 
 def absolute_error(got: Array, want: Array) -> Array:

@@ -32,6 +32,19 @@ def wide(array: Array, working: np.dtype[Any] | None = None) -> Array:
         return array.astype(real) if is_float(array.dtype) else array.copy()
 
 
+def words(array: Array) -> Array:
+    """An array's bytes as the widest unsigned integers that its elements divide into, along one more axis at its end."""
+    bytes_of_each = array.dtype.itemsize
+    width = next(size for size in (8, 4, 2, 1) if bytes_of_each % size == 0)
+    flat = np.ascontiguousarray(array).reshape(-1).view(f"u{width}")
+    return flat.reshape(*array.shape, bytes_of_each // width)
+
+
+def same_bits(one: Array, two: Array) -> bool:
+    """Whether two arrays of a kind hold the same bytes."""
+    return one.dtype == two.dtype and np.array_equal(words(one), words(two))
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Of a floating dtype, or of the parts of a complex one.

@@ -98,6 +98,8 @@ class Oracle:
         self._task, self._baseline, self._kernel = task, baseline, kernel
         self._directory = Path(task.directory)
         self._tell = tell
+        # Taken before the reference is loaded: what is computed by an older file is never kept as a newer one's.
+        self._context = self._context_of_answers()
         tell(REFERENCE_STAGE, 0, 1)
         self._python = None if kernel is not None else python_reference(self.contract, self._directory)
         self.independent = self._python is not None or kernel is not None
@@ -169,13 +171,17 @@ class Oracle:
             self._tell(CASES_STAGE, 0, 1)
         return given
 
-    def _key(self, size: Size, shot: Shot) -> Hashable:
+    def _context_of_answers(self) -> Hashable:
+        """All that inputs and answers hang on besides the size and the shot."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
         # How it is launched, and where its block stands, makes no difference to what is right.
         contract = replace(self.contract, grid=(), block=(), shared="", require=(), options=(), line=None)
         return (repr(contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
-                self._task.seed, tuple(sorted(size.items())), shot.inputs, shot.style)  # fmt: skip
+                self._task.seed)  # fmt: skip
+
+    def _key(self, size: Size, shot: Shot) -> Hashable:
+        return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def _referenced(self, size: Size, shot: Shot, given: Arrays) -> Answer:
         kernel = self._kernel

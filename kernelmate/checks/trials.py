@@ -22,7 +22,7 @@ from kernelmate.backends.base import (
 )
 from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import NORMAL, Style, draw, styles_of
-from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, words
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
@@ -251,8 +251,10 @@ def still_poisoned(array: Array, poison: int) -> Array:
     """Which elements hold the poison's bytes, all of them."""
     if array.size == 0:
         return np.zeros(array.shape, bool)
-    held = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).reshape(*array.shape, array.dtype.itemsize)
-    return np.asarray((held == poison_byte(array.dtype, poison)).all(axis=-1))
+    held = words(array)
+    whole = held == int.from_bytes(bytes([poison_byte(array.dtype, poison)]) * held.dtype.itemsize, "little")
+    # Along so short an axis a reduction takes many times what looking at its only word does.
+    return np.asarray(whole[..., 0] if whole.shape[-1] == 1 else whole.all(axis=-1))
 
 
 def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:

@@ -156,7 +156,7 @@ def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase)
     else:
         # A helper that is done waits for the thread that feeds it, and that one for its turn in this process.
         sys.setswitchinterval(HAND_OVER_S)
-    return Emulators(count, begin)
+    return Emulators(count, begin, hasty=gpu)
 
 
 def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:

@@ -24,7 +24,7 @@ from kernelmate.backends.base import (
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
-from kernelmate.backends.cuda.companion import Companion
+from kernelmate.backends.cuda.companion import Companion, Worth
 from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
@@ -95,7 +95,7 @@ class CudaBackend:
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
         self._remarks: dict[str, None] = {}
-        self._emulator, self._emulators = EmulatorBackend(), emulators
+        self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, Worth()
 
     @contextmanager
     def rig(
@@ -144,7 +144,7 @@ class CudaBackend:
             raise UnsupportedInstruction(load_failure(compiled, int(error.status), str(error))) from None
         try:
             emulated = self._emulator.load(compiled, target)
-            companion: Companion | None = Companion(emulated, compiled, target, self._emulators)
+            companion: Companion | None = Companion(emulated, compiled, target, self._emulators, self._worth)
         except UnsupportedInstruction:
             companion = None
         return CudaModule(self, compiled, target, function, companion)

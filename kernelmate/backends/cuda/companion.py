@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
@@ -25,6 +25,35 @@ COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
 
 
+REMEMBERED = 1024
+"""Launches of which it is remembered whether native code was worth it."""
+
+
+class Worth:
+    """Which launches of earlier versions of a kernel were worth native code: a changed version seldom takes much longer."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, bool] = OrderedDict()
+
+    def known(self, name: str, run: Run) -> bool | None:
+        """Whether it was for a launch; None where that has not shown."""
+        return self._known.get(_kind(name, run))
+
+    def learn(self, name: str, run: Run, native: bool | None) -> None:
+        """Keep what has shown."""
+        if native is None:
+            return
+        kind = _kind(name, run)
+        self._known[kind] = native
+        self._known.move_to_end(kind)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+def _kind(name: str, run: Run) -> Hashable:
+    return name, run.count, run.check, _alike(run)
+
+
 class Companion:
     """The emulator beside one module on the GPU.
 
@@ -33,10 +62,18 @@ class Companion:
         compiled: what it was loaded from. target: what for.
         emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are made;
             None where there are none.
+        worth: of launches in those, for all modules of a backend; None for this one alone.
     """
 
-    def __init__(self, emulated: Module, compiled: Compiled, target: Target, emulators: Emulators | None) -> None:
-        self._emulated, self._compiled, self._target = emulated, compiled, target
+    def __init__(
+        self,
+        emulated: Module,
+        compiled: Compiled,
+        target: Target,
+        emulators: Emulators | None,
+        worth: Worth | None = None,
+    ) -> None:
+        self._emulated, self._compiled, self._target, self._worth = emulated, compiled, target, worth or Worth()
         # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
@@ -54,6 +91,7 @@ class Companion:
             wanted = _wanted(run, made)
             if wanted is None or run.key is None:
                 continue
+            wanted = replace(wanted, native=self._worth.known(self._compiled.lowered_name, wanted))
             self._foreseen[run.key, run.count] = (
                 wanted,
                 self._emulators.submit(self._compiled, self._target, wanted),
@@ -72,7 +110,10 @@ class Companion:
                 pass  # made here, then: no check is lost with a process
             else:
                 if within(begun[0], seen, wanted):
-                    return None if isinstance(seen, TooLarge) else seen
+                    if isinstance(seen, TooLarge):
+                        return None
+                    self._worth.learn(self._compiled.lowered_name, wanted, seen.native)
+                    return seen
         try:
             return self._emulated.run(wanted)
         except EmulationTooLarge:

@@ -41,6 +41,7 @@ class EmulatorBackend:
     """Runs kernels without a GPU.
 
     Args:
+        hasty: each launch is to be done as soon as can be, since others make those that may follow it.
         jit: whether kernels are compiled to native code: `auto` where that pays, `always`, `never`. The environment's
             `KERNELMATE_EMULATOR_JIT` stands in where it is not given.
     """
@@ -48,8 +49,8 @@ class EmulatorBackend:
     name: BackendName = "emulator"
     poisoned = False
 
-    def __init__(self, jit: Mode | None = None) -> None:
-        self._jit = jit
+    def __init__(self, jit: Mode | None = None, *, hasty: bool = False) -> None:
+        self._jit, self._hasty = jit, hasty
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule:
         """Decode a compiled kernel.
@@ -58,7 +59,9 @@ class EmulatorBackend:
             UnsupportedInstruction: it holds what the emulator does not know; the finding names it and its line.
         """
         try:
-            return EmulatedModule(compiled, target, _decoded(compiled.ptx, compiled.lowered_name), self._jit)
+            return EmulatedModule(
+                compiled, target, _decoded(compiled.ptx, compiled.lowered_name), self._jit, hasty=self._hasty
+            )
         except Refused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
         except PtxError as error:
@@ -84,7 +87,9 @@ def _refusal(message: str, position: Position | None) -> Finding:
 class EmulatedModule:
     """One decoded kernel. Launches start from fresh memory but for `__device__` variables, which a loaded module keeps."""
 
-    def __init__(self, compiled: Compiled, target: Target, decoded: Decoded, jit: Mode | None = None) -> None:
+    def __init__(
+        self, compiled: Compiled, target: Target, decoded: Decoded, jit: Mode | None = None, *, hasty: bool = False
+    ) -> None:
         self.compiled = compiled
         self._jit = jit
         self.target = target
@@ -92,9 +97,8 @@ class EmulatedModule:
         self._variables: dict[str, Array] = {}
         self._facts = facts_of(decoded)
         self._sass = Sass(compiled, decoded, target.capability)
-        self._chooser = Chooser(
-            decoded, self._facts.single, self._facts.addresses, f"{compiled.lowered_name}\n{compiled.ptx}"
-        )
+        text = f"{compiled.lowered_name}\n{compiled.ptx}"
+        self._chooser = Chooser(decoded, self._facts.single, self._facts.addresses, text, hasty=hasty)
 
     def run(self, run: Run) -> RunResult:
         """Make one launch.
@@ -113,7 +117,10 @@ class EmulatedModule:
             mode = "never" if self._facts.waits else self._jit or jit_of_environment()
             before = dict(self._variables)
             try:
-                result = self._launch_anew(run, mode)
+                if mode == "auto" and run.native:
+                    result = replace(self._launch_anew(run, "always"), native=True)
+                else:
+                    result = self._launch_anew(run, mode)
                 if not run.count:
                     return result
                 stopped = any(finding.severity == "error" for finding in result.findings)
@@ -145,7 +152,7 @@ class EmulatedModule:
         try:
             return self._launch(run, mode)
         except WorthCompiling:
-            return self._launch_anew(run, "always")
+            return replace(self._launch_anew(run, "always"), native=True)
         except Suspicion:
             self._chooser.suspicions += 1
             return self._launch(run, "never")
@@ -156,7 +163,7 @@ class EmulatedModule:
         launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
         if run.count and run.executed:
             self._sass.begin()
-        result = launch.go(Choice(self._chooser, mode))
+        result = launch.go(Choice(self._chooser, mode, settled=run.native is False))
         if (
             result.counters is None
             or not run.executed

@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.bind import Binder
 from kernelmate.backends.emulator.bound import Limits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.jit.choose import Chooser, Mode
+from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST, Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
 from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine
@@ -38,11 +38,13 @@ class Choice:
 
     Attributes:
         exact: all checks are made, which native code does not do.
+        settled: NumPy is known to be done before native code would be there.
     """
 
     chooser: Chooser
     mode: Mode
     exact: bool = False
+    settled: bool = False
 
 
 class Execution:
@@ -94,17 +96,26 @@ class Execution:
         """Native code if what is left to do is worth it, by what was done so far, in this launch or in others."""
         choice, chooser = self._choice, self._choice.chooser
         if self._threads:
-            chooser.learn(self.tally, self._threads, self._batches)
+            chooser.learn(self.tally, self._threads, self._batches, exact=choice.exact)
         program = None
         if not choice.exact:
-            counts, work = self._counted is not None, chooser.work(threads, batches)
+            counts, work = self._counted is not None, 0.0 if choice.settled else chooser.work(threads, batches)
             program = chooser.choose(choice.mode, self._machine, work, counts=counts, checks=False)
         if program is None:
             if self._scheduler is None:
                 blocks = Binder(self._decoded, self._machine, self._shadows).blocks()
                 self._scheduler = Scheduler(self._machine, self._decoded, blocks, self._limits, self.tally)
+            else:
+                self._be_patient(chooser.work(threads, batches))
             return
         self._begin_native(program, None)
+
+    def _be_patient(self, work: float) -> None:
+        """Leave what is left to NumPy where that is soon done; `work` is what it takes without checks, in seconds."""
+        assert self._scheduler is not None
+        left, patience = EXACT_CHECKS_COST * work if self._choice.exact else work, self._limits.patience
+        if left < patience:
+            self._scheduler.meter.be_patient(left + patience)
 
     def _begin_native(self, program: Program, watch: Watch | None) -> None:
         from kernelmate.backends.emulator.jit.native import Native
@@ -118,6 +129,11 @@ class Execution:
         self._scheduler = Scheduler(
             self._machine, refined.decoded, blocks, self._limits, self.tally, self._native
         )  # fmt: skip
+
+    @property
+    def native(self) -> bool:
+        """Whether native code has had a part in it."""
+        return self._native is not None
 
     @property
     def longest(self) -> int | None:
@@ -150,7 +166,7 @@ class Execution:
         self._flush()
         chooser = self._choice.chooser
         if self._threads:
-            chooser.learn(self.tally, self._threads, self._batches)
+            chooser.learn(self.tally, self._threads, self._batches, exact=self._choice.exact)
         watch = None if self._native is None else self._native.watch
         if watch is not None and (watch.suspect or len(self._machine.findings) > self._hung):
             raise Suspicion

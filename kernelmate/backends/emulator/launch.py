@@ -17,6 +17,7 @@ from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.execution import Choice, Execution, Watched
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Findings, Stop, plural
+from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed
@@ -34,8 +35,8 @@ from kernelmate.records import Target
 _LANES = 32768
 """Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
 _RESIDENT_THREADS_PER_SM = 2048
-_EXACT_CHECKS_COST = 3
-"""How many times a launch without checks one under exact checks takes, about."""
+_SETTLED_PATIENCE = 4
+"""How much longer NumPy is left to it where it did the same launch of an earlier version without native code."""
 _BATCH_COST = 200_000
 """Thread-instructions that a batch counts for at least: what the emulator could do in the time that starting one takes."""
 _BATCH_BYTES = 192 << 20
@@ -197,7 +198,8 @@ class Launch:
         shadows = None
         limits = Limits(self.run.step_limit, self.run.limited_by, self.run.total_limit)
         if watched is None:
-            limits.patience = choice.chooser.patience(choice.mode, machine, checks=self.run.check)
+            patience = choice.chooser.patience(choice.mode, machine, checks=self.run.check)
+            limits.patience = _SETTLED_PATIENCE * patience if choice.settled else patience
         if self.run.check and watched is None:
             choice = replace(choice, exact=True)
             shadows = Shadows(self.decoded, machine, self.facts.addresses)
@@ -206,7 +208,7 @@ class Launch:
         self._check_batches()
         try:
             self._batches(execution)
-            return self._result(execution.finish())
+            return replace(self._result(execution.finish()), native=None if execution.native else False)
         finally:
             self.memory.close()
 
@@ -239,7 +241,8 @@ class Launch:
     def _watched(self, choice: Choice) -> Watched | None:
         """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
         chooser = choice.chooser
-        work = _EXACT_CHECKS_COST * chooser.work(self.shape.threads * self.shape.blocks, self.lanes.batches())
+        work = EXACT_CHECKS_COST * chooser.work(self.shape.threads * self.shape.blocks, self.lanes.batches())
+        work = 0.0 if choice.settled else work
         program = chooser.choose(choice.mode, self.machine, work, counts=self.run.count, checks=True)
         watch = None if program is None else chooser.watch(self.machine)
         return None if program is None or watch is None else (program, watch)

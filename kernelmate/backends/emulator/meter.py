@@ -41,6 +41,10 @@ class Meter:
         self._until_look = _COUNTS_BETWEEN_LOOKS
         self._patient_until = time.thread_time() + limits.patience
 
+    def be_patient(self, seconds: float) -> None:
+        """Take so much CPU time from now on before native code would have paid."""
+        self._patient_until = time.thread_time() + seconds
+
     def begin(self) -> None:
         """Start a batch."""
         self.steps.fill(0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.companion import Companion
+from kernelmate.backends.cuda.companion import Companion, Worth
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulators import MOST, Emulators, Lost, TooLarge, fitting, warm_up
 from kernelmate.compiler import compile_kernel, find_target
@@ -138,6 +138,18 @@ def test_a_tighter_limit_on_steps_is_kept(emulators: Emulators) -> None:
     assert beyond is not None
     assert {finding.code for finding in beyond.findings} == {"hang"}
     assert here.made == 1
+
+
+def test_the_next_version_is_told_what_native_code_was_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", "auto")
+    processes, code, worth = Emulators(1, hasty=True), compiled(TWICE), Worth()
+    for _ in range(2):
+        companion = Companion(Watched(code), code, TARGET, processes, worth)
+        companion.foresee([launch(key="a")])
+        assert companion.seen(launch(key="a")) is not None
+        # NumPy had made it before native code would have been there.
+        assert worth.known(code.lowered_name, launch()) is False
+    processes.close()
 
 
 def test_code_with_variables_of_its_own_runs_in_one_place(emulators: Emulators) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.checks.compare import compare
+from kernelmate.checks.compare import GLANCED, compare, near, passes
 
 
 def against(got, want, allowed=1e-3, dtype=np.float32):
@@ -97,3 +97,20 @@ def test_right_means_that_no_element_is_further_off_than_allowed(values, allowed
     got = (want + np.resize([0.0, 0.5, -2.0], want.size) * allowed).astype(np.float32)
     off = np.abs(got.astype(np.float64) - want)
     assert against(got, want, allowed).right == bool((off <= allowed).all())
+
+
+@pytest.mark.parametrize("place", [0, GLANCED - 1, GLANCED, 3 * GLANCED - 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_one_wrong_element_is_seen_wherever_it_lies(place, dtype) -> None:
+    want = np.ones((3, GLANCED), np.complex128 if dtype is np.complex64 else np.float64)
+    got, allowed = want.astype(dtype), np.full(want.shape, 1e-3)
+    assert passes("y", got, want, allowed)
+    assert near(want, want + 1e-4, allowed)
+    other = want.copy()
+    got.flat[place] = other.flat[place] = 1.01
+    assert not passes("y", got, want, allowed)
+    assert not near(want, other, allowed)
+
+
+def test_what_is_no_number_is_near_nothing() -> None:
+    assert not near(np.array([np.nan]), np.array([np.nan]), np.array([1.0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kernelmate.backends.emulator.bound import Tally
@@ -21,12 +22,16 @@ Mode = Literal["auto", "always", "never"]
 MODES: tuple[Mode, ...] = ("auto", "always", "never")
 LOADING_S = 0.008
 """CPU seconds that loading a program takes which is on disk."""
-COMPILING_S = 0.08
-COMPILING_A_STEP_S = 0.003
+COMPILING_S = 0.03
+COMPILING_A_STEP_S = 0.0011
 """CPU seconds that compiling one takes: so many, and so many more for each of its instructions."""
 NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
 """CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
+EXACT_CHECKS_COST = 3
+"""How many times a launch without checks one under exact checks takes, about."""
+LEAST_PACE = 0.1
+"""Part of what NumPy is taken to need that a launch may show it to need."""
 MOST_SUSPICIONS = 3
 _log = logging.getLogger(__name__)
 
@@ -36,13 +41,16 @@ class Chooser:
 
     Args:
         text: what the kernel is, for the cache: its PTX and its name.
+        hasty: a launch is to be done as soon as can be, whatever others may gain by what is compiled for it.
         single: registers with one definition. addresses: the integer arithmetic behind its addresses.
 
     Attributes:
         suspicions: how many launches under checks, one after the other, had to be run again under the exact ones.
     """
 
-    def __init__(self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str) -> None:
+    def __init__(
+        self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str, *, hasty: bool = False
+    ) -> None:
         self._addresses = addresses
         self._decoded = decoded
         self._single = single
@@ -52,24 +60,35 @@ class Chooser:
         self._broken = False
         self._cost = COMPILING_S + COMPILING_A_STEP_S * len(decoded.steps)
         self._per_thread = self._per_batch = float(len(decoded.steps))
-        self._slowness = 1.0
-        self._spent = 0.0
+        self._pace = Pace(NUMPY_S, NUMPY_A_CALL_S)
+        self._spent, self._made = 0.0, 0
+        self._hasty = hasty
         self.suspicions = 0
         self._watchable: bool | None = None
 
-    def learn(self, tally: Tally, threads: int, batches: int) -> None:
-        """So many threads in so many batches took this."""
+    def learn(self, tally: Tally, threads: int, batches: int, *, exact: bool) -> None:
+        """So many threads in so many batches took this; `exact`: NumPy's part of it under exact checks."""
         self._per_thread, self._per_batch = tally.instructions / threads, tally.issued / batches
         if tally.seconds:
-            self._slowness = tally.seconds / _numpy_seconds(tally.instructions, tally.issued)
+            seconds = tally.seconds / (EXACT_CHECKS_COST if exact else 1)
+            self._pace = Pace.of(tally.instructions, tally.issued, seconds)
 
     def work(self, threads: int, batches: int) -> float:
-        """CPU seconds that so many threads would take NumPy, as far as launches have told."""
-        return self._slowness * _numpy_seconds(self._per_thread * threads, self._per_batch * batches)
+        """CPU seconds that so many threads would take NumPy without checks, as far as launches have told."""
+        return self._pace.seconds(self._per_thread * threads, self._per_batch * batches)
 
     def spend(self, tally: Tally) -> None:
         """NumPy has made a whole launch."""
         self._spent += tally.seconds
+        self._made += 1
+
+    def to_come(self, work: float) -> float:
+        """CPU seconds that NumPy would take for a launch of so much work, and for others that are to be expected.
+
+        What was done without native code says what may come: as many launches again, but each no larger than this one, since
+        a version is tried at its large sizes first, and no more in all.
+        """
+        return work if self._hasty else work + min(self._spent, self._made * work)
 
     def patience(self, mode: Mode, machine: Machine, *, checks: bool) -> float:
         """CPU seconds of one launch after which native code would have been quicker, compiling included."""
@@ -130,12 +149,29 @@ class Chooser:
         registers = machine.registers
         fixed = frozenset(name for name in self._specials if isinstance(registers.special(name), int))
         shape = Shape(frozenset(registers.constants), fixed, counts, self._checks() if checks else None)
-        # What was done without it already counts too: a kernel that is launched often is compiled some day.
-        if mode == "auto" and work + self._spent < self._cost and not program.is_at_hand(shape, self._text):
+        if mode == "auto" and self.to_come(work) < self._cost and not program.is_at_hand(shape, self._text):
             return None
         return program.program_for(self._refined, shape, self._text)
 
 
-def _numpy_seconds(instructions: float, issued: float) -> float:
-    """What NumPy takes for thread-instructions of which so many come one after the other."""
-    return NUMPY_S * instructions + NUMPY_A_CALL_S * issued
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """CPU seconds that NumPy takes for an instruction: for each thread, and for being called."""
+
+    thread: float
+    call: float
+
+    @staticmethod
+    def of(instructions: float, issued: float, seconds: float) -> Pace:
+        """The pace at which thread-instructions, of which so many came one after the other, took so long.
+
+        One time says nothing of two figures, so it is the smallest change of what is usual that explains it: a small launch,
+        in which calls are nearly all, says little of what many threads take.
+        """
+        threads, calls = NUMPY_S * instructions, NUMPY_A_CALL_S * issued
+        more = (seconds - threads - calls) / (threads**2 + calls**2)
+        return Pace(NUMPY_S * max(1 + more * threads, LEAST_PACE), NUMPY_A_CALL_S * max(1 + more * calls, LEAST_PACE))
+
+    def seconds(self, instructions: float, issued: float) -> float:
+        """What thread-instructions take of which so many come one after the other."""
+        return self.thread * instructions + self.call * issued

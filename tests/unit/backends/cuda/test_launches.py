@@ -6,7 +6,7 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.backend import aligned
-from kernelmate.backends.cuda.companion import CHECKED_LAUNCHES, Companion
+from kernelmate.backends.cuda.companion import CHECKED_LAUNCHES, REMEMBERED, Companion, Worth
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape
 
@@ -72,3 +72,22 @@ def test_large_launches_go_through_it_for_their_counts_alone() -> None:
     assert companion.seen(large) is None
     assert companion.seen(counted) is not None
     assert [run.check for run in recorded.runs] == [False]
+
+
+def test_what_native_code_was_worth_is_known_of_the_same_launch_of_the_next_version_alone() -> None:
+    worth = Worth()
+    worth.learn("k", launch_of(3), True)
+    worth.learn("k", launch_of(4), False)
+    worth.learn("k", launch_of(3), None)
+    asked = [("k", launch_of(3, seed=5)), ("k", launch_of(4)), ("k", launch_of(5)), ("other", launch_of(3))]
+    assert [worth.known(*one) for one in asked] == [True, False, None, None]
+    assert worth.known("k", launch_of(3, count=True)) is None
+    worth.learn("k", launch_of(3), False)
+    assert worth.known("k", launch_of(3)) is False
+
+
+def test_of_very_many_launches_the_last_are_remembered() -> None:
+    worth = Worth()
+    for n in range(REMEMBERED + 1):
+        worth.learn("k", launch_of(n), True)
+    assert [worth.known("k", launch_of(n)) for n in (0, 1, REMEMBERED)] == [None, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend, backend
-from kernelmate.backends.emulator.jit.choose import Mode
+from kernelmate.backends.emulator.bound import Tally
+from kernelmate.backends.emulator.jit.choose import NUMPY_A_CALL_S, NUMPY_S, Chooser, Mode, Pace
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.records import Compiled, LaunchShape, Target
 
@@ -93,6 +95,53 @@ def test_short_launches_are_left_to_numpy(run: Callable[..., RunResult], begun: 
     data = np.arange(32, dtype=np.uint32)
     np.testing.assert_array_equal(run(LCG.replace(str(TURNS), "40"), data).arrays["a0"], advanced(data, 40))
     assert begun == ["auto"]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_what_was_worth_compiling_before_is_native_at_once(
+    run: Callable[..., RunResult], begun: list[str], check: bool
+) -> None:
+    data = np.arange(32, dtype=np.uint32)
+    long, short = LCG, LCG.replace(str(TURNS), "40")
+    assert run(long, data, check=check).native is True
+    assert run(short, data, check=check).native is False
+    begun.clear()
+    assert run(short, data, check=check, native=True).native is True
+    assert run(short, data, "never", check=check, native=True).native is False
+    assert begun == ["always", "never"]
+
+
+def test_what_was_not_worth_it_is_compiled_all_the_same_where_it_takes_too_long(
+    run: Callable[..., RunResult], begun: list[str]
+) -> None:
+    data = np.arange(32, dtype=np.uint32)
+    result = run(LCG, data, native=False)
+    assert result.native is True
+    assert begun == ["auto", "always"]
+    np.testing.assert_array_equal(result.arrays["a0"], advanced(data, TURNS))
+
+
+def test_a_launch_that_others_follow_is_compiled_sooner_than_one_alone() -> None:
+    """What NumPy has spent on launches before stands for those to come, but each of them no larger than this one."""
+    decoded: Any = SimpleNamespace(steps=range(100))
+    several, alone = (Chooser(decoded, frozenset(), Any, "k", hasty=hasty) for hasty in (False, True))
+    for chooser in (several, alone):
+        for _ in range(4):
+            chooser.spend(Tally(np.zeros(1), seconds=1.0))
+    assert several.to_come(0.01) == pytest.approx(0.05)
+    assert several.to_come(2.0) == pytest.approx(6.0)
+    assert alone.to_come(0.01) == 0.01
+
+
+@pytest.mark.parametrize(("instructions", "issued", "seconds"), [(1e8, 100, 2.0), (3e4, 2000, 0.05), (1e6, 1e3, 1e-3)])
+def test_a_pace_explains_the_time_that_it_comes_from(instructions: float, issued: float, seconds: float) -> None:
+    assert Pace.of(instructions, issued, seconds).seconds(instructions, issued) == pytest.approx(seconds, rel=0.2)
+
+
+def test_a_small_launch_says_little_of_what_many_threads_take() -> None:
+    slow_calls = Pace.of(36_000, 300, 0.013)
+    assert slow_calls.call > 5 * NUMPY_A_CALL_S
+    assert slow_calls.thread < 3 * NUMPY_S
 
 
 @pytest.mark.parametrize("check", [False, True])
