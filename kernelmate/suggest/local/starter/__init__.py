@@ -1,13 +1,15 @@
 """The model that comes with KernelMate: a GGUF file in this folder with a card and what is known of it beside it.
 
-It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`.
+It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`. Where rewrites
+or the kernels of their fingerprint have changed, and every number still means what the model was taught, it is stamped anew by
+`python -m kernelmate.suggest.local.starter --stamp "WHY"`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from kernelmate.errors import SourceError, UsageError
@@ -67,11 +69,46 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Mo
     data = file.read_bytes()
     place.write_bytes(data)
     model = Model(NAME, str(place), sha256_of(place), len(data), 0, **facts)
-    known = {key: value for key, value in asdict(model).items() if key not in {"name", "path", "modified_ns"}}
-    (folder / f"{NAME}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    _describe(model, folder)
     end = f"sha256 of `{NAME}.gguf`: `{model.sha256}`"
     (folder / "CARD.md").write_text(f"{card.rstrip()}{card_figures}\n\n{end}\n", encoding="utf-8")
     return model
+
+
+def stamp(why: str, folder: Path = FOLDER) -> Model:
+    """Tell in the model's file, and beside it, the fingerprint of the rewrites that are installed; nothing else of it changes.
+
+    Args:
+        why: the numbers still mean what they meant, as one sentence for the card.
+        folder: where the model is.
+
+    Raises:
+        UsageError: there is none, or it chooses among no offers. EnvironmentFailed: the gguf package is missing.
+    """
+    from kernelmate.suggest.codec.fingerprint import computed
+
+    model, fresh = shipped(folder), computed()
+    if model is None or model.offers is None:
+        raise UsageError(MISSING if model is None else "The model in place chooses among no offers.", file=str(folder))
+    file, old = Path(model.path), model.offers.encode()
+    before = file.read_bytes()
+    # In the value and in the card, and as long as before: no offset in the file changes.
+    file.write_bytes(before.replace(old, fresh.encode()))
+    changed = replace(model, sha256=sha256_of(file), offers=read_facts(file)["offers"])
+    if changed.offers != fresh:
+        file.write_bytes(before)
+        raise UsageError("The fingerprint of the model's file could not be changed.", file=str(file))
+    _describe(changed, folder)
+    card = folder / "CARD.md"
+    text = card.read_text(encoding="utf-8").replace(model.offers, fresh).replace(model.sha256, changed.sha256)
+    note = f"Stamped anew, `{fresh}` instead of `{model.offers}`, the weights as they were (`{model.sha256}` before): {why}"
+    card.write_text(f"{text.rstrip()}\n\n{note}\n", encoding="utf-8")
+    return changed
+
+
+def _describe(model: Model, folder: Path) -> None:
+    known = {key: value for key, value in asdict(model).items() if key not in {"name", "path", "modified_ns"}}
+    (folder / f"{NAME}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 def _figures(exam: Path) -> Iterator[str]:

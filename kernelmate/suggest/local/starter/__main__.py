@@ -1,4 +1,7 @@
-"""`python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`: make a trained model the one that comes with KernelMate."""
+"""`python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`: make a trained model the one that comes with KernelMate.
+
+`python -m kernelmate.suggest.local.starter --stamp "WHY"`: tell in the one that does which recipes it chooses among now.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kernelmate.errors import KernelmateError
-from kernelmate.suggest.local.starter import install
+from kernelmate.suggest.local.starter import install, stamp
 
 
 def main() -> int:
@@ -15,7 +18,10 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        model = install(Path(sys.argv[1]), exams=[Path(exam) for exam in sys.argv[2:]])
+        if sys.argv[1] == "--stamp":
+            model = stamp(" ".join(sys.argv[2:]))
+        else:
+            model = install(Path(sys.argv[1]), exams=[Path(exam) for exam in sys.argv[2:]])
     except KernelmateError as error:
         print(f"error: {error.message} {error.hint or ''}".rstrip(), file=sys.stderr)
         return 2

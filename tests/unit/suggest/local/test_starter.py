@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from kernelmate.errors import SourceError, UsageError
 from kernelmate.session import authors
 from kernelmate.session.authors import Wishes, local_model
 from kernelmate.source import find_kernels, text_unit
+from kernelmate.suggest.codec.fingerprint import computed
 from kernelmate.suggest.local.library import Library
-from kernelmate.suggest.local.starter import MOST_BYTES, install, shipped
+from kernelmate.suggest.local.starter import MOST_BYTES, install, shipped, stamp
 from kernelmate.suggest.offline import Offline
 from kernelmate.suggest.router import Router
 
@@ -58,6 +60,31 @@ def test_its_card_has_the_figures_of_exams(tmp_path: Path, place: Path) -> None:
     control.write_text("{}")
     with pytest.raises(SourceError, match="not the result of an exam"):
         install(file, place, [control])
+
+
+def test_it_is_stamped_with_the_recipes_that_are_installed_and_its_weights_stay(tmp_path: Path, place: Path) -> None:
+    old = "0123456789abcdef"
+    trained = write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="mixed-2", offers=old)
+    before = install(trained, place)
+    assert before.offers == old
+    (place / "CARD.md").write_text((place / "CARD.md").read_text() + f"Fingerprint: `{old}`.\n")
+    stamped = stamp("Nothing that a number means has changed.", place)
+    assert stamped == replace(shipped(place), path=stamped.path)
+    assert stamped.offers == computed() != old
+    Library(place / "models", stamped).check(stamped)
+    assert Path(stamped.path).read_bytes().replace(stamped.offers.encode(), old.encode()) == trained.read_bytes()
+    card = (place / "CARD.md").read_text()
+    assert f"Fingerprint: `{stamped.offers}`." in card
+    assert f"sha256 of `starter.gguf`: `{stamped.sha256}`" in card
+    assert card.rstrip().endswith("Nothing that a number means has changed.")
+    assert before.sha256 in card
+
+
+def test_only_a_model_that_chooses_is_stamped(installed: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chooses among no offers"):
+        stamp("why", installed)
+    with pytest.raises(UsageError, match="without the starter model"):
+        stamp("why", tmp_path / "nothing")
 
 
 def test_where_none_came_there_is_none(place: Path) -> None:

@@ -66,10 +66,11 @@ def write_tiny_gguf(
     shape: Shape = Shape(),
     template: str = TEMPLATE,
     codec: str | None = None,
+    offers: str | None = None,
 ) -> Path:
     """Write the file, half a megabyte in the shape that is not asked for; equal arguments give equal files.
 
-    With a codec its special tokens are in the vocabulary, and the metadata say its name.
+    With a codec its special tokens are in the vocabulary, and the metadata say its name; `offers` is the fingerprint in them.
     """
     tokens, merges = vocabulary()
     marks = (
@@ -99,6 +100,8 @@ def write_tiny_gguf(
     if codec is not None:
         writer.add_string("kernelmate.codec", codec)
         writer.add_string("kernelmate.card", "# Tiny\n\nRandom weights.\n")
+    if offers is not None:
+        writer.add_string("kernelmate.offers", offers)
     writer.add_token_merges(merges)
     writer.add_bos_token_id(plain)
     writer.add_eos_token_id(plain + 2)
