@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, cut, pack_small, pieces_of, say, squeezed
+from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, chooses_well, cut, pack_small, pieces_of, say, squeezed
 from kernelmate.errors import KernelmateError
 from kernelmate.upskill.settings import Upskill, read_settings
 
@@ -42,8 +42,8 @@ ASSEMBLING = 0.07
 """Share of the seconds of `generate` in which what was judged is put together."""
 FINISH_S = 45.0
 """Seconds for drawing answers."""
-EXPORT_S, LOADING_S = 10.0, 15.0
-"""Seconds for writing a GGUF file, and until torch and a model are loaded."""
+EXPORT_S, LOADING_S = 25.0, 15.0
+"""Seconds for loading torch, looking at choices and writing a GGUF file, and until torch and a model are loaded."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "self": {"kind": "self"},
     "contrastive": {"kind": "contrastive"},
@@ -51,7 +51,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "grpo": {"kind": "grpo", "rate": 5e-5, "k": 8, "temperature": 1.0},
 }
 """Rounds that copies of the best model play at once."""
-ROUNDS: Mapping[str, Any] = {"rounds": 40, "prompts": 96, "k": 4, "seconds": 40.0, "steps": 30, "most_tokens": 96}
+ROUNDS: Mapping[str, Any] = {"rounds": 40, "prompts": 64, "k": 4, "seconds": 40.0, "steps": 6, "most_tokens": 96}
 """Rounds where the configuration has none: as many as there is time for."""
 EXAM_TARGET = "H100 SXM"
 """The GPU that emulated results are for, so that they can be joined with others."""
@@ -234,7 +234,7 @@ def rounds(hold: Hold) -> None:
         copy_model(settings, best, name)
         started.append(start_playing(settings, best, name, change, places[number % len(places)], workers, seconds))
         names.append(name)
-    wait(started, seconds + FINISH_S + (300.0 if hold.smoke else 10.0))
+    wait(started, seconds + FINISH_S + 300.0 if hold.smoke else max(hold.left, 10.0))
     for name in names:
         say(f"{name}: {last_lines(settings.model_folder(name) / 'output.txt', 4)}")
     examine(hold, settings, names)
@@ -269,7 +269,8 @@ def start_playing(
 ) -> subprocess.Popen[bytes]:
     """A process in which a copy plays rounds; it shares what was prepared for the model that it is a copy of."""
     document = settings.model_dump(mode="json")
-    model = next(one for one in document["models"] if best.startswith(one["name"]))
+    # A copy is named after its model, whose name may begin with another one's.
+    model = max((one for one in document["models"] if best.startswith(one["name"])), key=lambda one: len(one["name"]))
     document["models"] = [{**model, "name": name}]
     document["rounds"].update(change)
     document["corpus"]["workers"] = workers
@@ -344,11 +345,16 @@ def standing(settings: Upskill, name: str, backend: str = "emulator") -> dict[st
 
 
 def ranked(settings: Upskill, names: Sequence[str]) -> list[str]:
-    """Models that were kept, by the goals that they met on the emulator, then better, then right ones."""
+    """Models that were kept, by the goals that they met on the emulator, then better, then right ones, then by their choices on held-out families."""
     there = [name for name in names if (settings.model_folder(name) / "kernelmate.json").is_file()]
     if not there:
         raise KernelmateError("No model was trained.", hint="Run the stage `train` first.")
-    return sorted(there, key=lambda name: [-standing(settings, name)[level] for level in ("met", "better", "right")])
+
+    def rank(name: str) -> list[float]:
+        figures = standing(settings, name)
+        return [*(-figures[level] for level in ("met", "better", "right")), -chooses_well(settings, name)]
+
+    return sorted(there, key=rank)
 
 
 def started_in(output: Path, command: Sequence[str], gpu: int | None, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:  # fmt: skip

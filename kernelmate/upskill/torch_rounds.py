@@ -25,7 +25,7 @@ from kernelmate.upskill.torch_sampling import Drawing, answered, sample
 from kernelmate.upskill.torch_trainer import Trainer
 from kernelmate.upskill.varying import Variation, Varying
 
-REPLAY = 0.5
+REPLAY = 0.75
 """Share of the corpus' examples among what a round trains on."""
 
 
