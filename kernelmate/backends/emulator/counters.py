@@ -84,20 +84,38 @@ class _Sites:
         return sum(getattr(site, figure) for site in self.sites.values() if site.action in actions)
 
 
-def _alike(lanes: Array, offsets: Array, grain: int) -> tuple[Array, int] | None:
-    """One warp's offsets and the number of warps, where whole warps access one pattern; else None.
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """What several warps do in the same way.
+
+    Attributes:
+        lanes: numbers within the warp, ascending. offsets: the first warp's. warps: how many.
+    """
+
+    lanes: Array
+    offsets: Array
+    warps: int
+
+
+def _alike(lanes: Array, offsets: Array, grain: int) -> _Alike | None:
+    """What is asked of memory, where the same lanes of every warp access one pattern; else None.
 
     From warp to warp the pattern may move by multiples of `grain` bytes.
     """
-    count = len(lanes)
-    if count % 32 or lanes[0] & 31 or int(lanes[-1]) - int(lanes[0]) + 1 != count:
+    first = lanes[: np.searchsorted(lanes, ((int(lanes[0]) >> 5) + 1) << 5)]
+    each = len(first)
+    if not each or len(lanes) % each:
         return None
-    rows = offsets.reshape(-1, 32)
+    theirs = lanes.reshape(-1, each)
+    warp, last = theirs[:, 0] >> 5, theirs[:, -1] >> 5
+    if (warp != last).any() or (warp[1:] <= warp[:-1]).any() or ((theirs ^ first) & 31).any():
+        return None
+    rows = offsets.reshape(-1, each)
     starts = rows[:, :1]
-    first = rows[0]
-    if ((starts ^ starts[0]) & starts.dtype.type(grain - 1)).any() or ((rows - starts) != first - first[0]).any():
+    pattern = rows[0]
+    if ((starts ^ starts[0]) & starts.dtype.type(grain - 1)).any() or ((rows - starts) != pattern - pattern[0]).any():
         return None
-    return first.astype(np.int64), count // 32
+    return _Alike(first & 31, pattern.astype(np.int64), len(theirs))
 
 
 class GlobalCounter(_Sites):
@@ -124,9 +142,8 @@ class GlobalCounter(_Sites):
             self.atomic_sectors.update(np.unique(offsets >> _SECTOR_SHIFT).tolist())
         alike = _alike(lanes, offsets, _LINE)
         if alike is not None:
-            pattern, warps = alike
-            sectors = len(np.unique(pattern >> 5))
-            count.add(warps, warps * sectors, len(lanes), warps * len(np.unique(pattern >> 7)))
+            warps, sectors, lines = alike.warps, *(len(np.unique(alike.offsets >> shift)) for shift in (5, 7))
+            count.add(warps, warps * sectors, len(lanes), warps * lines)
             return
         warp = lanes >> 5
         new_warp = warp[1:] != warp[:-1]
@@ -180,7 +197,7 @@ class SharedCounter(_Sites):
 
     def __init__(self) -> None:
         super().__init__()
-        self._patterns: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self._patterns: dict[tuple[int, bytes, bytes], tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Count one instruction of some lanes; `offsets` are in the block's window."""
@@ -192,13 +209,12 @@ class SharedCounter(_Sites):
         if alike is None:
             passes, groups = _accessed(size, lanes, offsets.astype(np.int64))
         else:
-            pattern, warps = alike
             # Moving a pattern by whole words turns the banks and changes no conflict.
-            pattern = pattern - pattern.min() // 4 * 4
-            key = (size, pattern.tobytes())
+            pattern = alike.offsets - alike.offsets.min() // 4 * 4
+            key = (size, alike.lanes.tobytes(), pattern.tobytes())
             if key not in self._patterns:
-                self._patterns[key] = _accessed(size, np.arange(32), pattern)
-            passes, groups = (warps * figure for figure in self._patterns[key])
+                self._patterns[key] = _accessed(size, alike.lanes, pattern)
+            passes, groups = (alike.warps * figure for figure in self._patterns[key])
         self.at(site.number, site.action, site.size).add(groups, passes, len(lanes))
 
 
@@ -231,7 +247,8 @@ def _together(wide: int, lanes: Array, offsets: Array) -> Array:
 
 def _passes(parts: Array, words: Array) -> tuple[int, int]:
     """Wavefronts that the words of each part need, and how many parts there are."""
-    keys = np.unique((parts << 34) | words)
+    keys = np.sort((parts << 34) | words)
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
     part, word = keys >> 34, keys & ((1 << 34) - 1)
     bank_keys = np.sort((part << 5) | (word & (_BANKS - 1)))
     first = np.ones(len(bank_keys), bool)
