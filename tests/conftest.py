@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,21 @@ def _own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # For those tests that take every setting out of the environment.
         patch.setenv("XDG_DATA_HOME", str(folder))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Processes that tests start hear Ctrl-C where these tests do not, as under nohup or in a shell's background.
+
+    What is ignored stays so in a program that is started, and Python installs no handler of its own there; what is caught does
+    not. So the signal is caught here and nothing is done: whoever wanted it ignored has it ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
