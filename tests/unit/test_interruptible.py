@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,17 @@ def test_a_process_that_is_started_here_can_be_interrupted() -> None:
 def test_so_it_can_where_these_tests_are_run_with_the_signal_ignored() -> None:
     ignoring = f"import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv({sys.executable!r}, "
     here = f"{Path(__file__)}::{test_a_process_that_is_started_here_can_be_interrupted.__name__}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(TESTS.parent / "pyproject.toml"), here]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(TESTS.parent / "pyproject.toml"),
+        here,
+    ]
     said = subprocess.run(
         [sys.executable, "-c", f"{ignoring}{command!r})"], capture_output=True, text=True, check=False, cwd=TESTS.parent
     )
