@@ -18,6 +18,7 @@ from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import exchange_axes, flat_order
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
@@ -34,9 +35,6 @@ from kernelmate.suggest.syntax_effects import (
     substitute,
 )
 from kernelmate.suggest.syntax_loops import global_index, guarded
-
-SIDE = 32
-ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +200,10 @@ def _along(contract: Contract, lanes: Lanes, element: Node, extents: Extents) ->
 def _edit(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> Edit:
     """The whole body anew: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
-    tile, k = fresh(tree, "tile"), fresh(tree, "k")
+    ends = (extents.of[fast][0], extents.of[slow][0])
+    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step)
     others = [name for name in extents.of if name not in {fast, slow}]
-    lines = [f"__shared__ {copy.type} {tile}[{SIDE}][{SIDE} + 1];"]
+    lines = [turned.declared(copy.type)]
     divisor = ""
     for place, name in enumerate(others):
         text = f"blockIdx.z{divisor}"
@@ -213,19 +212,7 @@ def _edit(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> Edi
         divisor += f" / {extents.of[name][0]}"
         lines.append(f"const int {name} = {text};")
 
-    def half(across: str, deep: str, done: str) -> list[str]:
-        block = {fast: "blockIdx.x", slow: "blockIdx.y"}
-        return [
-            f"for (int {k} = threadIdx.y; {k} < {SIDE}; {k} += {ROWS}) {{",
-            f"{step}const int {across} = {block[across]} * {SIDE} + threadIdx.x;",
-            f"{step}const int {deep} = {block[deep]} * {SIDE} + {k};",
-            f"{step}if ({fast} < {extents.of[fast][0]} && {slow} < {extents.of[slow][0]}) {done}",
-            "}",
-        ]
-
-    lines += half(fast, slow, f"{tile}[{k}][threadIdx.x] = {copy.load};")
-    lines.append("__syncthreads();")
-    lines += half(slow, fast, f"{copy.store} = {copy.right.replace(copy.load, f'{tile}[threadIdx.x][{k}]')};")
+    lines += turned.moved(copy.load, lambda element: f"{copy.store} = {copy.right.replace(copy.load, element)};")
     start, end = tree.span(tree.body)
     inner = "".join(f"\n{indent}{line}" for line in lines)
     return start, end, f"{{{inner}\n{indent_of(tree, tree.function)}}}"

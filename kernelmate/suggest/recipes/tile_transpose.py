@@ -14,6 +14,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import (  # fmt: skip
     ELEMENT_BYTES,
@@ -37,10 +38,6 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     substitute,
 )
 from kernelmate.suggest.syntax_loops import Guarded, global_index, guarded
-
-SIDE = 32
-ROWS = 8
-"""A block of 32 x 8 threads moves a tile of 32 x 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,29 +152,11 @@ def _extents(request: SuggestRequest, bounds: tuple[str, str]) -> tuple[str, str
 
 def _edits(tree: Tree, found: Transposition, bounds: tuple[str, str]) -> list[Edit]:
     indent, step = indent_of(tree, found.guard.node), indent_step(tree)
-    tile, k = fresh(tree, "tile"), fresh(tree, "k")
     fast, slow = found.fast, found.slow
     names = {fast: fresh(tree, f"{fast}_of"), slow: fresh(tree, f"{slow}_of")}
-    kind = "int"
-
-    def half(across: str, deep: str, done: str) -> list[str]:
-        """Lanes walk `across`; each thread takes every eighth of `deep`."""
-        block = {fast: "blockIdx.x", slow: "blockIdx.y"}
-        return [
-            f"for (int {k} = threadIdx.y; {k} < {SIDE}; {k} += {ROWS}) {{",
-            f"{step}const {kind} {names[across]} = {block[across]} * {SIDE} + threadIdx.x;",
-            f"{step}const {kind} {names[deep]} = {block[deep]} * {SIDE} + {k};",
-            f"{step}if ({names[fast]} < {bounds[0]} && {names[slow]} < {bounds[1]}) {done}",
-            "}",
-        ]
-
+    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), names[fast], names[slow], bounds, step)
     load, store = substitute(tree, found.load, names), substitute(tree, found.store, names)
-    lines = [
-        f"__shared__ {found.type} {tile}[{SIDE}][{SIDE} + 1];",
-        *half(fast, slow, f"{tile}[{k}][threadIdx.x] = {load};"),
-        "__syncthreads();",
-        *half(slow, fast, f"{store} = {tile}[threadIdx.x][{k}];"),
-    ]
+    lines = [turned.declared(found.type), *turned.moved(load, lambda element: f"{store} = {element};")]
     last = found.guard.rest[-1] if found.guard.returns else found.guard.node
     edits: list[Edit] = [(tree.span(found.guard.node)[0], tree.span(last)[1], f"\n{indent}".join(lines))]
     for name in (fast, slow):

@@ -54,3 +54,33 @@ def judged(emulated: Session, tmp_path: Path) -> Callable[..., list[Judged]]:
         return found
 
     return judge
+
+
+@pytest.fixture
+def x_to_y() -> Callable[..., str]:
+    """`x_to_y(body, head="", n=(4096,), grid=..., block=256, reference="2 * x")`: a kernel `k(x, y, n)` with its contract."""
+
+    def made(
+        body: str,
+        head: str = "",
+        n: tuple[int, ...] = (4096,),
+        grid: str = "cdiv(n, block)",
+        block: int = 256,
+        reference: str = "2 * x",
+    ) -> str:
+        sizes = ", ".join(f"{{ n = {one} }}" for one in n)
+        return f"""{head}
+// /// kernelmate
+// sizes = [{sizes}]
+// grid = "{grid}"
+// block = {block}
+// reference = "{reference}"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__global__ void k(const float* x, float* y, int n) {{{body}}}
+"""
+
+    return made

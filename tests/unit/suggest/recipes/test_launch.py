@@ -127,28 +127,32 @@ def test_only_blocks_that_save_are_tried_for_shared_memory(ask) -> None:
 
 
 PLANE = """
-constexpr int kTile = 32;
-constexpr int kRows = 8;
 // /// kernelmate
-// sizes = [{ w = 100, h = 50 }]
-// grid = ["cdiv(w, 32)", "cdiv(h, 32)"]
-// block = [32, 8]
+// sizes = [{{ w = 100, h = 50 }}]
+// grid = ["cdiv(w, {block[0]})", "cdiv(h, {block[1]})"]
+// block = {launched}
 // [args]
 // x = "inout float32[h, w]"
 // w = "int32"
 // h = "int32"
 // ///
-__global__ void k(float* x, int w, int h) {
+__global__ void k(float* x, int w, int h) {{{body}}}
+"""
+
+TILES = "\nconstexpr int kTile = 32;\nconstexpr int kRows = 8;" + PLANE.format(
+    block=(32, 32),
+    launched=[32, 8],
+    body="""
   for (int j = threadIdx.y; j < kTile; j += kRows) {
     int c = blockIdx.x * kTile + threadIdx.x, r = blockIdx.y * kTile + j;
     if (c < w && r < h) x[r * w + c] *= 2.0f;
   }
-}
-"""
+""",
+)
 
 
 def test_each_side_follows_its_own_constant(ask) -> None:
-    candidates = list(RECIPE.candidates(ask(PLANE)))
+    candidates = list(RECIPE.candidates(ask(TILES)))
     assert candidates
     for candidate in candidates:
         shape = launch_shape(candidate.contract, {"w": 100, "h": 50})
@@ -158,28 +162,18 @@ def test_each_side_follows_its_own_constant(ask) -> None:
 
 
 def test_a_tile_of_one_constant_stays_square(ask) -> None:
-    source = PLANE.replace("kRows", "kTile").replace("constexpr int kTile = 8;\n", "").replace("[32, 8]", "[32, 32]")
+    source = TILES.replace("kRows", "kTile").replace("constexpr int kTile = 8;\n", "").replace("[32, 8]", "[32, 32]")
     tried = blocks(ask, source)
     assert tried
     assert all(block[0] == block[1] for block in tried)
 
 
 def test_wide_and_tall_blocks_are_tried_where_nothing_holds_them(ask) -> None:
-    source = """
-// /// kernelmate
-// sizes = [{ w = 100, h = 50 }]
-// grid = ["cdiv(w, block_x)", "cdiv(h, block_y)"]
-// block = [16, 16]
-// [args]
-// x = "inout float32[h, w]"
-// w = "int32"
-// h = "int32"
-// ///
-__global__ void k(float* x, int w, int h) {
+    body = """
   int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
   if (c < w && r < h) x[r * w + c] *= 2.0f;
-}
 """
+    source = PLANE.format(block=("block_x", "block_y"), launched=[16, 16], body=body)
     tried = blocks(ask, source)
     assert {(32, 8, 1), (8, 32, 1), (256, 1, 1), (1, 256, 1)} <= set(tried)
     assert (16, 16, 1) not in tried
@@ -264,17 +258,6 @@ def test_longer_blocks_come_first_where_the_grid_stays(ask) -> None:
 
 
 COUNTED_IN_TEXT = """
-// /// kernelmate
-// sizes = [{ n = 4096 }]
-// grid = "cdiv(n, block)"
-// block = 256
-// reference = "np.repeat(x.reshape(-1, 256).sum(axis=1), 256)"
-// [args]
-// x = "in float32[n]"
-// y = "out float32[n]"
-// n = "int32"
-// ///
-__global__ void k(const float* x, float* y, int n) {
   __shared__ float part[32];
   const int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
   float sum = i < n ? x[i] : 0.0f;
@@ -284,18 +267,16 @@ __global__ void k(const float* x, float* y, int n) {
   float total = part[0];
   for (int warp = 1; warp < COUNT; ++warp) total += part[warp];
   if (i < n) y[i] = total;
-}
 """
 
 
-def test_a_block_whose_warps_are_counted_in_the_text_keeps_its_length(ask) -> None:
-    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("COUNT", "8")))) == []
-    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("t / 32]", "t >> 5]").replace("COUNT", "8u")))) == []
-    assert list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("COUNT", "blockDim.x / 32")))) != []
+def test_a_block_whose_warps_are_counted_in_the_text_keeps_its_length(ask, x_to_y) -> None:
+    source = x_to_y(COUNTED_IN_TEXT, reference="np.repeat(x.reshape(-1, 256).sum(axis=1), 256)")
+    assert list(RECIPE.candidates(ask(source.replace("COUNT", "8")))) == []
+    assert list(RECIPE.candidates(ask(source.replace("t / 32]", "t >> 5]").replace("COUNT", "8u")))) == []
+    assert list(RECIPE.candidates(ask(source.replace("COUNT", "blockDim.x / 32")))) != []
     # Eight turns over something else say nothing of the block.
-    assert (
-        list(RECIPE.candidates(ask(COUNTED_IN_TEXT.replace("+= part[warp]", "+= x[warp]").replace("COUNT", "8")))) != []
-    )
+    assert list(RECIPE.candidates(ask(source.replace("+= part[warp]", "+= x[warp]").replace("COUNT", "8")))) != []
 
 
 def test_a_scan_of_warps_is_not_given_another_block(ask) -> None:

@@ -41,17 +41,6 @@ def test_sums_of_64_bits_and_large_arrays_keep_theirs(ask) -> None:
 
 
 ADDRESSES = """
-// /// kernelmate
-// sizes = [{ n = 4096 }]
-// grid = "cdiv(n, 256)"
-// block = 256
-// reference = "2 * x"
-// [args]
-// x = "in float32[n]"
-// y = "out float32[n]"
-// n = "int32"
-// ///
-__global__ void k(const float* x, float* y, int n) {
   __shared__ float tile[256];
   const size_t place = (size_t)(y + 4);
   size_t later;
@@ -60,12 +49,11 @@ __global__ void k(const float* x, float* y, int n) {
   if ((size_t)x % 4 == 0 && (unsigned long long)tile % 4 == 0 && place % 4 == 0 && later == place) {
     if (i < (size_t)n) y[i] = x[i] + x[(size_t)i];
   }
-}
 """
 
 
-def test_addresses_keep_their_64_bits(judged) -> None:
-    (one,) = judged(ADDRESSES, RECIPE, "make it faster")
+def test_addresses_keep_their_64_bits(judged, x_to_y) -> None:
+    (one,) = judged(x_to_y(ADDRESSES, grid="cdiv(n, 256)"), RECIPE, "make it faster")
     assert one.verdict.correct is True
     text = one.candidate.kernel.source
     assert "const int i = (int)blockIdx.x" in text

@@ -1,0 +1,51 @@
+"""Copies through a tile in shared memory: a block reads along one coordinate and writes along another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SIDE = 32
+ROWS = 8
+"""A block of 32 x 8 threads moves a tile of 32 x 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A tile that is read along `fast` and written along `slow`.
+
+    Attributes:
+        tile, k: names for the tile and for the row of it that a thread is at.
+        fast, slow: names of the coordinates. ends: how far each of the two goes, as the kernel says it.
+        step: what a line inside a loop is moved in by.
+    """
+
+    tile: str
+    k: str
+    fast: str
+    slow: str
+    ends: tuple[str, str]
+    step: str
+
+    def declared(self, kind: str) -> str:
+        """The tile, with a column of padding, so that its columns lie in different banks."""
+        return f"__shared__ {kind} {self.tile}[{SIDE}][{SIDE} + 1];"
+
+    def moved(self, load: str, store: Callable[[str], str]) -> list[str]:
+        """Lines that fill the tile, wait, and empty it; `store` makes the statement that writes an element of it."""
+        return [
+            *self._half(self.fast, self.slow, f"{self.tile}[{self.k}][threadIdx.x] = {load};"),
+            "__syncthreads();",
+            *self._half(self.slow, self.fast, store(f"{self.tile}[threadIdx.x][{self.k}]")),
+        ]
+
+    def _half(self, across: str, deep: str, done: str) -> list[str]:
+        """Lanes walk `across`; each thread takes every eighth of `deep`."""
+        block = {self.fast: "blockIdx.x", self.slow: "blockIdx.y"}
+        return [
+            f"for (int {self.k} = threadIdx.y; {self.k} < {SIDE}; {self.k} += {ROWS}) {{",
+            f"{self.step}const int {across} = {block[across]} * {SIDE} + threadIdx.x;",
+            f"{self.step}const int {deep} = {block[deep]} * {SIDE} + {self.k};",
+            f"{self.step}if ({self.fast} < {self.ends[0]} && {self.slow} < {self.ends[1]}) {done}",
+            "}",
+        ]
