@@ -83,7 +83,8 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
 
     if settings.corpus.folder is not None:
         raise UsageError("The configuration names a corpus that is there already.", file=str(settings.corpus.folder))
-    figures = generated(settings, gpus=gpu_numbers(), seconds=seconds, told=_told(output.quiet or output.as_json))
+    told = _told(output.quiet or output.as_json)
+    figures = generated(settings, gpus=gpu_numbers(), seconds=seconds, whole=seconds is None, told=told)
     if output.as_json:
         output.document({"schema": 1, "corpus": figures})
     else:

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed
+from kernelmate.upskill.done import Done, key_of
 from kernelmate.upskill.settings import Upskill
 
 Told = Callable[[str], None]
 
 
-def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, whole: bool = True, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
     """Generate and judge the pairs that the configuration asks for; gives the corpus' figures.
 
     Args:
         settings: all of the file.
         gpus: that may be used.
         seconds: after which what there is is taken; the configuration's own limit holds, too.
+        whole: what there is when the seconds are over is all that is wanted of it, for whatever is made from it.
         told: lines about how far it is.
 
     Raises:
@@ -53,7 +55,14 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
             told(f"{at.rows} of {at.wanted} pairs, {at.groups} problems, {at.seconds:.0f} s")
 
     build(wanted, line)
+    if whole:
+        Done(settings.folder).mark("corpus", corpus_key(settings))
     return read_manifest(settings.corpus_folder)
+
+
+def corpus_key(settings: Upskill) -> str:
+    """What a corpus is made from."""
+    return key_of(settings.seed, settings.corpus.model_dump(exclude={"workers"}))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

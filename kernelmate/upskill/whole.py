@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmate.errors import KernelmateError
-from kernelmate.upskill.done import FILE, Done, first_open, key_of, model_keys
+from kernelmate.upskill.done import FILE, Done, first_open, model_keys
 from kernelmate.upskill.journal import Journal
 from kernelmate.upskill.settings import ModelSection, Upskill
 
@@ -116,16 +116,14 @@ class Whole:
     def _generate(self, seconds: float | None) -> None:
         if self._settings.corpus.folder is not None:
             return
-        from kernelmate.upskill.generating import generate, read_manifest
+        from kernelmate.upskill.generating import corpus_key, generate, read_manifest
 
         # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
-        key = key_of(self._settings.seed, self._settings.corpus.model_dump(exclude={"workers"}), seconds)
-        done, made = Done(self._settings.folder), read_manifest(self._settings.corpus_folder)
-        if made and done.has("corpus", key):
+        made = read_manifest(self._settings.corpus_folder)
+        if made and Done(self._settings.folder).has("corpus", corpus_key(self._settings)):
             self._told(f"the corpus is there: {made['rows']} pairs")
             return
         made = generate(self._settings, gpus=self._gpus, seconds=self._until(seconds), told=self._told)
-        done.mark("corpus", key)
         self._journal.write("corpus", **made)
 
     def _prepare(self) -> None:

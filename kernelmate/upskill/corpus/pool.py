@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -54,11 +54,10 @@ class Answer:
 class _Worker:
     """One started worker and what it is busy with."""
 
-    def __init__(self, job: Job, place: int) -> None:
+    def __init__(self, job: Job, device: int | None) -> None:
         context = multiprocessing.get_context("spawn")
-        self.place, self.job = place, job
+        self.device, self.job = device, job
         self.pipe, theirs = context.Pipe()
-        device = job.devices[place % len(job.devices)] if job.devices else None
         self.process: BaseProcess = context.Process(
             target=_serve, args=(theirs, job.target, job.seed, device), daemon=True
         )
@@ -139,7 +138,7 @@ class Pool:
         if following is None:
             return False
         if worker is None:
-            worker = _Worker(self._job, len(self._workers))
+            worker = _Worker(self._job, least_taken(self._job.devices, [one.device for one in self._workers]))
             self._workers.append(worker)
         worker.ask(*following)
         return True
@@ -170,6 +169,14 @@ class Pool:
         """End a worker; another one takes its place when there is work."""
         worker.kill()
         self._workers.remove(worker)
+
+
+def least_taken(devices: Sequence[int], taken: Sequence[int | None]) -> int | None:
+    """The GPU that the fewest workers have; None where there is none.
+
+    One that takes the place of a lost worker gets that one's GPU, so that in the end not all workers wait for the same.
+    """
+    return min(devices, key=taken.count) if devices else None
 
 
 class WorkerCannotStart(RuntimeError):
