@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernelmate.suggest.codec.choosing import choice_told, choices, texts_asked
+from kernelmate.suggest.codec.choosing import answers, texts_asked
 from kernelmate.suggest.codec.offers import choice_of, fits, offer_tokens, without_offers
 from kernelmate.upskill.torch_llama import Block, Llama
 from kernelmate.upskill.varying import Varying
@@ -137,17 +137,42 @@ def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Dr
 
     Args: as of `sample`.
     """
-    texts = list(dict.fromkeys(text for prompt in prompts for text in texts_asked(prompt)))
-    after = dict(zip(texts, following(model, tokenizer, texts, offer_tokens(), how.batch), strict=True))
     chosen = [
-        Drawn(number, choice_told(choice), 2 if choice[1] else 1, True, logprob)
-        for number, prompt in enumerate(prompts)
-        for choice, logprob in islice(choices(prompt, after.__getitem__), how.k)
+        Drawn(number, text, text.count("@"), True, logprob)
+        for number, found in enumerate(chosen_by(model, tokenizer, prompts, how.k, how.batch))
+        for text, logprob in found
     ]
     given = Counter(one.prompt for one in chosen)
     left = [how.k - given[number] for number in range(len(prompts))]
     free = sample(model, tokenizer, [without_offers(prompt) for prompt in prompts], how, end=end, renumber=renumber, counts=left, key=choice_of, fits=fits, stop=stop)  # fmt: skip
     return sorted([*chosen, *free], key=lambda one: one.prompt)
+
+
+def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count: int, batch: int | None = None) -> list[list[tuple[str, float]]]:  # fmt: skip
+    """The first of what each prompt offers as answers with log probabilities, as `choosing.answers` gives them; all asked at once.
+
+    Args:
+        model: on the device that is to work.
+        tokenizer: the model's.
+        prompts: exact.
+        count: answers to each at most.
+        batch: texts at once.
+    """
+    after: dict[str, dict[str, float]] = {}
+    found: dict[int, list[tuple[str, float]]] = {}
+    asked = list(dict.fromkeys(text for prompt in prompts for text in texts_asked(prompt)))
+    while True:
+        after |= zip(asked, following(model, tokenizer, asked, offer_tokens(), batch), strict=True)
+        missing: dict[str, None] = {}
+        for number, prompt in enumerate(prompts):
+            if number not in found:
+                try:
+                    found[number] = list(islice(answers(prompt, after.__getitem__), count))
+                except KeyError as error:
+                    missing[error.args[0]] = None
+        if not missing:
+            return [found[number] for number in range(len(prompts))]
+        asked = list(missing)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Which of the offers a model takes: all are held against each other by how likely the model is to answer with them.
 
-So several answers are several choices, no chance decides about them, and each costs a token or two to be read, not an answer.
+So several answers are several choices, no chance decides about them, and each costs a token or two to be read, not an answer. Where
+more are wanted than there are choices, pairs follow: one of the best choices, and what the model would most likely take after it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Following = Callable[[str], Mapping[str, float]]
 
 MOST_OF_ONE = 3
 """Choices of one rewrite, as long as there are others."""
+FIRSTS, MOST_PAIRS = 4, 12
+"""Choices that pairs begin with, the best of different rewrites; and pairs that are told of one prompt."""
 UNNAMED = -30.0
 """Log probability of what is not among the likeliest: of such, what is offered first goes first."""
 
@@ -34,6 +37,28 @@ def texts_asked(prompt: str) -> list[str]:
     """The texts whose followers `choices` may ask for: the prompt, and what chooses a rewrite of several variants."""
     offers = offers_in(prompt)
     return [prompt, *(prompt + _word(name) for name, count in offers if count > 1)] if offers else []
+
+
+def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
+    """Every choice as an answer, then the likeliest pairs, with log probabilities.
+
+    Args:
+        prompt: exact text.
+        following: as `choices` asks for it, then for the best choices and for the second rewrites of pairs.
+    """
+    offers, best = dict(offers_in(prompt)), dict[str, tuple[str, float]]()
+    for choice, chance in choices(prompt, following):
+        best.setdefault(choice[0], (choice_told(choice), chance))
+        yield choice_told(choice), chance
+    found = []
+    for name, (told, chance) in sorted(best.items(), key=lambda one: -one[1][1])[:FIRSTS]:
+        after = following(prompt + told)
+        found += [(chance + after.get(_word(other), UNNAMED), told, other) for other in offers if other != name]
+    # As much as the order of the offers decides among equals.
+    for chance, told, other in sorted(found, key=lambda one: -one[0])[:MOST_PAIRS]:
+        chances = _variants(following(prompt + told + _word(other)), offers[other]) if offers[other] > 1 else [0.0]
+        number = chances.index(max(chances))
+        yield told + choice_told((other, number)), chance + chances[number]
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:

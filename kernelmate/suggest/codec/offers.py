@@ -94,7 +94,7 @@ def offers_in(prompt: str) -> tuple[Offer, ...]:
 
 
 def choice_of(answer: str) -> str:
-    """What an answer is known by among others to one question: the first step where it takes rewrites alone, else all of it."""
+    """What an answer is known by among others to one question: its first step where it takes rewrites alone, else all of it."""
     program = without_tags(answer)
     step = _STEP.match(program)
     return step[0] if step is not None else program

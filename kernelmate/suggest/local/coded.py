@@ -15,7 +15,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
-from kernelmate.suggest.codec.choosing import Following, choice_told, choices
+from kernelmate.suggest.codec.choosing import Following, answers
 from kernelmate.suggest.codec.offers import fits, without_offers
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import Answer, Question
@@ -68,13 +68,13 @@ class Coded:
         self.repeated = 0
 
     def choices(self, following: Following) -> Iterator[Candidate]:
-        """What is offered, the likeliest choice first, without what was judged before.
+        """What is offered, the likeliest choice first, then pairs of them, without what was judged before.
 
         Args:
             following: log probabilities of the tokens that follow a text; asked for as choices are taken.
         """
-        for choice, _ in choices(self.prompt, following):
-            candidate = self._candidate(choice_told(choice))
+        for answer, _ in answers(self.prompt, following):
+            candidate = self._candidate(answer)
             if candidate is not None:
                 yield candidate
 

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
-from kernelmate.suggest.codec.choosing import choice_told, in_order  # noqa: E402
+from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
 from kernelmate.suggest.codec.offers import offer_tokens, offers_in  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
-from kernelmate.upskill.torch_sampling import Drawing, answered, following, sample  # noqa: E402
+from kernelmate.upskill.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
 from kernelmate.upskill.varying import Variation, Varying  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
@@ -209,6 +209,20 @@ def test_choices_do_not_depend_on_what_else_is_asked_nor_on_the_seed(chooser: tu
     together = answered(model, words, OFFERING, Drawing(k=6, seed=1, most_tokens=4))[:6]
     alone = answered(model, words, OFFERING[:1], Drawing(k=6, seed=2, most_tokens=4, batch=1))
     assert [one.text for one in together] == [one.text for one in alone]
+
+
+def test_what_is_chosen_for_many_prompts_is_what_is_chosen_for_each(chooser: tuple[Llama, Any]) -> None:
+    model, words = chooser
+
+    def after(text: str) -> dict[str, float]:
+        return following(model, words, [text], offer_tokens())[0]
+
+    # 6 choices, then pairs of 3 rewrites in either order.
+    for prompt, found in zip(OFFERING, chosen_by(model, words, OFFERING, 20), strict=True):
+        alone = list(answers(prompt, after))
+        assert [text for text, _ in found] == [text for text, _ in alone]
+        assert [chance for _, chance in found] == pytest.approx([chance for _, chance in alone], abs=1e-3)
+    assert [len(found) for found in chosen_by(model, words, OFFERING, 20)] == [12, 0, 1]
 
 
 def test_a_prompt_that_fills_the_context_is_offered_nothing(chooser: tuple[Llama, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import islice
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from kernelmate.suggest.codec.choosing import (
     MOST_OF_ONE,
+    MOST_PAIRS,
     UNNAMED,
     Choice,
+    answers,
     choice_told,
     choices,
     in_order,
@@ -31,7 +34,7 @@ class Model:
 
     def __call__(self, text: str) -> dict[str, float]:
         self.asked.append(text)
-        ending = next((ending for ending in self.chances if ending and text.endswith(ending)), "")
+        ending = max((ending for ending in self.chances if text.endswith(ending)), key=len)
         return {token: math.log(chance) for token, chance in self.chances[ending].items()}
 
 
@@ -72,6 +75,40 @@ def test_without_offers_nothing_is_asked() -> None:
     model = Model({})
     assert list(choices("@code@1:x;@answer", model)) == []
     assert texts_asked("@code@1:x;@answer") == model.asked == []
+
+
+def test_pairs_follow_the_choices_the_likeliest_first_each_of_two_rewrites() -> None:
+    model = Model(
+        {
+            "": {"@use-unroll:": 0.5, "@use-coalesce:": 0.3, "@use-block-size:": 0.1},
+            "@use-unroll:": {"@#1": 0.9},
+            "@use-unroll:@#1": {"@use-coalesce:": 0.2, "@use-block-size:": 0.6},
+            "@use-coalesce:": {"@use-unroll:": 0.9, "@use-block-size:": 0.01},
+            "@use-unroll:@#1@use-block-size:": {"@#2": 0.8},
+            "@use-block-size:": {"@#1": 0.4, "@use-unroll:": 0.1},
+        }
+    )
+    found = list(answers(PROMPT, model))
+    singles, pairs = found[:6], found[6:]
+    assert [text for text, _ in singles] == [choice_told(choice) for choice, _ in choices(PROMPT, model)]
+    assert [text for text, _ in pairs[:3]] == [
+        "@use-unroll:@#1@use-block-size:@#2", "@use-coalesce:@use-unroll:@#1", "@use-unroll:@#1@use-coalesce:"
+    ]  # fmt: skip
+    assert math.isclose(math.exp(pairs[0][1]), 0.5 * 0.9 * 0.6 * 0.8)
+    assert len(pairs) == 6
+    assert all(len(re.findall("@use-[a-z-]+:", text)) == 2 for text, _ in pairs)
+    assert all(len(set(re.findall("@use-[a-z-]+:", text))) == 2 for text, _ in pairs)
+
+
+def test_pairs_cost_nothing_where_choices_suffice_and_there_are_not_too_many() -> None:
+    model = Model({"": {"@use-coalesce:": 0.6}, "@use-unroll:": {}, "@use-block-size:": {}})
+    assert len(list(islice(answers(PROMPT, model), 6))) == 6
+    assert set(model.asked) <= set(texts_asked(PROMPT))
+    every = f"@code{offers_told([(name, 1) for name in list(REWRITES)[:9]])}@answer"
+    assert len(list(answers(every, Model({"": {}})))) == 9 + MOST_PAIRS
+    assert list(answers("@code@offers@use-unroll:@answer", Model({"": {"@use-unroll:": 0.5}}))) == [
+        ("@use-unroll:", math.log(0.5))
+    ]
 
 
 OFFERS = st.dictionaries(st.sampled_from(list(REWRITES)), st.integers(1, 5), max_size=6)
