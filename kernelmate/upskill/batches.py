@@ -6,6 +6,7 @@ So a run that is cut and goes on sees what it would have seen.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ OPEN_ROWS = 32
 """Rows that are filled at once: more fill better, fewer keep examples near their drawn place."""
 VARIED = 1
 """Keeps the draws of variations apart from those of examples."""
+LEAST_SHARE = 0.1
+"""Of its weight that an answer keeps, however little it gains."""
 ROOM = 1.25
 """Over the mean number of texts in a batch, for the ones that have more."""
 
@@ -53,7 +56,8 @@ class Packer:
     Attributes:
         encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
         weights: share of each task among drawn examples. seed: of the draws.
-        prompt_weight: of prompts' tokens in the loss; answers' have 1, more in those shorter than `least_answer`.
+        prompt_weight: of prompts' tokens in the loss; answers' have 1, more in those shorter than `least_answer`,
+            less in those that gain less than `full_gain` times in time.
         pad: the token that fills rows. varying: tells each example otherwise in every draw; None as it is.
     """
 
@@ -64,6 +68,7 @@ class Packer:
     seed: int
     prompt_weight: float = 0.0
     least_answer: int = 0
+    full_gain: float = 0.0
     pad: int = 1
     varying: Varying | None = None
 
@@ -137,7 +142,9 @@ class Packer:
                 tokens[number, here] = text
                 targets[number, at_token : at_token + size - 1] = text[1:]
                 weights[number, at_token : at_token + size - 1] = self.prompt_weight
-                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = self._answer_weight(size, cut)
+                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = self._answer_weight(
+                    row[document], size, cut
+                )
                 positions[number, here] = np.arange(size)
                 documents[number, here] = document
                 at_token += size
@@ -167,13 +174,18 @@ class Packer:
     def weight(self, rows: list[list[int]]) -> float:
         """The sum of the weights of rows as they are before they are varied, without making them."""
         lengths, cuts = self.encoded.lengths, self.encoded.answers
-        pairs = [(int(lengths[one]), max(int(cuts[one]), 1)) for row in rows for one in row]
-        answers = sum((size - cut) * self._answer_weight(size, cut) for size, cut in pairs)
-        return float(answers + self.prompt_weight * sum(cut - 1 for _, cut in pairs))
+        told = [(one, int(lengths[one]), max(int(cuts[one]), 1)) for row in rows for one in row]
+        answers = sum((size - cut) * self._answer_weight(one, size, cut) for one, size, cut in told)
+        return float(answers + self.prompt_weight * sum(cut - 1 for _, _, cut in told))
 
-    def _answer_weight(self, size: int, cut: int) -> float:
-        """Of each token of an answer, in a text of `size` tokens of which `cut` are the prompt's."""
-        return max(1.0, self.least_answer / max(size - max(cut, 1), 1))
+    def _answer_weight(self, example: int, size: int, cut: int) -> float:
+        """Of each token of an example's answer, in a text of `size` tokens of which `cut` are the prompt's."""
+        weight = max(1.0, self.least_answer / max(size - max(cut, 1), 1))
+        gains = self.encoded.gains
+        if self.full_gain <= 1.0 or gains is None or np.isnan(gains[example]):
+            return weight
+        share = math.log(max(float(gains[example]), 1.0)) / math.log(self.full_gain)
+        return weight * min(max(share, LEAST_SHARE), 1.0)
 
     def most_bounds(self, rows: int, found: int) -> int:
         """A length for the bounds, the same for nearly every batch, so that compiled code sees one shape."""

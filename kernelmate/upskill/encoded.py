@@ -26,6 +26,7 @@ class Encoded:
         tokens: of all, uint16 or uint32. starts: int64 [examples + 1], where each begins.
         answers: int64 [examples], how many tokens each one's prompt has. tasks: uint8, index into `TASKS`.
         families: uint16, which examples are of one kind of problem; None where that is not known.
+        gains: float32, how many times as fast each answer's version is, NaN where that does not apply; None where it is not known.
     """
 
     tokens: np.ndarray[Any, Any]
@@ -33,6 +34,7 @@ class Encoded:
     answers: np.ndarray[Any, Any]
     tasks: np.ndarray[Any, Any]
     families: np.ndarray[Any, Any] | None = None
+    gains: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -46,7 +48,13 @@ class Encoded:
     def sha256(self) -> str:
         """Of everything in it: what a run must find again when it goes on."""
         digest = hashlib.sha256()
-        for part in (self.tokens, self.starts, self.answers, self.tasks):
+        for part in (
+            self.tokens,
+            self.starts,
+            self.answers,
+            self.tasks,
+            *(() if self.gains is None else (self.gains,)),
+        ):
             digest.update(np.ascontiguousarray(part).tobytes())
         return digest.hexdigest()
 
@@ -56,14 +64,16 @@ class Encoded:
         starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
         tokens = np.concatenate([self.tokens[:0], *texts])
         families = None if self.families is None else self.families[chosen]
-        return Encoded(tokens, starts, self.answers[chosen], self.tasks[chosen], families)
+        gains = None if self.gains is None else self.gains[chosen]
+        return Encoded(tokens, starts, self.answers[chosen], self.tasks[chosen], families, gains)
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
         partial = path.with_name(path.name + ".partial")
         with partial.open("wb") as file:
             families = np.zeros(0, np.uint16) if self.families is None else self.families
-            np.savez(file, tokens=self.tokens, starts=self.starts, answers=self.answers, tasks=self.tasks, families=families)  # fmt: skip
+            gains = np.zeros(0, np.float32) if self.gains is None else self.gains
+            np.savez(file, tokens=self.tokens, starts=self.starts, answers=self.answers, tasks=self.tasks, families=families, gains=gains)  # fmt: skip
         partial.replace(path)
 
 
@@ -80,7 +90,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> t
     prompts = tokenizer.encode_batch([example.prompt for example in examples], add_special_tokens=False)
     answers = tokenizer.encode_batch([example.answer for example in examples], add_special_tokens=False)
     width = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-    texts, cuts, tasks, families = [], [], [], []
+    texts, cuts, tasks, families, gains = [], [], [], [], []
     known: dict[str, int] = {}
     for example, prompt, answer in zip(examples, prompts, answers, strict=True):
         if len(prompt.ids) + len(answer.ids) <= longest:
@@ -88,9 +98,10 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> t
             cuts.append(len(prompt.ids))
             tasks.append(TASKS.index(example.task))
             families.append(known.setdefault(example.family, len(known)))
+            gains.append(np.nan if example.gain is None else example.gain)
     starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
     tokens = np.concatenate(texts) if texts else np.zeros(0, dtype=width)
-    kinds = np.array(tasks, dtype=np.uint8), np.array(families, dtype=np.uint16)
+    kinds = np.array(tasks, dtype=np.uint8), np.array(families, dtype=np.uint16), np.array(gains, dtype=np.float32)
     found = Encoded(tokens, starts, np.array(cuts, dtype=np.int64), *kinds)
     return found, len(examples) - len(texts)
 
@@ -103,8 +114,8 @@ def load_encoded(path: Path) -> Encoded:
     """
     try:
         with np.load(path) as file:
-            families = file["families"]
-            return Encoded(file["tokens"], file["starts"], file["answers"], file["tasks"], families if len(families) else None)  # fmt: skip
+            families, gains = (found if len(found) else None for found in (file["families"], file["gains"]))
+            return Encoded(file["tokens"], file["starts"], file["answers"], file["tasks"], families, gains)
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise UsageError(
             f"The encoded examples cannot be read: {error}.",

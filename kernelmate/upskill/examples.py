@@ -31,6 +31,7 @@ class Example:
         task: one of `TASKS`. group: examples of one problem share it. held_out: kept for validation.
         messages: role and text of the prompt for models that are asked by a chat template; empty for others.
         family: the kind of problem, which many groups share.
+        gain: how many times as fast the answer's version is, where time was asked for and that is known.
     """
 
     prompt: str
@@ -40,6 +41,7 @@ class Example:
     held_out: bool
     messages: tuple[tuple[str, str], ...] = ()
     family: str = ""
+    gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,17 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
         held_out,
         tuple(asked.messages),
         str(line.get("family") or ""),
+        _gain(line),
     )
+
+
+def _gain(line: Mapping[str, Any]) -> float | None:
+    """How many times as fast a line's version is; None where something else was asked for, or nothing is known."""
+    objective = (line.get("verdict") or {}).get("objective") or {}
+    before, after = objective.get("before"), objective.get("after")
+    if line.get("task") != "generate" or objective.get("name") != "time" or not before or not after:
+        return None
+    return float(before) / float(after)
 
 
 def _recipes(line: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,8 @@ class TrainingPlan:
         task_weights: shares of the tasks among drawn examples. prompt_weight: of prompts' tokens in the loss.
         least_answer: an answer of fewer tokens weighs as much in the loss as one of this many, so that choices made in a word are
             not lost among long ones; 0 weighs all tokens of answers alike.
+        full_gain: an answer that makes a version this many times as fast weighs fully, one that gains less in proportion to the
+            logarithm; what gains little is hardly more than chance. 0 weighs all alike.
         seed: of the model's start and of all draws.
         checkpoint_s, log_steps: how often. held_out_s: how often the loss on what is held out is taken; 0 never.
         held_out_steps: the same by steps, so that a run that goes on does it at the same ones; it goes before `held_out_s`.
@@ -47,6 +49,7 @@ class TrainingPlan:
     task_weights: Mapping[str, float] = field(default_factory=lambda: dict(TASK_WEIGHTS))
     prompt_weight: float = 0.0
     least_answer: int = 0
+    full_gain: float = 0.0
     seed: int = 1
     checkpoint_s: float = 120.0
     log_steps: int = 10

@@ -61,6 +61,7 @@ class TrainingSection(Section):
     task_weights: dict[str, float] = Field(default_factory=lambda: dict(TASK_WEIGHTS))
     prompt_weight: float = Field(default=0.0, ge=0)
     least_answer: int = Field(default=0, ge=0)
+    full_gain: float = Field(default=0.0, ge=0)
     checkpoint_s: float = Field(default=120.0, gt=0)
     log_steps: int = Field(default=10, gt=0)
     held_out_s: float = Field(default=30.0, ge=0)

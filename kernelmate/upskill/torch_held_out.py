@@ -35,15 +35,15 @@ class HeldOut:
     Args:
         data: the examples.
         rows: of a batch, at most. length: tokens of a row.
-        weights: of the tasks. least_answer: as in a plan.
+        weights: of the tasks. least_answer, full_gain: as in a plan.
         even: all batches have one shape, so that compiled code serves all.
     """
 
-    def __init__(self, data: Encoded, rows: int, length: int, weights: Mapping[str, float], *, least_answer: int = 0, even: bool) -> None:  # fmt: skip
+    def __init__(self, data: Encoded, rows: int, length: int, weights: Mapping[str, float], *, least_answer: int = 0, full_gain: float = 0.0, even: bool) -> None:  # fmt: skip
         self._weights = weights
         self._cells = [
             (task, family, packer.batch(some), packer.weight(some))
-            for task, family, packer, some in _cells(data, rows, length, least_answer, even=even)
+            for task, family, packer, some in _cells(data, rows, length, least_answer, full_gain, even=even)
         ]
 
     def look(self, loss_of: Callable[[Batch], float]) -> HeldOutLoss:
@@ -63,13 +63,13 @@ class HeldOut:
 
 
 def _cells(
-    data: Encoded, rows: int, length: int, least_answer: int, *, even: bool
+    data: Encoded, rows: int, length: int, least_answer: int, full_gain: float, *, even: bool
 ) -> Iterator[tuple[str, int, Packer, list[list[int]]]]:
     families = data.families if data.families is not None else np.zeros(len(data), dtype=np.int64)
     pairs, counts = np.unique(np.stack([data.tasks.astype(np.int64), families.astype(np.int64)]), axis=1, return_counts=True)  # fmt: skip
     for at in np.argsort(-counts, kind="stable")[:MOST_CELLS]:
         task, family = int(pairs[0, at]), int(pairs[1, at])
         chosen = np.flatnonzero((data.tasks == task) & (families == family))
-        packer = Packer(data.take(chosen), rows, length, {}, 0, least_answer=least_answer)
+        packer = Packer(data.take(chosen), rows, length, {}, 0, least_answer=least_answer, full_gain=full_gain)
         some = packer.epoch_rows(0)[:rows]
         yield TASKS[task], family, packer, some + [[] for _ in range(rows - len(some) if even else 0)]

@@ -127,11 +127,13 @@ class Player:
 
 def joined(one: Encoded, other: Encoded) -> Encoded:
     """Two sets of examples as one."""
+    gains = None if one.gains is None or other.gains is None else np.concatenate([one.gains, other.gains])
     return Encoded(
         np.concatenate([one.tokens, other.tokens]),
         np.concatenate([one.starts, other.starts[1:] + one.starts[-1]]),
         np.concatenate([one.answers, other.answers]),
         np.concatenate([one.tasks, other.tasks]),
+        gains=gains,
     )
 
 

@@ -100,6 +100,7 @@ class Trainer:
             plan.seed,
             plan.prompt_weight,
             plan.least_answer,
+            plan.full_gain,
             varying=varying,
         )
         torch.manual_seed(plan.seed)
@@ -116,6 +117,7 @@ class Trainer:
                 shape.context,
                 plan.task_weights,
                 least_answer=plan.least_answer,
+                full_gain=plan.full_gain,
                 even=self._compiles,
             )
         self.watch = Watch(plan.patience, plan.cooldown)

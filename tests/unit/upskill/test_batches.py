@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 
-from kernelmate.upskill.batches import Packer  # noqa: E402
-from kernelmate.upskill.encoded import Encoded  # noqa: E402
+from kernelmate.upskill.batches import LEAST_SHARE, Packer  # noqa: E402
+from kernelmate.upskill.encoded import Encoded, load_encoded  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama, answer_loss  # noqa: E402
@@ -95,3 +97,25 @@ def test_the_bounds_say_where_texts_begin(reversals: Encoded) -> None:
     inner = batch.bounds[: len(starts)]
     assert inner.tolist() == starts
     assert set(batch.bounds[len(starts) :].tolist()) <= {128}
+
+
+def test_answers_that_gain_little_weigh_little_and_those_of_unknown_gain_all(reversals: Encoded) -> None:
+    gains = np.full(len(reversals), np.nan, np.float32)
+    gains[:4] = [1.0, 1.25, 1.5625, 40.0]
+    data = replace(reversals, gains=gains)
+    packer = Packer(data, 5, 64, EVEN, 1, least_answer=6, full_gain=1.5625)
+    rows = [[0], [1], [2], [3], [4]]
+    sums = packer.batch(rows).weights.sum(1)
+    plain = Packer(reversals, 5, 64, EVEN, 1, least_answer=6).batch(rows).weights.sum(1)
+    assert (sums / plain).tolist() == pytest.approx([LEAST_SHARE, 0.5, 1.0, 1.0, 1.0], rel=1e-5)
+    assert packer.weight(rows) == pytest.approx(float(sums.sum()))
+    assert Packer(data, 5, 64, EVEN, 1, least_answer=6).weight(rows) == pytest.approx(float(plain.sum()))
+
+
+def test_gains_go_with_their_examples(reversals: Encoded, tmp_path: Path) -> None:
+    data = replace(reversals, gains=np.arange(len(reversals), dtype=np.float32))
+    data.take(np.array([3, 1])).save(tmp_path / "some.npz")
+    kept = load_encoded(tmp_path / "some.npz")
+    assert kept.gains is not None
+    assert kept.gains.tolist() == [3.0, 1.0]
+    assert data.sha256 != reversals.sha256

@@ -33,3 +33,16 @@ def test_copies_differ_in_placeholders_alone() -> None:
     assert len(told) == 6
     assert len({example.prompt for example in told[:3]}) == 3
     assert len({len(example.prompt.split("@v")) for example in told[:3]}) == 1
+
+
+def test_what_a_version_gains_in_time_is_told_and_nothing_else_is() -> None:
+    line = json.loads(next(line for line in lines_of(CORPUS) if json.loads(line)["task"] == "generate"))
+
+    def gain(task: str = "generate", **objective: object) -> float | None:
+        line.update(task=task, verdict={"objective": objective})
+        return tell([json.dumps(line)], "lines-1", processes=1).examples[0].gain
+
+    assert gain(name="time", before=12.0, after=8.0) == 1.5
+    assert gain(name="registers", before=40, after=32) is None
+    assert gain(name="time", before=12.0, after=None) is None
+    assert gain("debug", name="time", before=12.0, after=8.0) is None
