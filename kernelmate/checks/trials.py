@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ HUNG_FACTOR = 1000
 REPEATED_ELEMENTS = 1 << 20
 REPEATED_SCHEDULES = range(1001, 1005)
 """On a GPU, listed cases with at most so many array elements are launched again under each of these schedules."""
+
+KEPT_POISON_BYTES = 4 << 20
+"""Outputs of at most so many bytes share the bytes that they are filled with."""
 
 CHEAP_ELEMENTS = 1 << 15
 """Listed cases with at most this many array elements are tried with every style, and off alignment."""
@@ -243,8 +247,22 @@ def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
 
 
 def poisoned(array: Array, poison: int) -> Array:
-    """An array of the same kind, every byte of it a poison's."""
-    return np.full(array.nbytes, poison_byte(array.dtype, poison), np.uint8).view(array.dtype).reshape(array.shape)
+    """An array of the same kind, every byte of it a poison's; not to be written to."""
+    byte = poison_byte(array.dtype, poison)
+    filled = _filled(array.nbytes, byte) if array.nbytes <= KEPT_POISON_BYTES else _fill(array.nbytes, byte)
+    return filled.view(array.dtype).reshape(array.shape)
+
+
+def _fill(size: int, byte: int) -> Array:
+    return np.full(size, byte, np.uint8)
+
+
+@functools.lru_cache(16)
+def _filled(size: int, byte: int) -> Array:
+    """So many bytes of a poison: most launches of a verdict are of a few sizes, and fresh memory is slow to fill."""
+    filled = _fill(size, byte)
+    filled.setflags(write=False)
+    return filled
 
 
 def still_poisoned(array: Array, poison: int) -> Array:

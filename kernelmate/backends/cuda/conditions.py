@@ -141,4 +141,9 @@ def release_persisting() -> None:
 
     GPUs before compute capability 8.0 have no such lines, and say so, which changes nothing.
     """
-    ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuCtxResetPersistingL2Cache()
+    _driver().cuCtxResetPersistingL2Cache()
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
