@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -54,6 +56,8 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
         UsageError: corpus or folder are not this model's. EnvironmentFailed: packages are missing, or nothing can be kept.
         TrainingFailed: the loss is no number, again and again.
     """
+    # On a busy CPU, threads that spin while they wait for each other take the time that the others need; torch reads it once.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     need(NEEDED, "Training")
     begun = time.monotonic()
     from kernelmate.upskill.preparing import prepare
@@ -80,7 +84,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
         facts: dict[str, Any] = {
             "name": model.name, "codec": model.codec, "end": _end(model.codec), "pad": PAD, "licence": settings.licence,
             "parameters": shape.parameters, "vocabulary": shape.vocabulary, "steps": done.step, "finished": done.finished,
-            "loss": done.loss, "held_out_loss": done.held_out, "best_step": done.best_step, "tokens": done.tokens, "seconds": round(done.seconds, 1),
+            "loss": done.loss if math.isfinite(done.loss) else _last_loss(folder), "held_out_loss": done.held_out, "best_step": done.best_step, "tokens": done.tokens, "seconds": round(done.seconds, 1),
             "tokens_per_s": round(done.tokens_per_s, 1), "gpu": here.name, "processes": here.processes, "corpus": prepared.facts,
         }  # fmt: skip
         if here.rank == 0:
@@ -115,6 +119,14 @@ def look_at_choices(settings: Upskill, model: ModelSection, told: Told = lambda 
         told(f"chooses well, {task}: {of['first']:.1%} first, {of['three']:.1%} among three, of {of['questions']:.0f} held out")  # fmt: skip
     (folder / OWN).write_text(json.dumps({**own.facts, "choices": found}, indent=1), encoding="utf-8")
     return found
+
+
+def _last_loss(folder: Path) -> float | None:
+    """The last that a run has noted: one that had come to its end takes no step when it is asked to go on."""
+    from kernelmate.upskill.journal import events
+
+    losses = [event["loss"] for event in events(folder / "log.jsonl", "step")]
+    return losses[-1] if losses else None
 
 
 def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Path:

@@ -81,6 +81,23 @@ def test_one_command_trains_exports_and_asks(config: Callable[..., Path], tmp_pa
     assert [event["step"] for event in events(folder / "log.jsonl", "resume")] == [4]
 
 
+def test_a_run_at_its_end_takes_no_further_step_and_keeps_its_figures(config: Callable[..., Path]) -> None:
+    first, second = (json.loads(invoke("upskill", "train", config(), "--json").stdout)["results"]["mini-lines"] for _ in range(2))  # fmt: skip
+    assert (first["steps"], second["steps"]) == (4, 4)
+    assert second["loss"] == first["loss"] > 0
+
+
+def test_a_step_is_done_again_where_what_it_rests_on_is_another(config: Callable[..., Path], tmp_path: Path) -> None:
+    text = CONFIG.replace('prompts = "prompts"', "")
+    assert json.loads(invoke("upskill", "run", config(text), "--json").stdout)["problems"] == []
+    folder = tmp_path / "work" / "models" / "mini-lines"
+    trained = (folder / "model.safetensors").stat().st_mtime_ns
+    other = invoke("upskill", "run", config(text + '[export]\nkind = "f16"\n'), "--json")
+    assert json.loads(other.stdout)["results"]["mini-lines"]["gguf"].endswith("mini-lines-f16.gguf")
+    assert (folder / "model.safetensors").stat().st_mtime_ns == trained
+    assert "training: done before" in (folder / "output.txt").read_text()
+
+
 def test_a_model_that_cannot_be_trained_is_said_and_costs_the_others_nothing(config: Callable[..., Path], tmp_path: Path) -> None:  # fmt: skip
     text = CONFIG.replace('prompts = "prompts"', "") + '[[models]]\nname = "bad"\ncodec = "no-such-codec"\n'
     result = invoke("upskill", "run", config(text, steps=2), "--json")
