@@ -112,13 +112,14 @@ def main() -> None:
     parser.add_argument(
         "--spend", action="append", default=[], metavar="NAME=SECONDS", help="of training for one model"
     )
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="of the models; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--no-answers", action="store_true", help="only train; `answers` draws them afterwards")
     parser.add_argument("--smoke", action="store_true", help="a size that a CPU can do")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     given.folder = given.state
-    settings = spent(changed(read_settings(given.config), given), given.spend)
+    settings = spent(only(changed(read_settings(given.config), given), given.only), given.spend)
     for stage in STAGES if given.stage == "all" else (given.stage,):
         judging = given.judge if given.smoke else min(given.judge, given.seconds / 3)
         hold = Hold(settled(settings, smoke=given.smoke), given.out, given.seconds, given.smoke, given.model, judging, not given.no_answers)  # fmt: skip
@@ -131,6 +132,17 @@ def main() -> None:
             for line in pack(hold, stage):
                 say(line)
             say(f"== {stage}: {time.monotonic() - hold.begun:.1f} s in all")
+
+
+def only(settings: Upskill, names: Sequence[str]) -> Upskill:
+    """The configuration with those of its models that are named, in their order there; with all where none is.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    wanted = {settings.model(name).name for name in names}
+    kept = tuple(model for model in settings.models if not wanted or model.name in wanted)
+    return settings.model_copy(update={"models": kept})
 
 
 def spent(settings: Upskill, seconds: Sequence[str]) -> Upskill:

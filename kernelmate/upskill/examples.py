@@ -86,7 +86,8 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
     """
     processes = min(processes or os.cpu_count() or 1, max(1, len(lines) // LINES_AT_ONCE))
     told = partial(_told, codec=codec, copies=copies, seed=seed)
-    chunks = [list(enumerate(lines))[at : at + LINES_AT_ONCE] for at in range(0, len(lines), LINES_AT_ONCE)]
+    numbered = list(enumerate(lines))
+    chunks = [numbered[at : at + LINES_AT_ONCE] for at in range(0, len(lines), LINES_AT_ONCE)]
     examples: list[Example] = []
     left_out: Counter[str] = Counter()
     for number, (found, missed) in enumerate(_mapped(told, chunks, processes, pool)):

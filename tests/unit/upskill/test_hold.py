@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import upskill_gpu
-from benchmarks.upskill_hold import has_played, ranked, settled, spent
+from benchmarks.upskill_hold import has_played, only, ranked, settled, spent
 from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.upskill.settings import Upskill, read_settings
 
@@ -56,6 +56,8 @@ def test_a_hold_leaves_the_seconds_to_the_configuration_and_shrinks_everything_t
     assert spent(own, ["lines-35m=5"]).plan(spent(own, ["lines-35m=5"]).model("lines-35m")).seconds == 5
     with pytest.raises(UsageError):
         spent(own, ["nobody=5"])
+    assert [model.name for model in only(own, ["lines-35m", "mixed-35m"]).models] == ["mixed-35m", "lines-35m"]
+    assert only(own, []).models == own.models
     small = settled(ablations, smoke=True)
     assert len(small.models) == 9
     assert {small.plan(model).seconds for model in small.models} == {None}
