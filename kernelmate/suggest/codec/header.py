@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kernelmate.checks.findings import CODES
 from kernelmate.records import Argument, Counters, Verdict
@@ -120,7 +121,8 @@ def header(question: Question, names: Names, arguments: Sequence[Argument], plac
     """
     parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
-        facts = _facts(question.verdict)
+        # Corpora keep no roofline, so what a model was never shown is not told to it either.
+        facts = _facts(replace(question.verdict, roofline=None) if coarse else question.verdict)
         parts += [fact for fact in facts if not (coarse and question.broken and fact.startswith("@!"))]
     parts += _launch(question, names)
     parts += [_argument(argument, names) for argument in arguments]

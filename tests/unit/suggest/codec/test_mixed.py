@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmate.records import Roofline
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.offers import REWRITES, offered, offers_told
@@ -367,6 +368,15 @@ def test_a_repair_is_told_as_a_choice_wherever_one_makes_the_version() -> None:
 def test_how_full_the_gpu_is_is_told_of_the_size_that_counts(size: dict[str, int], token: str) -> None:
     assert token in MIXED.ask(replace(QUESTION, size=size)).prompt
     assert "@fill" not in MIXED.ask(replace(QUESTION, size={"other": 3})).prompt
+
+
+def test_a_prompt_tells_nothing_that_rows_of_a_corpus_do_not_keep() -> None:
+    """A token that no model was trained on would stand in every prompt of a user's."""
+    nothing = dict.fromkeys(field.name for field in fields(Roofline))
+    known = replace(VERDICT, roofline=Roofline(**{**nothing, "bound": "memory"}))
+    assert "@load<=" in MIXED.ask(replace(QUESTION, verdict=known)).prompt
+    assert MIXED.ask(replace(QUESTION, verdict=known)).prompt == MIXED.ask(replace(QUESTION, verdict=VERDICT)).prompt
+    assert "@memory" in codec_named("lines-1").ask(replace(QUESTION, verdict=known)).prompt
 
 
 EXAM = sorted((ROOT / "kernelmate/upskill/exam/kernels").glob("*.cu"))[::4]
