@@ -114,7 +114,10 @@ def load_encoded(path: Path) -> Encoded:
     """
     try:
         with np.load(path) as file:
-            families, gains = (found if len(found) else None for found in (file["families"], file["gains"]))
+            # What an earlier version has kept may lack either: then all answers weigh alike, and nothing else is lost.
+            families, gains = (
+                file[name] if name in file.files and len(file[name]) else None for name in ("families", "gains")
+            )
             return Encoded(file["tokens"], file["starts"], file["answers"], file["tasks"], families, gains)
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise UsageError(

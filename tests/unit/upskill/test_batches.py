@@ -119,3 +119,12 @@ def test_gains_go_with_their_examples(reversals: Encoded, tmp_path: Path) -> Non
     assert kept.gains is not None
     assert kept.gains.tolist() == [3.0, 1.0]
     assert data.sha256 != reversals.sha256
+
+
+def test_what_an_earlier_version_has_kept_is_still_read(reversals: Encoded, tmp_path: Path) -> None:
+    path = tmp_path / "earlier.npz"
+    parts = {name: getattr(reversals, name) for name in ("tokens", "starts", "answers", "tasks")}
+    np.savez(path, **parts)
+    kept = load_encoded(path)
+    assert (kept.gains, kept.families) == (None, None)
+    assert kept.sha256 == reversals.sha256
