@@ -48,7 +48,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "self": {"kind": "self"},
     "contrastive": {"kind": "contrastive"},
     "both": {"kind": "both"},
-    "grpo": {"kind": "grpo", "rate": 5e-5, "k": 8, "temperature": 1.0},
+    "grpo": {"kind": "grpo", "rate": 1e-5, "kl": 0.1, "k": 8, "temperature": 1.0},
 }
 """Rounds that copies of the best model play at once."""
 ROUNDS: Mapping[str, Any] = {"rounds": 40, "prompts": 64, "k": 4, "seconds": 40.0, "steps": 6, "most_tokens": 96}

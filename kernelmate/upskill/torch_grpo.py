@@ -46,7 +46,7 @@ class Policy:
         norm: largest of the gradient. seed: of the answers' order.
     """
 
-    rate: float = 5e-5
+    rate: float = 1e-5
     clip: float = 0.2
     kl: float = 0.04
     passes: int = 2
