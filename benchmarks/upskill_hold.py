@@ -11,10 +11,11 @@
 (`--corpus`): one per GPU at a time, for the seconds that a model's `training.seconds` or `--spend NAME=SECONDS` give it, the others
 sharing what is left. It draws answers to the exam, which any machine can judge afterwards
 (`python -m kernelmate.upskill.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. With
-`--no-answers` it only trains, and `answers` draws those of all models at once afterwards. `rounds` takes the model that met most
-goals (or `--model`) and lets copies of it play rounds of several kinds at once, several on a GPU, judged by the emulator on all cores,
-with questions of the corpus; then they answer the exam. Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers
-and results, the corpus, and GGUF files in pieces that `cat NAME.gguf.* > NAME.gguf` puts together; what found no room is brought by
+`--no-answers` it only trains, and `answers` draws those of all models at once afterwards. `rounds` takes the model that chooses best
+on held-out families (or `--model`; never by the exam, which is for saying what a model is worth) and lets copies of it play rounds of
+several kinds at once, several on a GPU, judged by the emulator on all cores, with questions of the corpus; then they answer the exam.
+Whatever is there when a stage's seconds are over is packed: `small.tar.gz` with logs, answers and results, the corpus, and GGUF files in
+pieces that `cat NAME.gguf.* > NAME.gguf` puts together, those of the models that choose best first; what found no room is brought by
 `fetch`, given as often as there is more.
 """
 
@@ -105,7 +106,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=560.0, help="of this stage, packing included")
     parser.add_argument("--prompts", type=Path, help="folder with CODEC.jsonl of the exam")
     parser.add_argument("--corpus", type=Path, help="a corpus that is there already, in place of `generate`")
-    parser.add_argument("--model", default="", help="that plays rounds; the best in the exam unless given")
+    parser.add_argument(
+        "--model", default="", help="that plays rounds; unless given, the one that chooses best on held-out families"
+    )
     parser.add_argument(
         "--judge", type=float, default=0.0, help="seconds in which answers are judged; else that is left to others"
     )
@@ -357,16 +360,14 @@ def standing(settings: Upskill, name: str, backend: str = "emulator") -> dict[st
 
 
 def ranked(settings: Upskill, names: Sequence[str]) -> list[str]:
-    """Models that were kept, by the goals that they met on the emulator, then better, then right ones, then by their choices on held-out families."""
+    """Models that were kept, by their choices on held-out families; where these are equal or not known, in the order given.
+
+    The exam has no say: by picking the model that does best in it, its figures would be picked as well.
+    """
     there = [name for name in names if (settings.model_folder(name) / "kernelmate.json").is_file()]
     if not there:
         raise KernelmateError("No model was trained.", hint="Run the stage `train` first.")
-
-    def rank(name: str) -> list[float]:
-        figures = standing(settings, name)
-        return [*(-figures[level] for level in ("met", "better", "right")), -chooses_well(settings, name)]
-
-    return sorted(there, key=rank)
+    return sorted(there, key=lambda name: -chooses_well(settings, name))
 
 
 def started_in(output: Path, command: Sequence[str], gpu: int | None, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
@@ -415,7 +416,7 @@ def pack(hold: Hold, stage: str) -> Iterator[str]:
             yield f"{packed.name}: {size / 1e6:.1f} MB in {pieces} pieces"
         return
     folder = hold.settings.folder / "models"
-    names = [path.name for path in folder.glob("*") if (path / "kernelmate.json").is_file()]
+    names = [path.name for path in sorted(folder.glob("*")) if (path / "kernelmate.json").is_file()]
     # What has played rounds is what a stage of rounds was for.
     order = [name for name in ranked(hold.settings, names) if stage != "rounds" or has_played(name)] if names else []
     models = [path for name in order for path in (folder / name).glob("*.gguf")]

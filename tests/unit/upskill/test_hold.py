@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from benchmarks import upskill_gpu
-from benchmarks.upskill_hold import has_played, only, ranked, settled, spent
+from benchmarks.upskill_hold import has_played, only, ranked, result_of, settled, spent, standing
 from kernelmate.errors import KernelmateError, UsageError
+from kernelmate.upskill.exam.records import Attempt, GoalResult
 from kernelmate.upskill.settings import Upskill, read_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "upskill"
@@ -64,7 +67,7 @@ def test_a_hold_leaves_the_seconds_to_the_configuration_and_shrinks_everything_t
     assert max(model.shape(model.vocabulary).parameters for model in small.models) < 100_000
 
 
-def test_without_an_exam_models_are_ranked_by_their_choices_on_held_out_families(ablations: Upskill, tmp_path: Path) -> None:  # fmt: skip
+def test_models_are_ranked_by_their_choices_on_held_out_families_whatever_the_exam_says(ablations: Upskill, tmp_path: Path) -> None:  # fmt: skip
     settings = ablations.model_copy(update={"folder": tmp_path})
     names = ["mixed-80m", "mixed-35m", "lines-35m"]
     with pytest.raises(KernelmateError, match="No model was trained"):
@@ -73,5 +76,9 @@ def test_without_an_exam_models_are_ranked_by_their_choices_on_held_out_families
         settings.model_folder(name).mkdir(parents=True)
         choices = "{}" if first is None else f'{{"generate": {{"first": {first}}}, "debug": {{"first": {first}}}}}'
         (settings.model_folder(name) / "kernelmate.json").write_text(f'{{"choices": {choices}}}')
+    assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "lines-35m"]
+    sat = GoalResult("fix-trapezoid", "trapezoid", "right", None, (Attempt("model", 0, "met", "local:mixed-80m"),))
+    result_of(settings.model_folder("mixed-80m"), "emulator").write_text(json.dumps({"goals": [asdict(sat)]}))
+    assert standing(settings, "mixed-80m")["met"] == 1
     assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "lines-35m"]
     assert [has_played(name) for name in ("mixed-35m", "mixed-35m-grpo", "mixed-35m-self")] == [False, True, True]
