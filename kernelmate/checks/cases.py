@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
-from kernelmate.backends.base import Run, RunResult
+from kernelmate.backends.base import Run
+from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
 from kernelmate.checks.compare import Difference, compare, near, passes
 from kernelmate.checks.guards import (
     constant_output,
@@ -22,7 +22,6 @@ from kernelmate.checks.guards import (
 from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
-from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import (
     FIRST,
     OTHER,
@@ -35,136 +34,11 @@ from kernelmate.checks.trials import (
     plan,
 )
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
+from kernelmate.records import Contract, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
-
-Origin = Literal["contract", "own"]
 
 FORESEEN_ELEMENTS = 1 << 24
 """Launches over more array elements are not made ahead elsewhere: handing them over would take longer than it saves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One launch of the version under judgement.
-
-    Attributes:
-        answer: what it should have given; None where nothing says so.
-        differences: one per output; none where there is no answer or the launch did not end.
-        baseline_right: the baseline runs clean and right on the same launch; None without a baseline.
-        weight: what a mistake here is worth; None when it is not held against the version, since the baseline makes
-            mistakes here as well and the contract does not ask for this.
-    """
-
-    outcome: Outcome
-    answer: Answer | None
-    differences: tuple[Difference, ...]
-    baseline_right: bool | None
-    weight: Severity | None
-
-    @property
-    def right(self) -> bool | None:
-        """Within tolerance everywhere; None where there is nothing to compare with."""
-        if self.outcome.stopped:
-            return False
-        return all(d.right for d in self.differences) if self.answer is not None else None
-
-    @property
-    def plain(self) -> bool:
-        """Aligned and on ordinary inputs."""
-        return self.outcome.shot.plain
-
-    def without_arrays(self) -> Seen:
-        """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
-        outcome = replace(self.outcome, given={}, result=replace(self.outcome.result, arrays={}))
-        answer = None if self.answer is None else Answer({}, Allowed({}, {}))
-        return replace(self, outcome=outcome, answer=answer)
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """What a guard or the backend found at a launch of this size."""
-
-    code: str
-    severity: Severity
-    message: str
-    finding: Finding | None = None
-    buffer: str | None = None
-
-
-@dataclass(slots=True)
-class CaseRecord:
-    """Everything seen at one size.
-
-    Attributes:
-        seen: the launches that were made, in their order.
-        noted: what guards and the backend found.
-        degenerate: a cheap answer (zeros, the old contents, the answer to other inputs) would pass as right.
-        constant: the output that is the same for different inputs, and a sentence; judged over all sizes.
-        counted: the launch with counters, at listed sizes.
-        launched: False where the version cannot be launched or excludes the size itself.
-        unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
-        kept: the first launch with its arrays, at listed sizes that are to be timed.
-    """
-
-    size: Size
-    origin: Origin
-    seen: list[Seen] = field(default_factory=list)
-    noted: list[Noted] = field(default_factory=list)
-    degenerate: bool = False
-    constant: tuple[str, str] | None = None
-    counted: RunResult | None = None
-    launched: bool = True
-    unsteady: bool = False
-    kept: Kept | None = None
-
-    def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
-        """Keep what a guard found, once for each code."""
-        if found is not None and not any(code == noted.code for noted in self.noted):
-            self.noted.append(Noted(code, severity, found[1], buffer=found[0]))
-
-    @property
-    def judged(self) -> list[Seen]:
-        """Launches that this size's outcome stands on: those held against the version, else the ordinary ones."""
-        return [s for s in self.seen if s.weight == "error"] or [s for s in self.seen if s.plain]
-
-    @property
-    def correct(self) -> bool | None:
-        """Right at every launch that counts; None where nothing can be said."""
-        if not self.launched:
-            return False
-        rights = [one.right for one in self.judged]
-        if False in rights or self.constant is not None or any(n.severity == "error" for n in self.noted):
-            return False
-        return True if True in rights and not self.degenerate else None
-
-    @property
-    def baseline_correct(self) -> bool | None:
-        """The baseline is right on every ordinary launch; None without a baseline or a reference."""
-        known = [s.baseline_right for s in self.seen if s.plain and s.baseline_right is not None]
-        return all(known) if known else None
-
-    @property
-    def worst(self) -> Difference | None:
-        """The difference with the largest error over all launches that count."""
-        return max((d for one in self.judged for d in one.differences), key=lambda d: d.error, default=None)
-
-    @property
-    def first_wrong(self) -> FirstWrong | None:
-        """Where the worst launch is first wrong."""
-        worst = self.worst
-        return worst.first if worst is not None and not worst.right else None
-
-    def shot(self, inputs: int, poison: int) -> Seen | None:
-        """The ordinary launch of a set of inputs and a poison that ran to its end."""
-        return next(
-            (
-                s for s in self.seen
-                if s.plain and s.outcome.shot.inputs == inputs and s.outcome.shot.poison == poison
-                and not s.outcome.stopped
-            ),
-            None,
-        )  # fmt: skip
 
 
 class CaseJudge:

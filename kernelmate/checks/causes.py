@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelmate.checks.cases import CaseRecord, Seen
+from kernelmate.checks.case_records import CaseRecord, Seen
 from kernelmate.checks.trials import elements_of
 from kernelmate.records import Contract, Severity, Size
 from kernelmate.source import argument_shapes

@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 
 from kernelmate.backends.base import Backend, EmulationTooLarge, Run, UnsupportedInstruction
-from kernelmate.checks.cases import CaseJudge, CaseRecord, Noted, Origin
+from kernelmate.checks.case_records import CaseRecord, Noted, Origin
+from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
 from kernelmate.checks.extent import check_memory

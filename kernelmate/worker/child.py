@@ -8,42 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import faulthandler
-import functools
 import io
 import os
 import queue
 import signal
 import sys
 import threading
-import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from kernelmate.environment import looks_secret
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
+from kernelmate.worker.desk import Desk, opened_gpu
 
 if TYPE_CHECKING:
-    from kernelmate.backends.base import Backend
-    from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.backends.emulators import Emulators
-    from kernelmate.backends.helped import HelpedEmulator
-    from kernelmate.records import Judgement, JudgeTask
-
-PROGRESS_INTERVAL_S = 0.05
-"""Least time between two progress messages of one stage; a new stage is always told at once."""
 
 _ADDRESS_SPACE, _DATA = 0, 5
 """Columns of `/proc/self/statm` (Linux, proc(5))."""
-
-AHEAD_STEP_S = 0.5
-"""Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
 
 HAND_OVER_S = 0.0005
 """Seconds after which a thread that computes lets another one go on that hands launches over; Python's own are 5 ms."""
@@ -76,7 +62,7 @@ def main(folder: Path | None = None) -> None:
         ready = _load(hello, emulators)
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
-    desk = _Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators)
+    desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators)
     while True:
         request = tasks.get()
         if isinstance(request, protocol.Ahead):
@@ -171,7 +157,7 @@ def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:
     if hello.backend != "cuda":
         return protocol.Ready(protocol.VERSION)
     try:
-        gpu = _cuda(hello.device, hello.device_memory_limit, emulators).gpu
+        gpu = opened_gpu(hello.device, hello.device_memory_limit, emulators).gpu
     except KernelmateError as error:
         return protocol.Ready(protocol.VERSION, problem=(error.message, error.hint or ""))
     return protocol.Ready(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)
@@ -198,15 +184,6 @@ def _limit(memory: int | None, *, cuda: bool) -> None:
         wanted = _taken(column) + memory
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(kind, (wanted, wanted))
-
-
-def _ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is how the system, or the loader of a library, says that there is no more memory."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    # glibc: dl-map-segments.h and dl-load.c.
-    signs = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
-    return isinstance(error, ImportError) and any(sign in str(error).lower() for sign in signs)
 
 
 def _taken(column: int) -> int:
@@ -269,153 +246,6 @@ def _end_group() -> None:
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
-
-
-class _Reporter:
-    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure.
-
-    Attributes:
-        stage: the last that was told.
-        slowest_reference_s: seconds of the longest step in which the user's Python ran.
-    """
-
-    def __init__(self, number: int, send: Callable[[protocol.FromChild], None]) -> None:
-        self._number = number
-        self._send = send
-        self._sent = float("-inf")
-        self._told = time.monotonic()
-        self.stage = "start"
-        self.slowest_reference_s = 0.0
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.stage == "reference":
-            self.slowest_reference_s = max(self.slowest_reference_s, now - self._told)
-        self._told = now
-        if stage == self.stage and now - self._sent < PROGRESS_INTERVAL_S:
-            return
-        self.stage, self._sent = stage, now
-        self._send(protocol.Progress(self._number, stage, done, total))
-
-
-class _Desk:
-    """Answers tasks, one after another.
-
-    Args:
-        hello: what the session wants opened.
-        arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
-        send: to the session.
-        emulators: processes that emulate beside this one.
-    """
-
-    def __init__(
-        self,
-        hello: protocol.Hello,
-        arrival: Arrival | None,
-        send: Callable[[protocol.FromChild], None],
-        emulators: Emulators | None,
-    ) -> None:
-        self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
-        self._slowest_reference_s = 0.0
-        self._helped: HelpedEmulator | None = None
-
-    def serve(self, request: protocol.Judge) -> bool:
-        """Answer one task; False when this process is not to be trusted with another one."""
-        report = _Reporter(request.number, self._send)
-        number = request.number
-        backend: Backend | None = None
-        try:
-            task = self._settled(request.task, request.files)
-            backend = self._backend(task)
-            judgement = _judge(task, backend, report)
-            self._send(protocol.Result(number, judgement, last=backend.poisoned))
-        except KernelmateError as error:
-            if self._arrival is not None:
-                error = self._arrival.homeward(error, request.task)
-            self._send(protocol.refusal(number, error, last=backend is not None and backend.poisoned))
-        except MemoryError as error:
-            self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
-            return False
-        except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
-            if _ran_out_of_memory(error):
-                self._send(protocol.OutOfMemory(number, str(error)))
-                return False
-            traceback.print_exc()
-            self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
-            return False
-        self._slowest_reference_s = report.slowest_reference_s
-        return backend is None or not backend.poisoned
-
-    def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
-        """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
-
-        Not where a call of the reference takes so long that another task would have to wait for its end.
-        """
-        if self._slowest_reference_s > AHEAD_STEP_S:
-            return
-        from kernelmate.checks.ahead import work_ahead
-
-        try:
-            work_ahead(self._settled(request.task, {}), interrupted)
-        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
-            traceback.print_exc()
-
-    def begin(self, request: protocol.Ahead) -> None:
-        """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
-        if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
-            return
-        from kernelmate.checks.ahead import begin_glance
-
-        try:
-            begin_glance(self._settled(request.task, {}), self._backend(request.task))
-        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
-            traceback.print_exc()
-
-    def _settled(self, task: JudgeTask, files: Mapping[str, bytes]) -> JudgeTask:
-        if self._arrival is None:
-            return task
-        self._arrival.unpack(files)
-        return self._arrival.settle(task)
-
-    def _backend(self, task: JudgeTask) -> Backend:
-        """The backend that the task names.
-
-        Raises:
-            BackendUnavailable: the GPU cannot be used.
-        """
-        if task.backend == "emulator":
-            from kernelmate.backends.emulator import EmulatorBackend
-
-            if self._emulators is None:
-                return EmulatorBackend()
-            from kernelmate.backends.helped import HelpedEmulator
-
-            self._helped = self._helped or HelpedEmulator(self._emulators)
-            return self._helped
-        return _cuda(self._hello.device, self._hello.device_memory_limit, self._emulators)
-
-
-def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
-    from kernelmate.checks.judge import judge
-    from kernelmate.worker.timers import model_for, timer_for
-
-    judgement = judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
-    if backend.name != "cuda":
-        return judgement
-    gpu = cast("CudaBackend", backend)
-    judgement = replace(judgement, reasons=judgement.reasons + gpu.take_remarks())
-    if not (task.sanitize or task.profile):
-        return judgement
-    from kernelmate.worker.nvidia.examine import examine
-
-    return examine(task, judgement, int(gpu.device.id), report)
-
-
-@functools.cache
-def _cuda(device: int, memory_limit: int | None, emulators: Emulators | None) -> CudaBackend:
-    from kernelmate.backends.cuda.backend import CudaBackend
-
-    return CudaBackend(device, memory_limit, emulators)
 
 
 if __name__ == "__main__":
