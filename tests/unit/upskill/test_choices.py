@@ -12,11 +12,11 @@ from kernelmate.suggest.codec.choosing import choice_told, choices, texts_asked 
 from kernelmate.suggest.codec.offers import offer_tokens  # noqa: E402
 from kernelmate.upskill.encoded import encode  # noqa: E402
 from kernelmate.upskill.examples import Example  # noqa: E402
-from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_choices import agreement  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import following  # noqa: E402
 from kernelmate.upskill.vocabulary import train_tokenizer  # noqa: E402
+from tests.unit.upskill.small_models import small_model  # noqa: E402
 
 THREE = "float x@offers@use-coalesce:@use-unroll:@#2@answer"
 FOUR = "a[i]@offers@use-coalesce:@use-block-size:@#2@use-divide:@answer"
@@ -26,14 +26,7 @@ TOKENIZER = train_tokenizer(["float x a[i]"] * 8, ("@end", *offer_tokens(), "@re
 
 @pytest.fixture(scope="module")
 def model() -> Llama:
-    torch.manual_seed(7)
-    made = Llama(
-        Shape(TOKENIZER.get_vocab_size(), hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, context=64)
-    )
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return made.eval()
+    return small_model(TOKENIZER, seed=7, spread=0.3)
 
 
 def figures(model: Llama, *pairs: tuple[str, str], task: str = "generate") -> Any:

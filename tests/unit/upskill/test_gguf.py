@@ -24,19 +24,11 @@ from kernelmate.upskill.torch_folders import ModelFolder, llama_config, load_fol
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import Drawing, sample  # noqa: E402
 from kernelmate.upskill.vocabulary import PAD  # noqa: E402
+from tests.unit.upskill.small_models import shaken  # noqa: E402
 
 LABEL = Label("tiny", "lines-1", "Apache-2.0", "# A card", "abc", more={OFFERS_KEY: "0123456789abcdef"})
 TEXT = "<|ask|>float x = a[i] +  <v1>;\n\n  for (int <v2> = 0; x != 1.5e-3f; ++i)\n\tsum += 42;"
 ENGINES = [name for name in ("xllamacpp", "llama_cpp") if find_spec(name)]
-
-
-def shaken(model: Any, seed: int = 1) -> Any:
-    """With weights of all kinds: a fresh model's norms and biases would hide a mistake in the mapping."""
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +40,7 @@ def llama(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = {"codec": "lines-1", "end": "<|end|>", "pad": PAD}
     # The same model each time: llama.cpp keeps keys and values in 16 bits, so of models drawn anew some are at a tie somewhere.
     torch.manual_seed(7)
-    save_folder(folder, shaken(Llama(shape)), tokenizer.to_str(), facts)
+    save_folder(folder, shaken(Llama(shape), seed=1), tokenizer.to_str(), facts)
     return folder
 
 
@@ -61,7 +53,7 @@ def qwen2(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False,
         bos_token_id=0, eos_token_id=0, pad_token_id=1,
     )  # fmt: skip
-    shaken(transformers.Qwen2ForCausalLM(config)).save_pretrained(folder)
+    shaken(transformers.Qwen2ForCausalLM(config), seed=1).save_pretrained(folder)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
     return folder
 

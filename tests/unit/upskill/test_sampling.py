@@ -12,24 +12,18 @@ torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
 from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
 from kernelmate.suggest.codec.offers import offer_tokens, offers_in  # noqa: E402
-from kernelmate.upskill.shapes import Shape  # noqa: E402
 from kernelmate.upskill.torch_attention import mask_of  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
 from kernelmate.upskill.varying import Variation, Varying  # noqa: E402
+from tests.unit.upskill.small_models import small_model  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Any) -> Llama:
-    torch.manual_seed(3)
-    shape = Shape(tokenizer.get_vocab_size(), hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, context=64)
-    made = Llama(shape).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return made
+    return small_model(tokenizer, seed=3, spread=0.2)
 
 
 def one_by_one(model: Llama, tokenizer: Any, prompt: str, most: int) -> str:
@@ -171,13 +165,7 @@ def chooser() -> tuple[Llama, Any]:
     from kernelmate.upskill.vocabulary import train_tokenizer
 
     words = train_tokenizer(["float x a[i] for (int i = 0"] * 8, ("@end", *offer_tokens(), "@answer"), "@end", 600)
-    torch.manual_seed(5)
-    shape = Shape(words.get_vocab_size(), hidden=32, layers=2, heads=4, kv_heads=2, feed_forward=64, context=64)
-    made = Llama(shape).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return made, words
+    return small_model(words, seed=5, spread=0.3), words
 
 
 def chance(model: Llama, words: Any, text: str, token: str) -> float:
