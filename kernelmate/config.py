@@ -129,6 +129,7 @@ class Settings(BaseSettings):
         starter: the model that comes with KernelMate is asked where no other one is in use.
         model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; what goes to
             one on another machine is shown first.
+        model_codec: how the model at `model_url` is asked: what its file names under `kernelmate.codec`; None for one that chats.
         model_key_variable: the environment variable that holds that server's key.
         models_dir: where models are kept; None for the user's data folder.
         model_context: tokens of one conversation; None for what the model was made for, up to 16,384, and memory allows.
@@ -179,6 +180,7 @@ class Settings(BaseSettings):
     model: str | None = None
     starter: bool = True
     model_url: str | None = Field(default=None, pattern=r"^https?://")
+    model_codec: str | None = Field(default=None, min_length=1)
     model_key_variable: str = "KERNELMATE_MODEL_KEY"
     models_dir: Path | None = None
     model_context: int | None = Field(default=None, ge=512)

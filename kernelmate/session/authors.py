@@ -103,7 +103,8 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         name = settings.model or "default"
         endpoint = Endpoint(settings.model_url.rstrip("/"), name, _key(settings))
         agree = _agreement(settings.model_url, name, kernel, wishes)
-        return LocalModel(lambda: endpoint, name, on_text=wishes.on_text, stop=wishes.stop, agree=agree)
+        codec = settings.model_codec or CHAT
+        return LocalModel(lambda: endpoint, name, on_text=wishes.on_text, stop=wishes.stop, agree=agree, codec=codec)
     library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is not None and model == library.starter and not wanted and engine_name() is None:
@@ -124,7 +125,6 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         stop=wishes.stop,
         codec=model.codec or CHAT,
         taught=model.offers,
-        on_note=wishes.on_step,
     )
 
 

@@ -6,7 +6,7 @@ needed where the last one did not do it, and learns from what went wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -37,6 +37,11 @@ class LocalAuthor(Protocol):
     @property
     def last_cost(self) -> Cost:
         """Of its last answer."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should hear of how it was asked, one line each."""
         ...
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
@@ -95,7 +100,7 @@ class Router:
         rounds: how often the local model is asked, each time with what was learnt.
         may_write: the reviewer may write a kernel itself.
         on_step: told of each step in one line.
-        notes: one line each: who was skipped and why, what a review says, what an audit doubts, what was paid.
+        notes: one line each: who was skipped and why, how the local model was asked, what a review says, what an audit doubts, what was paid.
     """
 
     recipes: Suggester | None = None
@@ -121,6 +126,8 @@ class Router:
                 self.notes.append(str(error))
                 if error.kind == "cancelled":
                     break
+        if self.local is not None:
+            self.notes += self.local.notes
         self._audit(request)
         self._account()
 

@@ -34,6 +34,10 @@ REPAIR_TASK = (
 APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
 
 
+class _Untold(Exception):
+    """A server tells no probabilities of tokens; the message is a sentence that says why."""
+
+
 @dataclass(slots=True)
 class LocalModel:
     """A model that answers somewhere, as an author.
@@ -45,7 +49,7 @@ class LocalModel:
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
         taught: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
-        on_note: told, once, where those that are installed are others.
+        notes: one line each, once: where the rewrites that are installed are others, and why choices could not be weighed.
         last_cost: tokens of the last answer.
     """
 
@@ -59,9 +63,10 @@ class LocalModel:
     agree: Callable[[str], bool] | None = None
     codec: str = CHAT
     taught: str | None = None
-    on_note: Callable[[str], None] | None = None
+    notes: list[str] = field(default_factory=list)
     last_cost: Cost = field(default_factory=Cost)
     _asked: int = 0
+    _unweighed: str = ""
 
     @property
     def name(self) -> str:
@@ -132,15 +137,15 @@ class LocalModel:
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
         """Attempts of a model that reads and writes by a codec: choices among what is offered, then what it writes itself.
 
-        What it writes and says the same as an attempt before is drawn again.
+        What it writes and says the same as an attempt before is drawn again. Choices that cannot be weighed it writes as well.
         """
         endpoint = self.endpoint()
-        self._tell_differing()
+        self._note_differing()
         coded = Coded(self.codec, asked, request, self.name)
         if self.agree is not None and not self.agree(coded.prompt):
             raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
         self.last_cost, left = Cost(), count
-        for candidate in islice(coded.choices(lambda text: self._following(endpoint, text, request)), count):
+        for candidate in self._weighed(coded, endpoint, request, count):
             if self.stop() or request.stop():
                 return
             left -= 1
@@ -154,33 +159,54 @@ class LocalModel:
             question = coded.question(self._temperature(number), self.seed + self._asked)
             self._asked += 1
             written = coded.read(self._answer(endpoint, question, request))
+            self._note(self._unweighed)
             if written is not None:
                 yield written
         if not coded.read_any:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {coded.unread}".rstrip())
 
+    def _weighed(self, coded: Coded, endpoint: Endpoint, request: SuggestRequest, count: int) -> Iterator[Candidate]:
+        """Choices, the likeliest first; none once a server has told no probabilities, which `coded` and `_unweighed` then say.
+
+        Raises:
+            AuthorFailed: there is no answer.
+        """
+        try:
+            if not self._unweighed:
+                yield from islice(coded.choices(lambda text: self._following(endpoint, text, request)), count)
+        except _Untold as untold:
+            self._unweighed = f"{self.name}: choices could not be weighed, so it is asked to write them. {untold}"
+        coded.weighed = not self._unweighed
+
     def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
         """Log probabilities of the likeliest tokens after a text; what that cost comes on top of the last answer's.
 
         Raises:
-            AuthorFailed: there is no answer, or the server tells no probabilities.
+            AuthorFailed: there is no answer. _Untold: the server tells no probabilities.
         """
-        paid = self.last_cost
-        answer = self._answer(
-            endpoint, Question("", "", most_tokens=1, prompt=text, likely=LIKELY), request, shown=False
-        )
+        paid, question = self.last_cost, Question("", "", most_tokens=1, prompt=text, likely=LIKELY)
+        try:
+            answer = self._answer(endpoint, question, request, shown=False)
+        except AuthorFailed as error:
+            # Servers that do not know this wish, or allow fewer tokens, refuse the whole question for it.
+            if error.kind != "request":
+                raise
+            raise _Untold(str(error)) from None
         self.last_cost = paid + self.last_cost
         if not answer.likely:
-            raise AuthorFailed("server", f"{self.name} cannot choose: its server tells no probabilities of tokens.")
+            raise _Untold("Its server tells no probabilities of tokens.")
         return answer.likely
 
-    def _tell_differing(self) -> None:
-        if self.on_note is not None and self.taught is not None:
+    def _note_differing(self) -> None:
+        if self.taught is not None:
             from kernelmate.suggest.codec.fingerprint import differing
 
             said, self.taught = differing(self.label, self.taught), None
-            if said is not None:
-                self.on_note(said)
+            self._note(said or "")
+
+    def _note(self, line: str) -> None:
+        if line and line not in self.notes:
+            self.notes.append(line)
 
     def _temperature(self, number: int) -> float:
         """Greedy, then as set, then warmer with each attempt up to a bound beyond which text falls apart."""

@@ -1,7 +1,8 @@
 """Asking a model by its codec: one exact text, read again as candidates, each different from those before it.
 
 Where rewrites are offered, candidates are choices among them first, the model's likeliest before the others; only what is
-wanted beyond them is written freely.
+wanted beyond them is written freely. Where its server tells no probabilities, there is nothing to weigh choices by: the model is
+shown what is offered all the same, and whether an answer is a choice is left to it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.choosing import Following, answers
-from kernelmate.suggest.codec.offers import fits, without_offers
+from kernelmate.suggest.codec.offers import fits, offers_in, without_offers
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import Answer, Question
 
@@ -45,6 +46,7 @@ class Coded:
         AuthorFailed: there is no such codec, or the kernel cannot be shown by it.
 
     Attributes:
+        weighed: choices are taken by `choices`, so that what is written beyond them is no choice; else any answer may be one.
         read_any: an answer could be read. unread: why the last one could not be.
         repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered any more.
     """
@@ -53,7 +55,7 @@ class Coded:
         try:
             self._codec, self._plain = codec_named(codec), asked
             self._asked = self._first = self._codec.ask(asked)
-            self.prompt = self._first.prompt
+            self.prompt = self._shown = self._first.prompt
         except UsageError as error:
             raise AuthorFailed(
                 "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
@@ -63,6 +65,7 @@ class Coded:
         self._request, self._author = request, author
         self._known = {_key(judged.candidate) for judged in request.versions()}
         self._known.add((*candidate_key(request.kernel, request.contract), request.kernel.unit.text))
+        self.weighed = True
         self.read_any = False
         self.unread = ""
         self.repeated = 0
@@ -79,22 +82,22 @@ class Coded:
                 yield candidate
 
     def question(self, temperature: float, seed: int) -> Question:
-        """What the server is asked for an answer that is no choice; the next one that is read must be the one to it.
+        """What the server is asked for an answer that the model writes; the next one that is read must be the one to it.
 
         The names of the kernel are numbered by the seed for an answer that is drawn.
         """
-        self._asked, prompt = self._first, without_offers(self.prompt)
+        self._asked, self._shown = self._first, without_offers(self.prompt) if self.weighed else self.prompt
         if temperature > 0:
-            self._asked = self._codec.ask(replace(self._plain, seed=seed, offers=()))
-            prompt = self._asked.prompt
-        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=prompt)
+            self._asked = self._codec.ask(replace(self._plain, seed=seed, offers=offers_in(self._shown)))
+            self._shown = self._asked.prompt
+        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._shown)
 
     def read(self, answer: Answer) -> Candidate | None:
         """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
         if not answer.finished:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
             return None
-        if not fits("", answer.text):
+        if not fits(self._shown, answer.text):
             self.repeated += 1
             self.unread = "The answer chooses what is not offered." if answer.text else "The answer is empty."
             return None

@@ -191,7 +191,8 @@ def _model_identity(settings: Settings) -> Mapping[str, str]:
     from kernelmate.session.authors import model_library
 
     if settings.model_url is not None:
-        return {"name": settings.model or "default", "url": settings.model_url}
+        codec = settings.model_codec or CHAT
+        return {"name": settings.model or "default", "url": settings.model_url, "codec": codec}
     library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is None:

@@ -11,6 +11,7 @@ from kernelmate.records import Kernel
 from kernelmate.session.authors import Wishes, authors, local_model
 from kernelmate.suggest.claude import Claude
 from kernelmate.suggest.consent import Outgoing
+from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.prices import Purse
 from kernelmate.suggest.router import Router
 
@@ -39,6 +40,18 @@ def test_a_server_beyond_this_machine_is_asked_for_once(
         assert model.agree("the text")
         assert model.agree("the next one")
         assert [one.text for one in shown] == ["the text"]
+
+
+def test_a_server_elsewhere_is_asked_by_the_codec_that_is_set(load: Callable[..., Kernel], scale: str) -> None:
+    url, kernel = "http://127.0.0.1:8080/v1", load(scale)
+    (chats,) = authors(load_settings(model_url=url), kernel, Wishes("local"))
+    (coded,) = authors(load_settings(model_url=url, model_codec="mixed-2"), kernel, Wishes("local"))
+    assert isinstance(chats, Router)
+    assert isinstance(coded, Router)
+    assert isinstance(chats.local, LocalModel)
+    assert isinstance(coded.local, LocalModel)
+    assert (chats.local.codec, coded.local.codec) == ("chat-1", "mixed-2")
+    assert coded.samples > chats.samples
 
 
 def test_a_refusal_is_asked_again(

@@ -47,6 +47,7 @@ class Local:
     calls: list[str] = field(default_factory=list)
     name: str = "local:small"
     last_cost: Cost = LOCAL_COST
+    notes: Sequence[str] = ()
 
     def _say(self, call: str, answers: Sequence[object]) -> Iterator[Proposal]:
         self.calls.append(call)

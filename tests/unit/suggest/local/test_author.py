@@ -40,16 +40,24 @@ GOOD = {"analysis": "a", "changes": [{"what": "w", "why": "y"}], "kernel": BETTE
 class Chat:
     """A server that answers questions with given texts, in their turn, the last one for ever.
 
-    It tells how likely the words of `likely` are, given as chances, whatever text they would follow.
+    It tells how likely the words of `likely` are, given as chances, whatever text they would follow; `most_likely` is how many it
+    can be asked for, and a question for more is refused.
     """
 
-    def __init__(self, *texts: str, finish: str = "stop", likely: dict[str, float] | None = None) -> None:
+    def __init__(
+        self, *texts: str, finish: str = "stop", likely: dict[str, float] | None = None, most_likely: int = 1000
+    ) -> None:
         self.texts, self.finish, self.bodies = list(texts), finish, []  # type: ignore[var-annotated]
         chat = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 chat.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                if chat.bodies[-1].get("logprobs", 0) > most_likely:
+                    self.send_response(400)
+                    self.end_headers()
+                    self.wfile.write(b'{"error": {"message": "at most %d logprobs"}}' % most_likely)
+                    return
                 if "logprobs" in chat.bodies[-1] and likely is not None:
                     self.told(likely)
                     return

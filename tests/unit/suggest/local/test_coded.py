@@ -159,21 +159,61 @@ def test_what_choices_cost_is_counted_where_they_were_asked_for(
     assert costs == [7, 7, None]
 
 
-def test_a_server_that_tells_no_probabilities_is_said(chat: Callable[..., Chat], offering: SuggestRequest) -> None:
-    with pytest.raises(AuthorFailed, match="tells no probabilities"):
-        list(author(chat("@use-block-size:"), "mixed-2").samples(offering, 1))
+def test_choices_that_cannot_be_weighed_are_written_and_that_is_said_once(
+    chat: Callable[..., Chat], offering: SuggestRequest
+) -> None:
+    # The first answer is the one to the question for probabilities.
+    server = chat("@", "@use-restrict-pointers:@end", "@use-block-size:@#2", "@use-restrict-pointers:", "@use-coalesce:", "@block77")  # fmt: skip
+    model = author(server, "mixed-2")
+    router = Router(None, model, samples=3)
+    found = list(router.propose(offering))
+    assert [one.author for one in found] == ["recipe:restrict-pointers, chosen by local:small", "recipe:block-size, chosen by local:small"]  # fmt: skip
+    asked, *written = server.bodies
+    assert (asked["max_tokens"], "logprobs" in asked) == (1, True)
+    assert len(written) == 4
+    assert not any("logprobs" in body for body in written)
+    offers = {body["prompt"].partition("@offers")[2] for body in server.bodies}
+    assert len(offers) == 1
+    assert "@use-block-size:@#" in offers.pop()
+    assert len({body["prompt"] for body in written[1:]}) == 3
+    assert [note for note in router.notes if "weighed" in note] == [
+        "local:small: choices could not be weighed, so it is asked to write them. Its server tells no probabilities of tokens."
+    ]
+    # A server that told none once is not asked for them again.
+    (other,) = model.samples(offering, 1)
+    assert isinstance(other, Candidate)
+    assert other.contract.block == ("77",)
+    assert sum("logprobs" in body for body in server.bodies) == 1
+    assert len(model.notes) == 1
+
+
+def test_a_server_that_refuses_to_tell_probabilities_is_asked_to_write(
+    chat: Callable[..., Chat], offering: SuggestRequest
+) -> None:
+    model = author(chat("@use-restrict-pointers:", likely=LIKELY, most_likely=20), "mixed-2")
+    (found,) = model.samples(offering, 1)
+    assert isinstance(found, Candidate)
+    assert found.author == "recipe:restrict-pointers, chosen by local:small"
+    (note,) = model.notes
+    assert note.endswith("asked to write them. The model's server refused (status 400): at most 20 logprobs")
+
+
+def test_a_server_that_refuses_every_question_is_one_line(chat: Callable[..., Chat], offering: SuggestRequest) -> None:
+    model = author(chat("", most_likely=-1), "mixed-2")
+    with pytest.raises(AuthorFailed, match="refused"):
+        list(model.samples(offering, 1))
+    assert model.notes == []
 
 
 def test_a_model_that_was_taught_with_other_recipes_says_so_once(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
-    said: list[str] = []
     model = author(chat("", likely=LIKELY), "mixed-2")
-    model.taught, model.on_note = "0123456789abcdef", said.append
-    for _ in range(2):
-        list(model.samples(request_, 1))
-    assert len(said) == 1
-    assert "small was taught to choose among other recipes" in said[0]
+    model.taught = "0123456789abcdef"
+    router = Router(None, model, samples=1, rounds=2)
+    list(router.propose(request_))
+    (said,) = [note for note in router.notes if "taught" in note]
+    assert said.startswith("small was taught to choose among other recipes")
 
 
 def test_what_a_model_wrote_itself_is_its_own_even_where_a_recipe_follows(
