@@ -12,7 +12,7 @@ from kernelmate.suggest.codec.offers import REWRITES, assumed, offered
 from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.starter import END, AskedByLines, LineCodec, cleaned, readable
-from kernelmate.suggest.codec.tags import read_tags, tags_of
+from kernelmate.suggest.codec.tags import read_analysis, tags_told
 
 _STEP = re.compile(r"@use-([a-z0-9-]+):(?:@(\d{1,3}):)?")
 
@@ -30,15 +30,12 @@ class ActionCodec:
 
     def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`; steps are known by an author such as `recipe:coalesce+unroll` among the analysis."""
-        tags = "".join(tag.token for tag in tags_of(analysis))
         if after is None:
-            if not tags:
-                raise Untellable("The analysis says nothing that there is a tag for.")
-            return tags
+            return tags_told(analysis, alone=True)
         steps = path(question, after, named_steps(analysis), lambda: offered(question))
         if steps is None:
             raise Untellable("No recipe leads to this version.")
-        return tags + "".join(f"@use-{name}:{line_token(number)}" for name, number in steps)
+        return tags_told(analysis) + "".join(f"@use-{name}:{line_token(number)}" for name, number in steps)
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
@@ -60,12 +57,10 @@ class AskedForActions:
 
     def read(self, answer: str) -> Answer:
         """As `Asked.read`."""
-        text = cleaned(answer, END)
-        tags, position = read_tags(text)
-        said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
+        said, text = read_analysis(cleaned(answer, END))
         if self.question.task == "analyse":
             return said
-        steps = list(_steps(text[position:]))
+        steps = list(_steps(text))
         with readable():
             request, whys = taken(assumed(self.question), steps)
         version = Version(request.kernel.unit.text, launch_of(request.contract))

@@ -17,7 +17,7 @@ from itertools import chain
 from kernelmate.errors import KernelmateError
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header, mends
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.filling import fill_tokens, filled
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
@@ -39,9 +39,10 @@ from kernelmate.suggest.codec.starter import (
     places_of,
     readable,
     tokens_of,
+    tried_told,
     version_of,
 )  # fmt: skip
-from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
+from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
 
 NAME = "mixed-2"
 PLAIN = "mixed-2-plain"
@@ -83,16 +84,14 @@ class MixedCodec:
 
         An answer of rewrites alone has no analysis: each says itself why it is taken, and the choice is the first token.
         """
-        tags = "".join(tag.token for tag in tags_of(one for one in analysis if not one.startswith("recipe:")))
+        said = [one for one in analysis if not one.startswith("recipe:")]
         if after is None:
-            if not tags:
-                raise Untellable("The analysis says nothing that there is a tag for.")
-            return tags
+            return tags_told(said, alone=True)
         asked = self.ask(question)
         steps = asked.steps(after, named_steps(analysis))
         if steps is not None:
             return "".join(_step_told(step) for step in steps)
-        return tags + asked.told(after)
+        return tags_told(said) + asked.told(after)
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
@@ -145,7 +144,7 @@ class AskedMixed:
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)
         )
-        tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
+        tried = tried_told(question, self.told)
         return said + header.CODE + code + tried + offers_told(self.offers) + header.ANSWER
 
     @cached_property
@@ -160,12 +159,6 @@ class AskedMixed:
             return offered(question)
         except (KernelmateError, Untellable):
             return ()
-
-    def _tried(self, tried: Tried) -> str:
-        try:
-            return header.TRIED + header.outcome(tried) + self.told(tried.version)
-        except Untellable:
-            return ""
 
     # ------------------------------------------------------------------------------------------------- telling
 
@@ -222,13 +215,11 @@ class AskedMixed:
 
     def read(self, answer: str) -> Answer:
         """As `Asked.read`."""
-        text = cleaned(answer, self.codec.end)
-        tags, position = read_tags(text)
-        said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
+        said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
             return said
         with readable():
-            program = self._program(text, position)
+            program = self._program(text)
             program.launch = self._of_parameters(program.launch, program.top)
             version = version_of(self.question, self._changed(program), program.launch)
             if not program.steps:
@@ -241,8 +232,8 @@ class AskedMixed:
         analysis = (*said.analysis, *whys)
         return replace(said, version=version, analysis=analysis, tags=(*said.tags, taken_steps), rewrites=rewrites)
 
-    def _program(self, text: str, position: int) -> _Program:
-        program = _Program(self.question.launch)
+    def _program(self, text: str) -> _Program:
+        program, position = _Program(self.question.launch), 0
         while position < len(text):
             found = _SECTION.match(text, position)
             if found is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -14,14 +14,14 @@ from kernelmate.records import Argument, Contract
 from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, Line, mark_object_macros
 from kernelmate.suggest.codec.names import Names, placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
-from kernelmate.suggest.codec.tags import read_tags, tag_tokens, tags_of
+from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_told
 from kernelmate.suggest.codec.tokens import read_tokens
 
 END = "@end"
@@ -71,13 +71,9 @@ class LineCodec:
 
     def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`."""
-        tags = "".join(tag.token for tag in tags_of(analysis))
         if after is None:
-            if not tags:
-                raise Untellable("The analysis says nothing that there is a tag for.")
-            return tags
-        asked = self.ask(question)
-        return tags + asked.told(after)
+            return tags_told(analysis, alone=True)
+        return tags_told(analysis) + self.ask(question).told(after)
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
@@ -109,15 +105,9 @@ class AskedByLines:
         arguments = arguments_of(question)
         places = places_of(self.unit) if question.broken else {}
         said = header.header(question, self.names, arguments, places)
-        tried = "".join(self._tried(one) for one in question.tried[: header.MOST_TRIED])
+        tried = tried_told(question, self.told)
         code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
         return said + header.CODE + code + tried + header.ANSWER
-
-    def _tried(self, tried: Tried) -> str:
-        try:
-            return header.TRIED + header.outcome(tried) + self.told(tried.version)
-        except Untellable:
-            return ""
 
     def told(self, after: Version) -> str:
         """The answer that leads to a version.
@@ -178,13 +168,11 @@ class AskedByLines:
 
     def read(self, answer: str) -> Answer:
         """As `Asked.read`."""
-        text = cleaned(answer, self.codec.end)
-        tags, position = read_tags(text)
-        said = Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags))
+        said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
             return said
         with readable():
-            launch, position = self.launch_read(text, position, self.question.launch)
+            launch, position = self.launch_read(text, 0, self.question.launch)
             changed = self._changed(text[position:])
             return replace(said, version=version_of(self.question, changed, launch))
 
@@ -231,6 +219,20 @@ class AskedByLines:
 
 _LAST: dict[str, AskedByLines] = {}
 """The last question of each codec."""
+
+
+def tried_told(question: Question, told: Callable[[Version], str]) -> str:
+    """Versions that were tried, each with what became of it; what cannot be told is left out.
+
+    Args:
+        question: with what was tried.
+        told: the answer that leads to a version; raises `Untellable`.
+    """
+    found = []
+    for one in question.tried[: header.MOST_TRIED]:
+        with suppress(Untellable):
+            found.append(header.TRIED + header.outcome(one) + told(one.version))
+    return "".join(found)
 
 
 def cleaned(answer: str, end: str) -> str:

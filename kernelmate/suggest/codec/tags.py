@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from kernelmate.suggest.codec.base import Answer, Untellable
+
 MOST_TAGS = 8
 """Tags that an answer begins with, at most."""
 
@@ -97,6 +99,18 @@ def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
     return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
 
 
+def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
+    """What an analysis says, as an answer begins with it; `alone` where that is the whole answer.
+
+    Raises:
+        Untellable: it is, and nothing is said.
+    """
+    told = "".join(tag.token for tag in tags_of(analysis))
+    if alone and not told:
+        raise Untellable("The analysis says nothing that there is a tag for.")
+    return told
+
+
 @lru_cache(maxsize=4096)
 def _places_in(text: str) -> tuple[int, ...]:
     """Places among `TAGS` of what one sentence says; a corpus says the same few hundred over and over."""
@@ -115,6 +129,12 @@ def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
         if tag is not None and tag not in found:
             found.append(tag)
     return tuple(found[:MOST_TAGS]), position
+
+
+def read_analysis(text: str) -> tuple[Answer, str]:
+    """An answer as far as its analysis goes, and the rest of it."""
+    tags, position = read_tags(text)
+    return Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags)), text[position:]
 
 
 def without_tags(text: str) -> str:
