@@ -227,6 +227,24 @@ class Code:
         self.close(len(self._closers))
         return "\n".join(self.lines)
 
+    def drafted(
+        self,
+        flaws: Flaws,
+        grid: tuple[str, ...],
+        block: tuple[int, ...],
+        *,
+        top: tuple[str, ...] = (),
+        head: str = "",
+        shared: str = "0",
+    ) -> Draft:
+        """The version that has these lines, its pointers as the flaws have them.
+
+        Where `__restrict__` is forgotten, `const` is as well, unless the style is `turned`: both kinds of code are to be found.
+        """
+        bare = "no_restrict" in flaws
+        constant = not bare or self.style.turned
+        return Draft(self.finish(), grid, block, top, head, shared, restrict=not bare, constant=constant)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

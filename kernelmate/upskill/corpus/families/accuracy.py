@@ -30,7 +30,7 @@ class _Sum:
     block: int
 
     def draft(self, flaws: Flaws) -> Draft:
-        style, code, bare = self.style, Code(self.style), "no_restrict" in flaws
+        style, code = self.style, Code(self.style)
         row, col, acc = style.n("row"), style.n("col"), style.n("acc")
         mine, bound, other, last = (col, self.cols, row, self.rows) if self.across else (row, self.rows, col, self.cols)
         code(f"{style.const_word}int {mine} = {style.gid()};")
@@ -48,9 +48,7 @@ class _Sum:
         ]
         code(f"{self.y.name}[{mine}] = {text};")
         block = 32 if "tiny_block" in flaws else self.block
-        return Draft(
-            code.finish(), (f"cdiv({bound}, block)",), (block,), restrict=not bare, constant=not bare or style.turned
-        )
+        return code.drafted(flaws, (f"cdiv({bound}, block)",), (block,))
 
     def _half(self, code: Code, flaws: Flaws, value: str, acc: str, other: str, last: str) -> None:
         weight = f"{self.w.name}[{other}]" if self.w is not None else ""

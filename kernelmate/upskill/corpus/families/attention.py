@@ -102,7 +102,7 @@ class _AttentionWriter:
             code.loop(self.d, "0", self.dim)
             self._end(self.d, f"{out}[{self.row} * {self.dim} + {self.d}]")
             code.close()
-        return self._drafted((f"cdiv({self.n}, block)",), (64,), "0")
+        return self.code.drafted(self.flaws, (f"cdiv({self.n}, block)",), (64,))
 
     def by_elements(self) -> Draft:
         """A thread for each element of the result, each with the whole softmax."""
@@ -124,7 +124,7 @@ class _AttentionWriter:
         code(f"{acc} /= denom;")
         self._end(self.d, acc)
         bounds = {self.row: self.n, self.d: self.dim}
-        return self._drafted((f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)"), (16, 8), "0")
+        return self.code.drafted(self.flaws, (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)"), (16, 8))
 
     def by_blocks(self) -> Draft:
         """A block for each query: scores in shared memory, then the values' sum by threads along the dimension."""
@@ -163,13 +163,7 @@ class _AttentionWriter:
             code(f"{acc} /= denom;")
         self._end(self.d, acc)
         code.close()
-        return self._drafted((self.n,), (self.plan.block,), f"{self.length} * 4")
-
-    def _drafted(self, grid: tuple[str, ...], block: tuple[int, ...], shared: str) -> Draft:
-        bare = "no_restrict" in self.flaws
-        return Draft(
-            self.code.finish(), grid, block, shared=shared, restrict=not bare, constant=not bare or self.style.turned
-        )
+        return self.code.drafted(self.flaws, (self.n,), (self.plan.block,), shared=f"{self.length} * 4")
 
 
 NAMES = (("q", "k", "v", "out"), ("query", "key", "val0", "result"), ("Q", "K", "V", "O"), ("qs", "ks", "vs", "att"))

@@ -75,8 +75,7 @@ class _Histogram:
             code(
                 f"for (int {tid} = threadIdx.x; {tid} < {bins}; {tid} += blockDim.x) atomicAdd(&{self.out.name}[{tid}], {own}[{tid}]);"
             )
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), (grid,), (self.block,), top, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, (grid,), (self.block,), top=top)
 
 
 def histogram(family: str, kind: Kind, *, weighted: bool) -> Callable[[Random], Problem]:
@@ -173,7 +172,7 @@ class _Scan:
         code.when(f"{col} < {self.cols}", f"{self.y.name}[{place}] = {joined(self.op, carry, held)};")
         code(f"{carry} = {joined(self.op, carry, f'{one}[{block - 1}]')};", "__syncthreads();")
         code.close()
-        return self._drafted(code, flaws, (self.rows,), (block,))
+        return code.drafted(flaws, (self.rows,), (block,))
 
     def _text(self, code: Code, flaws: Flaws, place: str) -> str:
         emitter = Emitter(
@@ -201,7 +200,7 @@ class _Scan:
         if not self.exclusive:
             code(f"{self.y.name}[{place}] = {acc};")
         code.close()
-        return self._drafted(code, flaws, (f"cdiv({self.rows}, block)",), (64,))
+        return code.drafted(flaws, (f"cdiv({self.rows}, block)",), (64,))
 
     def _by_warps(self, flaws: Flaws) -> Draft:
         style, code = self.style, Code(self.style)
@@ -233,11 +232,7 @@ class _Scan:
             code.when(f"{col} < {self.cols}", f"{self.y.name}[{place}] = {joined(self.op, carry, value)};")
         code(f"{carry} = {joined(self.op, carry, f'__shfl_sync({FULL}, {value}, 31)')};")
         code.close()
-        return self._drafted(code, flaws, (f"cdiv({self.rows}, block_y)",), (32, self.warps))
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, (f"cdiv({self.rows}, block_y)",), (32, self.warps))
 
 
 def scans(family: str, kind: Kind) -> Callable[[Random], Problem]:

@@ -55,13 +55,7 @@ class _Vector:
             code(f"{style.const_word}int {i} = {style.gid()};")
             code.guard((i, self.n))
             self._one(code, flaws, i)
-            return Draft(
-                code.finish(),
-                (f"cdiv({self.n}, block)",),
-                (block,),
-                restrict=not bare,
-                constant=not bare or style.turned,
-            )
+            return code.drafted(flaws, (f"cdiv({self.n}, block)",), (block,))
         code(f"{style.const_word}int {i} = 4 * ({style.gid()});")
         code.open(f"if ({i} + 3 < {self.n} && {aligned((*self.inputs, self.out), 16)})")
         for arg in self.inputs:
@@ -112,20 +106,7 @@ def vectors(family: str) -> Callable[[Random], Problem]:
         style = draw_style(rng, {*names, n, *(f"{name}_4" for name in names)})
         style = replace(style, const_word="const ")
         plan = _Vector(style, inputs, out, n, value, rng.choice((128, 256)), rng.random() < 0.3)
-        sizes, _ = flat_sizes(rng, n)
-        flaws = ("scalar_access", "tiny_block", "no_restrict", "double_literals")
-        return Problem(
-            family,
-            "target",
-            kernel_name(rng, family),
-            (*inputs, out, scalar(n)),
-            sizes,
-            {n: 1 << 24},
-            numpy_text(value, {}),
-            flaws,
-            plan.draft,
-            style,
-        )
+        return _problem(rng, family, plan, "scalar_access")
 
     return draw
 
@@ -149,13 +130,7 @@ class _Pairs:
             code(f"{style.const_word}int {i} = {style.gid()};")
             code.guard((i, self.n))
             self._one(code, flaws, i)
-            return Draft(
-                code.finish(),
-                (f"cdiv({self.n}, block)",),
-                (block,),
-                restrict=not bare,
-                constant=not bare or style.turned,
-            )
+            return code.drafted(flaws, (f"cdiv({self.n}, block)",), (block,))
         pair, widen, narrow = (
             ("__nv_bfloat162", "__bfloat1622float2", "__float22bfloat162_rn")
             if brain
@@ -209,22 +184,26 @@ def pairs(family: str, dtype: str) -> Callable[[Random], Problem]:
         )
         style = replace(draw_style(rng, {*names, n, *(f"{name}_2" for name in names)}), const_word="const ")
         plan = _Pairs(style, inputs, out, n, value, rng.choice((128, 256)))
-        sizes, _ = flat_sizes(rng, n)
-        flaws = ("half_scalar", "tiny_block", "no_restrict", "double_literals")
-        return Problem(
-            family,
-            "target",
-            kernel_name(rng, family),
-            (*inputs, out, scalar(n)),
-            sizes,
-            {n: 1 << 24},
-            numpy_text(value, {}),
-            flaws,
-            plan.draft,
-            style,
-        )
+        return _problem(rng, family, plan, "half_scalar")
 
     return draw
+
+
+def _problem(rng: Random, family: str, plan: _Vector | _Pairs, narrow: str) -> Problem:
+    """A map of one dimension whose versions `plan` writes; `narrow` is the flaw of moving one element at a time."""
+    sizes, _ = flat_sizes(rng, plan.n)
+    return Problem(
+        family,
+        "target",
+        kernel_name(rng, family),
+        (*plan.inputs, plan.out, scalar(plan.n)),
+        sizes,
+        {plan.n: 1 << 24},
+        numpy_text(plan.value, {}),
+        (narrow, "tiny_block", "no_restrict", "double_literals"),
+        plan.draft,
+        plan.style,
+    )
 
 
 def approximations(family: str) -> Callable[[Random], Problem]:

@@ -60,7 +60,7 @@ class _Layout:
         places = self.order if "slow_order" in flaws else tuple(reversed(self.order))
         self._apart(code, i, places, kind)
         self._copy(code, flaws)
-        return self._drafted(code, flaws, (f"cdiv({total}, block)",), (256,))
+        return code.drafted(flaws, (f"cdiv({total}, block)",), (256,))
 
     def _apart(self, code: Code, number: str, places: tuple[int, ...], kind: str = "int") -> None:
         """Statements that take a number apart; the first of the places varies fastest."""
@@ -82,7 +82,7 @@ class _Layout:
             code.loop(self.names[place], "0", self.dims[place])
         self._copy(code, flaws)
         grid = tuple(f"cdiv({self.dims[place]}, block_{axis})" for axis, place in zip("xyz", axes, strict=True))
-        return self._drafted(code, flaws, grid, (8, 8, 4))
+        return code.drafted(flaws, grid, (8, 8, 4))
 
     def _copy(self, code: Code, flaws: Flaws) -> None:
         value = f"{self.x.name}[{self._from()}]"
@@ -133,11 +133,7 @@ class _Layout:
                 code("__syncthreads();")
         grid = (f"cdiv({self.dims[fast_in]}, {SIDE})", f"cdiv({self.dims[fast_out]}, {SIDE})")
         deep = " * ".join(self.dims[k] for k in others)
-        return self._drafted(code, flaws, (*grid, deep), (SIDE, self.thin))
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, (*grid, deep), (SIDE, self.thin))
 
 
 def _place(names: list[str], dims: list[str] | tuple[str, ...]) -> str:

@@ -158,7 +158,7 @@ class _Plan:
             )
             code.guard((i, n))
         self._work(code, flaws, {"all": i})
-        return self._drafted(code, flaws, grid, (block,))
+        return code.drafted(flaws, grid, (block,))
 
     def _plane(self, flaws: Flaws) -> Draft:
         style = self.style
@@ -190,11 +190,7 @@ class _Plan:
             )
             code.guard((row, rows), (col, cols))
         self._work(code, flaws, places)
-        return self._drafted(code, flaws, grid, block)
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, grid, block)
 
     def _work(self, code: Code, flaws: Flaws, places: Mapping[str, str]) -> None:
         """Loads, arithmetic and stores of one element."""

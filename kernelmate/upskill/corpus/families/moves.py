@@ -65,7 +65,7 @@ class _Turn:
         text = emitter.text(self.value)
         code(*emitter.statements, store(self.y, f"{base}{col} * {self.rows} + {row}", text))
         grid = (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)", *((self.planes,) if self.planes else ()))
-        return self._drafted(code, flaws, grid, (self.tile, self.thin))
+        return code.drafted(flaws, grid, (self.tile, self.thin))
 
     def _tiled(self, flaws: Flaws) -> Draft:
         style, code, side = self.style, Code(self.style), self.tile
@@ -103,11 +103,7 @@ class _Turn:
         code(*emitter.statements, store(self.y, f"{base}({row} + {k}) * {self.rows} + {col}", text))
         code.close(2)
         grid = (f"cdiv({self.cols}, {side})", f"cdiv({self.rows}, {side})", *((self.planes,) if self.planes else ()))
-        return self._drafted(code, flaws, grid, (side, self.thin))
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, grid, (side, self.thin))
 
 
 def transposes(
@@ -224,8 +220,7 @@ class _Gather:
         )
         text = emitter.text(self.value)
         code(*emitter.statements, store(self.y, style.at(row, self.cols, col), text))
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:

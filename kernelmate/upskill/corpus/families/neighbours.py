@@ -44,7 +44,7 @@ class _Filter:
         real: Real = "double" if "wide_type" in flaws else self.real
         emitter = Emitter(real, "double_literals" in flaws, names={"acc": acc}, const_word=style.const_word)
         zero = emitter.literal(0)
-        per, grid, bare = 8, f"cdiv({self.n}, block)", "no_restrict" in flaws
+        per, grid = 8, f"cdiv({self.n}, block)"
         block = 32 if "tiny_block" in flaws else self.block
         if "chunked" in flaws:
             first, at = style.n("row"), style.n("loop2")
@@ -68,7 +68,7 @@ class _Filter:
         code(*emitter.statements)
         if not (kept and text == acc):
             code(store(self.y, i, text))
-        return Draft(code.finish(), (grid,), (block,), restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, (grid,), (block,))
 
 
 def filters(family: str, kind: Kind) -> Callable[[Random], Problem]:
@@ -173,8 +173,7 @@ class _Volume:
         if text != f"{self.y.name}[{at}]":
             code(f"{self.y.name}[{at}] = {text};")
         grid = tuple(f"cdiv({bounds[name]}, block_{axis})" for axis, name in zip("xyz", order, strict=True))
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def volume(family: str, kind: Kind) -> Callable[[Random], Problem]:

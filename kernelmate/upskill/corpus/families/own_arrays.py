@@ -35,7 +35,6 @@ class _Window:
     def draft(self, flaws: Flaws) -> Draft:
         style, code = self.style, Code(self.style)
         i, j, k, own, acc = style.n("i"), style.n("loop"), style.n("loop2"), style.n("tile"), style.n("acc")
-        bare = "no_restrict" in flaws
         pragma = "#pragma unroll 1" if "local_array" in flaws else "#pragma unroll"
         code(f"{style.const_word}int {i} = {style.gid()};")
         code.guard((i, self.n))
@@ -59,14 +58,7 @@ class _Window:
         code.close(2)
         code(f"{self.y.name}[{i}] = {acc};")
         head = f"__launch_bounds__({self.block}, {2048 // self.block})" if "launch_bounds" in flaws else ""
-        return Draft(
-            code.finish(),
-            (f"cdiv({self.n}, block)",),
-            (self.block,),
-            head=head,
-            restrict=not bare,
-            constant=not bare or style.turned,
-        )
+        return code.drafted(flaws, (f"cdiv({self.n}, block)",), (self.block,), head=head)
 
 
 def own_windows(family: str) -> Callable[[Random], Problem]:
@@ -117,7 +109,7 @@ class _Sorted:
     strided: bool
 
     def draft(self, flaws: Flaws) -> Draft:
-        style, code, bare = self.style, Code(self.style), "no_restrict" in flaws
+        style, code = self.style, Code(self.style)
         i, j, k, own, held = style.n("i"), style.n("loop"), style.n("loop2"), style.n("tile"), style.n("tmp")
         slow = "local_array" in flaws
         pragma = "#pragma unroll 1" if slow else "#pragma unroll"
@@ -140,9 +132,7 @@ class _Sorted:
             code(f"float {held} = fminf({one}, {other});", f"{other} = fmaxf({one}, {other});", f"{one} = {held};")
         code.close(2)
         code(f"{self.y.name}[{i}] = {own}[{self.place}];")
-        return Draft(
-            code.finish(), (f"cdiv({self.n}, block)",), (128,), restrict=not bare, constant=not bare or style.turned
-        )
+        return code.drafted(flaws, (f"cdiv({self.n}, block)",), (128,))
 
 
 def own_sorts(family: str) -> Callable[[Random], Problem]:

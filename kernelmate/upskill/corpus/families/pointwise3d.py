@@ -74,8 +74,7 @@ class _Cube:
         text = emitter.text(self.value)
         to = f"({out[0]} * {bounds[out[1]]} + {out[1]}) * {bounds[out[2]]} + {out[2]}"
         code(*emitter.statements, f"{self.y.name}[{to}] = {text};")
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def cubes(family: str, kind: Kind, *, turned: bool) -> Callable[[Random], Problem]:
@@ -126,7 +125,7 @@ class _Warped:
         return self._bags(flaws) if self.form == "bags" else self._sums(flaws)
 
     def _sums(self, flaws: Flaws) -> Draft:
-        style, code, bare = self.style, Code(self.style), "no_restrict" in flaws
+        style, code = self.style, Code(self.style)
         i, j, acc, bit = style.n("i"), style.n("loop"), style.n("acc"), style.n("loop2")
         n, last = self.sizes[0], self.sizes[-1]
         alone = "thread_per_row" in flaws
@@ -154,22 +153,14 @@ class _Warped:
         code.close()
         if alone:
             code(f"{self.y.name}[{i}] = {acc};")
-            return Draft(
-                code.finish(), (f"cdiv({n}, block)",), (128,), restrict=not bare, constant=not bare or style.turned
-            )
+            return code.drafted(flaws, (f"cdiv({n}, block)",), (128,))
         half = style.n("half")
         code(f"for (int {half} = 16; {half} > 0; {half} /= 2) {acc} += __shfl_xor_sync({FULL}, {acc}, {half});")
         code.when("threadIdx.x == 0", f"{self.y.name}[{i}] = {acc};")
-        return Draft(
-            code.finish(),
-            (f"cdiv({n}, block_y)",),
-            (32, self.warps),
-            restrict=not bare,
-            constant=not bare or style.turned,
-        )
+        return code.drafted(flaws, (f"cdiv({n}, block_y)",), (32, self.warps))
 
     def _bags(self, flaws: Flaws) -> Draft:
-        style, code, bare = self.style, Code(self.style), "no_restrict" in flaws
+        style, code = self.style, Code(self.style)
         bag, d, j, acc = style.n("row"), style.n("col"), style.n("loop"), style.n("acc")
         bags, dim, length = self.sizes
         table, ids = self.arrays[:2]
@@ -192,7 +183,7 @@ class _Warped:
         code.close()
         if acc != place:
             code(f"{place} = {acc};")
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def ranks(family: str, kind: Kind) -> Callable[[Random], Problem]:

@@ -150,7 +150,7 @@ class _Product:
         )
         code.close()
         self._end(code, flaws, row, col, acc)
-        return self._drafted(code, flaws, grid, block)
+        return code.drafted(flaws, grid, block)
 
     def _tiled(self, flaws: Flaws) -> Draft:
         style, code, side = self.style, Code(self.style), self.tile
@@ -191,7 +191,7 @@ class _Product:
         self._end(code, flaws, row, col, acc)
         code.close()
         grid = (f"cdiv({n}, {side})", f"cdiv({m}, {side})", *((self.batch,) if self.batch else ()))
-        return self._drafted(code, flaws, grid, (side, side))
+        return code.drafted(flaws, grid, (side, side))
 
     def _stage(self, code: Code, flaws: Flaws, left: str, right: str, t: str, tile: str) -> None:
         """Load a tile of each operand, neighbouring threads along what is contiguous."""
@@ -220,10 +220,6 @@ class _Product:
             code(
                 f"{right}[threadIdx.y][threadIdx.x] = {k} < {inner} && {col} < {n} ? {load(self.b, self._at_b(k, col), self.real)} : {zero};"
             )
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
 
 
 _TERMS: dict[str, Expr] = {

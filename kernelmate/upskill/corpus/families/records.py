@@ -60,8 +60,7 @@ class _Pooling:
         result = f"{acc} / {length}" if self.scaled else acc
         if result != place:
             code(f"{place} = {result};")
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
     def _both(self, code: Code, group: str, feature: str, axes: str) -> None:
         word = self.style.const_word
@@ -153,8 +152,7 @@ class _Dense:
                 code(f"{place} = {stored};")
         else:
             code.when("threadIdx.x == 0", f"{place} = {stored};")
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def dense(family: str, kind: Kind, *, whole: bool = False) -> Callable[[Random], Problem]:
@@ -235,9 +233,8 @@ class _Bytes:
             half = style.n("half")
             code(f"for (int {half} = 16; {half} > 0; {half} /= 2) {acc} {self.joins}= __shfl_xor_sync({FULL}, {acc}, {half});")  # fmt: skip
             code.when("threadIdx.x == 0", f"{place} = {result};")
-        bare = "no_restrict" in flaws
         grid = (f"cdiv({records}, {'block' if alone else 'block_y'})",)
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 def byte_records(family: str, kind: Kind) -> Callable[[Random], Problem]:

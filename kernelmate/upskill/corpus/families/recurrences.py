@@ -55,7 +55,7 @@ class _Decay:
         code(f"{target} = {self.keep}{suffix} * {before} + {text};")
         if target == state:
             code(f"{self.y.name}[{place}] = {state};")
-        return self._drafted(code, flaws, (f"cdiv({rows}, block)",), (64,))
+        return code.drafted(flaws, (f"cdiv({rows}, block)",), (64,))
 
     def _by_warps(self, flaws: Flaws) -> Draft:
         style, code = self.style, Code(self.style)
@@ -81,11 +81,7 @@ class _Decay:
         code(f"{value} += {power} * {state};")
         code.when(f"{col} < {cols}", f"{self.y.name}[{place}] = {value};")
         code(f"{state} = __shfl_sync({FULL}, {value}, 31);")
-        return self._drafted(code, flaws, (f"cdiv({rows}, block_y)",), (32, self.warps))
-
-    def _drafted(self, code: Code, flaws: Flaws, grid: tuple[str, ...], block: tuple[int, ...]) -> Draft:
-        bare = "no_restrict" in flaws
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, (f"cdiv({rows}, block_y)",), (32, self.warps))
 
 
 def decays(family: str, kind: Kind) -> Callable[[Random], Problem]:

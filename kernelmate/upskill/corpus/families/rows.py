@@ -113,7 +113,6 @@ class _RowWriter:
     def draft(self) -> Draft:
         plan, flaws, code = self.plan, self.flaws, self.code
         warp = plan.warp and not self.alone and not self.serial
-        bare = "no_restrict" in flaws
         grid: tuple[str, ...]
         block: tuple[int, ...]
         if self.alone:
@@ -133,7 +132,7 @@ class _RowWriter:
         self.warp = warp
         self._passes()
         self._results()
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or self.style.turned)
+        return code.drafted(flaws, grid, block)
 
     def _shared(self) -> None:
         if self.serial:

@@ -51,7 +51,6 @@ class _Window:
     def draft(self, flaws: Flaws) -> Draft:
         style, code = self.style, Code(self.style)
         row, col = style.n("row"), style.n("col")
-        bare = "no_restrict" in flaws
         swapped = "swapped_axes" in flaws
         x, y = (row, col) if swapped else (col, row)
         bounds = {row: self.rows, col: self.cols}
@@ -85,7 +84,7 @@ class _Window:
             code(f"{style.const_word}int {x} = {style.gid('x')};", f"{style.const_word}int {y} = {style.gid('y')};")
             code.guard((row, self.rows), (col, self.cols))
         _WindowBody(self, code, flaws, base).write()
-        return Draft(code.finish(), grid, block, restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, grid, block)
 
 
 class _WindowBody:

@@ -57,7 +57,6 @@ class _Total:
         block = 1024 if "huge_block" in flaws and not self.partials else self.block
         tid, i, acc, tile = style.n("tid"), style.n("i"), style.n("acc"), style.n("tile")
         team = Team(style, block, tid, flaws, self.real)
-        bare = "no_restrict" in flaws
         each = "atomic_each" in flaws and not self.partials
         grid = (
             f"cdiv({self.n}, {block})"
@@ -97,7 +96,7 @@ class _Total:
                 code(f"{style.n('tile2')}[{tid} % {team.elements}] = {acc};", "__syncthreads();")
             team.reduce(code, self.op, acc, tile, again=False)
             code.when(f"{tid} == 0", self._end(acc))
-        return Draft(code.finish(), (grid,), (block,), restrict=not bare, constant=not bare or style.turned)
+        return code.drafted(flaws, (grid,), (block,))
 
     def _add(self, code: Code, flaws: Flaws, i: str, acc: str | None) -> None:
         emitter = Emitter(

@@ -122,7 +122,6 @@ class _Votes:
     def draft(self, flaws: Flaws) -> Draft:
         style, code = self.style, Code(self.style)
         i, flag, half, tile, warp = style.n("i"), style.n("tmp"), style.n("half"), style.n("tile"), style.n("warp")
-        bare = "no_restrict" in flaws
         size = 1024 if "oversized_shared" in flaws else self.block // 32
         code(f"__shared__ int {tile}[{size}];", f"{style.const_word}int {i} = {style.gid()};")
         holds = f"{i} < {self.n} && {self.condition.format(f'{self.x.name}[{i}]')}"
@@ -142,13 +141,7 @@ class _Votes:
             f"{self.y.name}[blockIdx.x] = {acc};",
         )
         code.close()
-        return Draft(
-            code.finish(),
-            (f"cdiv({self.n}, {self.block})",),
-            (self.block,),
-            restrict=not bare,
-            constant=not bare or style.turned,
-        )
+        return code.drafted(flaws, (f"cdiv({self.n}, {self.block})",), (self.block,))
 
 
 def votes(family: str) -> Callable[[Random], Problem]:
