@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-from kernelmate.compiler import find_target
 from kernelmate.upskill.corpus.bugs import break_text
 from kernelmate.upskill.corpus.families import registry
 from kernelmate.upskill.corpus.judging import Judge
@@ -53,8 +52,7 @@ def test_many_kinds_of_mistakes_are_made_and_each_says_how_it_is_put_right() -> 
     } <= set(kinds)
 
 
-def test_the_judge_sees_races_missing_barriers_and_words_of_the_compiler() -> None:
-    judge = Judge(find_target("H100 SXM"))
+def test_the_judge_sees_races_missing_barriers_and_words_of_the_compiler(judge: Judge) -> None:
     judge.begin(1)
     assert judge.judge(REDUCTION).right
     no_barrier = REDUCTION.replace("    __syncthreads();\n  }", "  }")
@@ -74,8 +72,7 @@ def test_the_judge_sees_races_missing_barriers_and_words_of_the_compiler() -> No
     assert short.words.startswith("wrong-at-size: wrong values at n=1000: out[0] is ")
 
 
-def test_most_mistakes_are_seen() -> None:
-    judge = Judge(find_target("H100 SXM"))
+def test_most_mistakes_are_seen(judge: Judge) -> None:
     seen = tried = 0
     for number, name in enumerate(("softmax", "matmul", "sum-all", "transpose", "heat-2d", "adam-step")):
         group = draw_group(registry()[name], number, 3)
@@ -112,12 +109,11 @@ __global__ void shares(const float* x, float* y, int rows, int cols) {
 """
 
 
-def test_mistakes_lead_to_the_repairs_that_mend_them() -> None:
+def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
     """Those whose repair puts back what was there, or the same in other words."""
     from kernelmate.suggest.codec.base import Launch, Question
     from kernelmate.upskill.corpus.mending import mended
 
-    judge = Judge(find_target("H100 SXM"))
     judge.begin(1)
     assert judge.judge(ROWS).right
     launch = Launch(("cdiv(cols, 16)", "cdiv(rows, 16)"), ("16", "16"))

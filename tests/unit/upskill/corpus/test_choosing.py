@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -28,25 +28,16 @@ from kernelmate.upskill.corpus.choosing import (
 )
 from kernelmate.upskill.corpus.families import registry
 from kernelmate.upskill.corpus.judging import Judge, Judged, content_of
-from kernelmate.upskill.corpus.study import draw_group, study
+from kernelmate.upskill.corpus.study import draw_group
 from kernelmate.upskill.examples import question_of, verdict_of, version_of
 
 FAMILIES = ("heavy-map", "dense-rows", "sum-all", "offset-variance")
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(find_target("H100 SXM"))
-
-
-@pytest.fixture(scope="module")
-def rows(judge: Judge) -> list[dict[str, Any]]:
+def rows(studied: Callable[..., list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """All rows of some problems."""
-    found = []
-    for name in FAMILIES:
-        for number in range(2):
-            found += [json.loads(row.line) for row in study(judge, registry()[name], number, 3).rows]
-    return found
+    return studied(FAMILIES, count=2, seed=3)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from kernelmate.compiler import find_target
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.upskill.corpus.building import SHARES, family_of
 from kernelmate.upskill.corpus.drafting import Flaws, Problem
@@ -18,11 +17,6 @@ from kernelmate.upskill.corpus.overlap import fingerprint
 from kernelmate.upskill.corpus.study import draw_group
 
 FAMILIES = registry()
-
-
-@pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(find_target("H100 SXM"))
 
 
 def with_every_flaw(problem: Problem, rng: Random) -> Flaws:

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kernelmate.compiler import find_target
 from kernelmate.suggest.codec.offers import offered
 from kernelmate.suggest.repairs import ALL
-from kernelmate.upskill.corpus.families import registry
 from kernelmate.upskill.corpus.judging import Judge
 from kernelmate.upskill.corpus.mending import mended
-from kernelmate.upskill.corpus.study import study
 from kernelmate.upskill.examples import question_of, version_of
 
 REPAIRS = {repair.name for repair in ALL}
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(find_target("H100 SXM"))
-
-
-@pytest.fixture(scope="module")
-def rows(judge: Judge) -> list[dict[str, Any]]:
+def rows(studied: Callable[..., list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Mistakes of some problems."""
-    found = []
-    for name in ("int-map", "row-total", "transpose"):
-        for number in range(4):
-            found += [json.loads(row.line) for row in study(judge, registry()[name], number, 5).rows]
-    return [row for row in found if row["task"] == "debug"]
+    return [row for row in studied(("int-map", "row-total", "transpose"), count=4, seed=5) if row["task"] == "debug"]
 
 
 def test_mistakes_are_mended_by_repairs_that_the_judges_words_lead_to(rows: list[dict[str, Any]]) -> None:
