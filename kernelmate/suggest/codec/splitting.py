@@ -127,13 +127,17 @@ class _Splitter:
         record = bool(_RECORDS & set(self.texts[self.at : stop])) and "(" not in self.texts[self.at : stop]
         yield self._line(stop)
         yield from self._body()
+        yield self._close(goes_on=record)
+
+    def _close(self, *, goes_on: bool) -> Line:
+        """A closing brace with its semicolon; `goes_on`: names, or more of an expression, may stand between them."""
         close = self.at
         self._expect("}")
-        if record:
+        if goes_on:
             while self.at < self.end and self.texts[self.at] not in (";", "{", "}"):
                 self.at += 1
         self.at += self.at < self.end and self.texts[self.at] == ";"
-        yield self._items(close, self.at)
+        return self._items(close, self.at)
 
     def _body(self) -> Iterator[Line]:
         """Statements up to a closing brace, which is left."""
@@ -261,13 +265,7 @@ class _Splitter:
         goes_on = bool({"=", "return"} & set(head)) or bool(_RECORDS & set(head))
         yield self._line(stop)
         yield from self._body()
-        close = self.at
-        self._expect("}")
-        if goes_on:
-            while self.at < self.end and self.texts[self.at] not in (";", "{", "}"):
-                self.at += 1
-        self.at += self.at < self.end and self.texts[self.at] == ";"
-        yield self._items(close, self.at)
+        yield self._close(goes_on=goes_on)
 
     # ------------------------------------------------------------------------------------------------- pieces
 
