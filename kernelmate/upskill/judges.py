@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from kernelmate.records import MetricName
 from kernelmate.upskill.rewards import Grade
+from kernelmate.upskill.spawned import Spawned
 
 if TYPE_CHECKING:
     from kernelmate.upskill.corpus.judging import Judge, Judged
@@ -122,19 +120,14 @@ def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
             worker.renew()
 
 
-class _Worker:
+class _Worker(Spawned):
     """One process and what it is busy with."""
 
     def __init__(self) -> None:
         self._start()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe: Connection
-        self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
+        super().__init__(_serve)
         self.case: Case | None = None
         self.warm, self.deadline = False, 0.0
 
@@ -144,13 +137,6 @@ class _Worker:
         allowed = ANSWER_S * (2 + len(case.answers)) + (0.0 if self.warm else START_S)
         self.deadline = time.monotonic() + allowed
         self.pipe.send(case)
-
-    def kill(self) -> None:
-        """End it at once."""
-        with contextlib.suppress(OSError):
-            self.process.kill()
-        self.process.join(5)
-        self.pipe.close()
 
     def renew(self) -> None:
         """Another process in its place."""

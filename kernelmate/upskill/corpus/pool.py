@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from kernelmate.upskill.corpus.families import Family
 from kernelmate.upskill.corpus.journal import Studied
+from kernelmate.upskill.spawned import Spawned
 
 START_S = 240.0
 """Longest time until a worker's first answer, in which it loads its libraries and opens its GPU."""
 
 GROUP_S = 90.0
 """Longest time for one group; a worker that takes longer hangs."""
-
-QUIET = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
-"""Environment of workers: there are as many as cores, so none needs threads of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +44,12 @@ class Answer:
     lost: str = ""
 
 
-class _Worker:
+class _Worker(Spawned):
     """One started worker and what it is busy with."""
 
     def __init__(self, job: Job, device: int | None) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.device, self.job = device, job
-        self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, job.target, job.seed, device), daemon=True
-        )
-        with _environment(QUIET):
-            self.process.start()
-        theirs.close()
+        super().__init__(_serve, job.target, job.seed, device)
+        self.device = device
         self.busy: tuple[int, str] | None = None
         self.deadline = 0.0
         self.answered = False
@@ -73,28 +59,6 @@ class _Worker:
         self.busy = number, family
         self.deadline = time.monotonic() + (GROUP_S if self.answered else START_S)
         self.pipe.send((number, family))
-
-    def kill(self) -> None:
-        """End it at once."""
-        with contextlib.suppress(OSError):
-            self.process.kill()
-        self.process.join(5)
-        self.pipe.close()
-
-
-@contextlib.contextmanager
-def _environment(extra: Mapping[str, str]) -> Iterator[None]:
-    """Variables for processes started meanwhile."""
-    before = {name: os.environ.get(name) for name in extra}
-    os.environ.update(extra)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 class Pool:
@@ -191,7 +155,6 @@ class WorkerCannotStart(RuntimeError):
 
 def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None:
     """A worker's life: groups in, findings out, until the pipe ends or its GPU is lost."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from kernelmate.compiler import find_target
     from kernelmate.upskill.corpus.families import registry
     from kernelmate.upskill.corpus.judging import Judge
