@@ -24,14 +24,19 @@ def card_of(facts: Mapping[str, Any]) -> str:
         "",
         "## Data",
         "",
-        f"Pairs of kernels, each judged before it was taken in: {corpus.get('lines', '?')} lines, "
-        f"{train.get('examples', '?')} examples to learn, {train.get('tokens', '?')} tokens, by task {train.get('by_task', {})}.",
+        f"Pairs of kernels, each judged before it was taken in: {_told(corpus.get('lines', '?'))} lines, "
+        f"{_told(train.get('examples', '?'))} examples to learn ({_told(train.get('by_task', {}))}), {_told(train.get('tokens', '?'))} tokens.",
         f"SHA-256 of the corpus: `{corpus.get('corpus_sha256', 'not known')}`.",
         *([f"Fingerprint of the recipes that it chooses among: `{corpus['offers']}`."] if corpus.get("offers") else []),
         "",
         "## Training",
         "",
-        *(f"- {words}: {facts[key]}" for key, words in _SHOWN.items() if facts.get(key) is not None),
+        *(f"- {words}: {_told(facts[key])}" for key, words in _SHOWN.items() if facts.get(key) is not None),
+        *(
+            f"- good choices on held-out families, {task}: {_choices(of)}"
+            for task, of in (facts.get("choices") or {}).items()
+        ),
+        *(f"- a round on judged answers of its own: {_round(one)}" for one in _rounds(facts)),
         "",
         "## Limits",
         "",
@@ -50,7 +55,33 @@ _SHOWN = {
     "processes": "processes",
     "loss": "last training loss",
     "held_out_loss": "loss on held-out families",
-    "choices": "shares of right choices on held-out families",
     "finished": "came to its planned end",
-    "rounds": "rounds on judged answers of its own",
 }
+
+
+def _told(value: object) -> str:
+    """A figure as people read it: thousands apart, four digits, what belongs to a name beside it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_told(of)}" for name, of in value.items()) or "none told"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _choices(of: Mapping[str, Any]) -> str:
+    return f"{of['first']:.1%} of {of['questions']:,.0f} first choices, {of['three']:.1%} with one among three"
+
+
+def _rounds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = facts.get("rounds")
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _round(one: Mapping[str, Any]) -> str:
+    """What became of one round's answers, and where they were judged."""
+    counted = ", ".join(
+        f"{_told(one[name])} {name}" for name in ("answers", "right", "better", "learned") if name in one
+    )
+    return f"{one.get('kind', '?')}, {counted}; gains {one.get('judged_on', 'of unknown origin')}"

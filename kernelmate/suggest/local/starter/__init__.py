@@ -51,7 +51,7 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Mo
         EnvironmentFailed: the gguf package is missing.
     """
     figures = "".join(line for exam in exams for line in _figures(exam))
-    card_figures = f"\n\n## Figures\n\n{_HEAD}{figures}" if figures else ""
+    card_figures = f"\n\n## Figures\n\n{_HEAD}{figures}".rstrip() if figures else ""
     size = file.stat().st_size if file.is_file() else 0
     if size > MOST_BYTES:
         raise UsageError(
