@@ -13,14 +13,14 @@ turned out right and best. Ways of choosing, each of which puts everything that 
 
 `best` counts questions whose first choice is the best version that was found (debug: one that was found to be right); `good k` those
 where one of the first k is among the best three, which are nearly as good; `recipe` those whose first choice is of the same recipe as
-a good one. CORPUS is a corpus' folder, its `corpus.jsonl`, or that packed by xz.
+a good one. CORPUS is a corpus' folder, its `corpus.jsonl`, or that packed by xz;
+`benchmarks/data/corpus` is the one that the starter learned from.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +38,7 @@ from kernelmate.suggest.local.chat import ask
 from kernelmate.suggest.local.coded import LIKELY
 from kernelmate.suggest.local.engines import EngineSettings, start_engine
 from kernelmate.suggest.local.serving import Endpoint
+from kernelmate.upskill.corpus.files import opened, rows_file
 from kernelmate.upskill.examples import offers_of, question_of
 
 Way = Callable[["Known"], list[Choice]]
@@ -100,8 +101,7 @@ def main() -> None:
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a corpus."""
-    path = path / "corpus.jsonl" if path.is_dir() else path
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+    with opened(rows_file(path)) as file:
         for line in file:
             yield json.loads(line)
 

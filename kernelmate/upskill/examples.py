@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import UsageError
+from kernelmate.upskill.corpus.files import opened, rows_file
 
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Codec, Launch, Question, Version
@@ -53,15 +55,16 @@ class Told:
 
 
 def lines_of(corpus: Path) -> list[str]:
-    """The lines of a corpus, from its folder or from the file itself.
+    """The lines of a corpus, from its folder or from the file itself, packed by xz or not.
 
     Raises:
         UsageError: there is none, or nothing in it.
     """
-    path = corpus / "corpus.jsonl" if corpus.is_dir() else corpus
+    path = rows_file(corpus)
     try:
-        found = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        with opened(path) as file:
+            found = [line for line in file.read().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError, lzma.LZMAError, EOFError) as error:
         raise UsageError(
             f"The corpus cannot be read: {error}.",
             file=str(path),

@@ -15,6 +15,7 @@ from typing import Any
 from kernelmate.upskill.corpus.card import card_text
 from kernelmate.upskill.corpus.examples import Written
 from kernelmate.upskill.corpus.families import Family
+from kernelmate.upskill.corpus.files import CORPUS
 from kernelmate.upskill.corpus.journal import COUNTED, Studied
 from kernelmate.version import VERSION
 
@@ -24,7 +25,7 @@ TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
 GENERATOR = 4
 """Version of the generator; it grows when equal seeds give other problems."""
 
-CORPUS, REJECTED, CARD, MANIFEST = "corpus.jsonl", "rejected.jsonl", "card.md", "manifest.json"
+REJECTED, CARD, MANIFEST = "rejected.jsonl", "card.md", "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)

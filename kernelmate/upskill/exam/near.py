@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import SourceError
+from kernelmate.upskill.corpus.files import opened, rows_file
 from kernelmate.upskill.corpus.overlap import NEAR, Nearest, Overlaps
 from kernelmate.upskill.exam.goals import KERNELS
 
@@ -56,19 +58,22 @@ def hold_against(texts: Iterable[tuple[str, str]], bound: float | None = None) -
 
 
 def nearest_of(corpus: Path, bound: float | None = None) -> Report:
-    """Hold a corpus against the exam: its folder with `corpus.jsonl`, or a file of such lines.
+    """Hold a corpus against the exam: its folder with `corpus.jsonl`, or a file of such lines, packed by xz or not.
 
     Raises:
         SourceError: there is none, or a line is no example.
     """
-    path = corpus / "corpus.jsonl" if corpus.is_dir() else corpus
+    path = rows_file(corpus)
     if not path.is_file():
         raise SourceError(f"There is no corpus at {corpus}.", hint="Give a folder with corpus.jsonl, or a .jsonl file.")
-    return hold_against(_of_corpus(path), bound)
+    try:
+        return hold_against(_of_corpus(path), bound)
+    except (lzma.LZMAError, EOFError) as error:
+        raise SourceError(f"{path} cannot be unpacked: {error}.") from None
 
 
 def _of_corpus(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open(encoding="utf-8") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
 
+from kernelmate.errors import UsageError
+from kernelmate.upskill.corpus.files import PACKED
 from kernelmate.upskill.examples import codec_named, lines_of, question_of, tell
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
@@ -25,6 +28,16 @@ def test_answers_of_a_stored_corpus_lead_back_to_its_versions(name: str) -> None
         assert (answer.version is None) == (example.task == "analyse")
         if answer.version is not None:
             assert asked.read(codec.answer(question_of(line), answer.version)).version == answer.version
+
+
+def test_a_packed_corpus_is_read_like_a_plain_one_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+    lines = lines_of(CORPUS)
+    packed = tmp_path / PACKED
+    packed.write_bytes(lzma.compress("\n".join(lines).encode()))
+    assert lines_of(tmp_path) == lines == lines_of(packed)
+    packed.write_bytes(packed.read_bytes()[:-30])
+    with pytest.raises(UsageError, match="cannot be read"):
+        lines_of(tmp_path)
 
 
 def test_copies_differ_in_placeholders_alone() -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate.upskill.corpus import Manifest, Settings, build
-from kernelmate.upskill.corpus.assemble import CARD, CORPUS, MANIFEST, Sieve
+from kernelmate.upskill.corpus.assemble import CARD, MANIFEST, Sieve
 from kernelmate.upskill.corpus.examples import Written, mark_of
 from kernelmate.upskill.corpus.families.catalogue import HELD_OUT
+from kernelmate.upskill.corpus.files import CORPUS
 from kernelmate.upskill.corpus.journal import PARTS
 
 FEW = ("column-map", "sum-all", "transpose", "multistep-solver")

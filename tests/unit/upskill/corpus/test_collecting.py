@@ -12,7 +12,8 @@ from kernelmate.history import History
 from kernelmate.records import JudgementEntry
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.upskill.corpus import collect
-from kernelmate.upskill.corpus.assemble import CARD, CORPUS, REJECTED
+from kernelmate.upskill.corpus.assemble import CARD, REJECTED
+from kernelmate.upskill.corpus.files import CORPUS
 
 BASE = "// scale\n__global__ void scale(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] = x[i] * 2.0;\n}\n"
 BETTER = BASE.replace("2.0;", "2.0f;")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import lzma
 import re
 from pathlib import Path
 
 import pytest
 
 from kernelmate.errors import SourceError
+from kernelmate.suggest.local.starter import FOLDER
 from kernelmate.upskill.corpus.families import registry
+from kernelmate.upskill.corpus.files import PACKED
 from kernelmate.upskill.corpus.study import draw_group
 from kernelmate.upskill.exam.near import exam_texts, hold_against, nearest_of
+from kernelmate.upskill.examples import lines_of
+
+STARTERS = Path(__file__).parents[4] / "benchmarks" / "data" / "corpus"
+"""What the model that ships has learned from."""
 
 
 def corpus_of(folder: Path, *texts: str) -> Path:
@@ -50,6 +58,27 @@ def test_a_line_that_is_no_example_is_named(line: str, tmp_path: Path) -> None:
         nearest_of(tmp_path)
     with pytest.raises(SourceError, match="There is no corpus"):
         nearest_of(tmp_path / "elsewhere")
+
+
+def test_a_packed_corpus_is_held_against_the_exam_as_well(tmp_path: Path) -> None:
+    plain = corpus_of(tmp_path, exam_texts()["kmeans_assign"])
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / PACKED).write_bytes(lzma.compress((plain / "corpus.jsonl").read_bytes()))
+    assert [one.name for _, one in nearest_of(packed).near] == ["kmeans_assign"]
+    (packed / PACKED).write_bytes((packed / PACKED).read_bytes()[:-20])
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        nearest_of(packed)
+
+
+def test_what_the_starter_learned_from_is_what_its_card_says_and_holds_no_kernel_of_the_exam() -> None:
+    lines = lines_of(STARTERS)
+    assert {json.loads(line)["judged_on"] for line in lines} == {"measured"}
+    learned = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    assert f"SHA-256 of the corpus: `{learned}`" in (FOLDER / "CARD.md").read_text(encoding="utf-8")
+    report = nearest_of(STARTERS)
+    assert report.texts > 10_000
+    assert report.near == ()
 
 
 def test_no_kernel_of_the_exam_or_near_duplicate_of_one_is_in_what_the_corpus_draws() -> None:

@@ -1,0 +1,32 @@
+"""Where the rows of a corpus stand: `corpus.jsonl` in its folder, or the same packed by xz."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import TextIO
+
+CORPUS, PACKED = "corpus.jsonl", "corpus.jsonl.xz"
+
+
+def rows_file(corpus: Path) -> Path:
+    """The file with a corpus' rows, which need not be there.
+
+    Args:
+        corpus: its folder, or the file itself.
+    """
+    if not corpus.is_dir():
+        return corpus
+    packed = corpus / PACKED
+    return packed if packed.is_file() and not (corpus / CORPUS).is_file() else corpus / CORPUS
+
+
+def opened(path: Path) -> TextIO:
+    """A file of rows for reading, unpacked on the way where its name ends with `.xz`.
+
+    Raises:
+        OSError: it cannot be read. What is read from one that is damaged raises lzma.LZMAError or EOFError.
+    """
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
