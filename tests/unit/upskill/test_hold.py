@@ -52,10 +52,10 @@ def test_files_come_back_in_pieces_over_as_many_calls_as_it_takes(tmp_path: Path
 
 def test_a_hold_leaves_the_seconds_to_the_configuration_and_shrinks_everything_to_be_smoked(ablations: Upskill) -> None:
     own = settled(ablations, smoke=False)
-    assert [own.plan(model).seconds for model in own.models] == [60] * 9
+    assert [own.plan(model).seconds for model in own.models] == [150] * 9
     assert (own.exam.run, own.rounds.kind) == (False, "none")
     assert own.rounds.prompts > 10
-    assert spent(own, ["lines-35m=5"]).plan(own.model("lines-35m")).seconds == 60
+    assert spent(own, ["lines-35m=5"]).plan(own.model("lines-35m")).seconds == 150
     assert spent(own, ["lines-35m=5"]).plan(spent(own, ["lines-35m=5"]).model("lines-35m")).seconds == 5
     with pytest.raises(UsageError):
         spent(own, ["nobody=5"])

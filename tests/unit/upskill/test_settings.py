@@ -29,9 +29,10 @@ def test_the_examples_are_read_and_estimated(name: str) -> None:
     assert on_gpu.dollars > 0
 
 
-def test_the_ablations_differ_from_one_model_in_one_thing_each_and_get_the_same_seconds() -> None:
+def test_the_ablations_differ_from_one_model_in_one_thing_each_and_get_the_same_steps() -> None:
     settings = read_settings(EXAMPLES / "ablations.toml")
-    assert {settings.plan(model).seconds for model in settings.models} == {60}
+    plans = [settings.plan(model) for model in settings.models]
+    assert {(plan.steps, plan.seconds) for plan in plans} == {(500, 150)}
     base = settings.model("mixed-35m")
     sizes = ("hidden", "layers", "heads", "feed_forward")
     for model in settings.models:
