@@ -7,6 +7,7 @@ nothing of contracts, references or tolerances.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -178,6 +179,15 @@ class Begins(Protocol):
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
         """Begin a launch that a module of this code will probably be asked for soon; nobody waits for it."""
+        ...
+
+
+@runtime_checkable
+class Computes(Protocol):
+    """A backend on whose GPU arrays can be computed beside launches, out of the reach of the kernels under judgement."""
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """CuPy, with the GPU current and nobody timing on it."""
         ...
 
 

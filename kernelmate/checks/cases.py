@@ -37,8 +37,8 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
 
-FORESEEN_ELEMENTS = 1 << 24
-"""Launches over more array elements are not made ahead elsewhere: handing them over would take longer than it saves."""
+REPEATED_LARGE_ELEMENTS = 1 << 22
+"""Elements over all arrays up to which a large case is launched twice where it is emulated, which takes seconds."""
 
 
 class CaseJudge:
@@ -63,11 +63,13 @@ class CaseJudge:
         self._compared = compared
         self._keep_bytes = keep_bytes
         self._glance = glance
+        self._alone = False
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
     def foresee(self, sizes: Sequence[tuple[Size, Origin]]) -> None:
         """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
+        self._alone = bool(sizes) and all(self.oracle.large(size) for size, _ in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
     def launches(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
@@ -76,8 +78,8 @@ class CaseJudge:
             for shot, count in self._shots(size, origin, number):
                 # What cannot be had or launched is told when it is asked for.
                 with suppress(ReferenceFailed, ContractError):
-                    few = elements_of(argument_shapes(self.contract, size).values()) <= FORESEEN_ELEMENTS
-                    if few and size_allowed(self.bench.version.contract, size):
+                    # Handing large arrays over would take longer than it saves.
+                    if not self.oracle.large(size) and size_allowed(self.bench.version.contract, size):
                         given = self.oracle.inputs(size, shot)
                         longest = self.oracle.known_longest(size, shot)
                         yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
@@ -85,7 +87,9 @@ class CaseJudge:
     def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
         """The launches of a size, and whether each is counted."""
         elements = elements_of(argument_shapes(self.contract, size).values())
-        shots = plan(self.contract, elements, number, listed=origin == "contract")
+        repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
+        listed = origin == "contract"
+        shots = plan(self.contract, elements, number, listed=listed, repeated=repeated, alone=self._alone)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
             if shot.style != WIDE_INTEGERS or self._compared:
@@ -120,8 +124,9 @@ class CaseJudge:
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
             kept = Kept(first.outcome, first.answer)
-            if kept.nbytes <= self._keep_bytes:
-                self._keep_bytes -= kept.nbytes
+            held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where there is room
+            if held <= self._keep_bytes:
+                self._keep_bytes -= held
                 record.kept = kept
 
     def again(self, record: CaseRecord) -> Kept:
@@ -193,16 +198,17 @@ class CaseJudge:
                 record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
                 record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
-        if first is None or other is None:
+        if first is None or (other is None and not self.oracle.large(record.size)):
             return
         record.degenerate = _is_degenerate(contract, first, other)
         if first.weight is None:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
         if wrong:
-            second = again or other
+            second = again or other or first
             record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
-            record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
+            if other is not None:
+                record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
             if not self.bench.poisoned and not any(n.severity == "error" for n in record.noted):
                 found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
                 record.note("stateful", first.weight, found)
@@ -252,10 +258,10 @@ def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
 
 
-def _is_degenerate(contract: Contract, first: Seen, other: Seen) -> bool:
+def _is_degenerate(contract: Contract, first: Seen, other: Seen | None) -> bool:
     """Whether a zero output, an unchanged one, or the one for other inputs would pass as right."""
     answer = first.answer
-    if answer is None or other.answer is None:
+    if answer is None or (other is not None and other.answer is None):
         return False
     arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
     zero = all(passes(n, np.zeros_like(arrays[n]), w, allowed[n]) for n, w in want.items())
@@ -265,7 +271,7 @@ def _is_degenerate(contract: Contract, first: Seen, other: Seen) -> bool:
         for a in outputs
     )
     takes = any(a.direction in ("in", "inout") for a in contract.args)
-    return zero or unchanged or (takes and not any(True for _ in _apart(first, other)))
+    return zero or unchanged or (other is not None and takes and not any(True for _ in _apart(first, other)))
 
 
 def _apart(first: Seen, other: Seen) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_inexact, wide
+from kernelmate.checks.kinds import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096
@@ -52,16 +52,13 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
         return Difference(argument, 0.0, None, not_finite=False, coarse=False)
     if not is_inexact(got.dtype):
         return _exact(argument, got, want)
+    largest = _largest(got, want, allowed)
+    if largest <= 1:
+        return Difference(argument, largest, None, not_finite=False, coarse=False)
     with np.errstate(all="ignore"):
         rounded = want.astype(got.dtype)
-        same = got == rounded
-        if same.all():
-            return Difference(argument, 0.0, None, not_finite=False, coarse=False)
         absolute = np.abs(wide(got) - want)
-        ratio = _in_tolerances(got, want, same, absolute, allowed)
-        largest = float(ratio.max())
-        if largest <= 1:
-            return Difference(argument, largest, None, not_finite=False, coarse=False)
+        ratio = _in_tolerances(got, want, got == rounded, absolute, allowed)
         wrong, there = ratio > 1, wide(got)
         finite = np.isfinite(there) & np.isfinite(wide(rounded))
     return Difference(
@@ -71,6 +68,19 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
         not_finite=bool((wrong & ~finite).any()),
         coarse=coarse is not None and bool(wrong.any() and (finite & (absolute <= coarse))[wrong].all()),
     )
+
+
+def _largest(got: Array, want: Array, allowed: Array) -> float:
+    """The largest |got - want| in tolerances, block by block."""
+    largest, (mine, wanted, most) = 0.0, (flat(array) for array in (got, want, allowed))
+    with np.errstate(all="ignore"):
+        for part in blocks_of(got):
+            here, there = mine[part], wanted[part]
+            same = here == there.astype(here.dtype)
+            if not bool(same.all()):
+                ratio = _in_tolerances(here, there, same, np.abs(wide(here) - there), most[part])
+                largest = max(largest, float(ratio.max()))
+    return largest
 
 
 def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowed: Array) -> Array:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, limits
+from kernelmate.checks.kinds import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.live import live_array, otherwise
 from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
@@ -64,6 +65,47 @@ SMALL_INTEGERS = 8
 """Undeclared integers are drawn below this and below every size, since they may be positions, counts or shifts."""
 
 
+class DeviceRandom:
+    """What `draw` asks of NumPy's generators, from one of CuPy's.
+
+    Args:
+        module: CuPy. seed: equal seeds give equal numbers on one machine.
+    """
+
+    def __init__(self, module: Any, seed: tuple[int, ...]) -> None:
+        self.module = module
+        state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        self._generator = module.random.Generator(module.random.Philox4x3210(int(state[0])))
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Any:
+        """Evenly between two bounds, float64."""
+        return self._generator.random(shape) * (high - low) + low
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Any:
+        """Mean 0, deviation 1, float64."""
+        return self._generator.standard_normal(shape)
+
+    def normal(self, mean: float, deviation: float, shape: tuple[int, ...]) -> Any:
+        """Normal numbers, float64."""
+        return self.standard_normal(shape) * deviation + mean
+
+    def integers(
+        self, low: int, high: int, shape: tuple[int, ...], dtype: Any = np.int64, *, endpoint: bool = False
+    ) -> Any:
+        """Whole numbers from `low` to below `high`, which `endpoint` includes."""
+        drawn = self._generator.integers(int(low), int(high) + endpoint, shape, dtype=np.int64)
+        return drawn.astype(dtype)
+
+
+DeviceMaker = Callable[[tuple[int, ...]], DeviceRandom]
+"""Makes a generator on a GPU from a seed."""
+
+
+def rng_module(rng: Any) -> Any:
+    """The array module of a generator's arrays."""
+    return rng.module if isinstance(rng, DeviceRandom) else np
+
+
 def styles_of(contract: Contract) -> tuple[Style, ...]:
     """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
     free = [
@@ -77,8 +119,9 @@ def styles_of(contract: Contract) -> tuple[Style, ...]:
 
 
 def draw(
-    contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False
-) -> Arrays:
+    contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False,
+    device: DeviceMaker | None = None,
+) -> Arrays:  # fmt: skip
     """Contents of all `in` and `inout` arrays, and zeros for `out` arrays, by argument.
 
     Args:
@@ -88,11 +131,13 @@ def draw(
         style: of what the contract leaves open.
         directory: that files are relative to.
         first: these are the inputs that live arrays stand in for as they are.
+        device: makes a generator on a GPU, whose arrays are CuPy's; None draws on the host. Equal seeds give other numbers
+            there, of the same distributions. Contents that a function, a file or a notebook gives are not drawn on it.
 
     Raises:
         ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
     """
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    rng: Any = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))) if device is None else device(seed)
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
@@ -105,43 +150,41 @@ def draw(
     return made
 
 
-def _array(
-    argument: Argument, shape: tuple[int, ...], size: Size, rng: np.random.Generator, style: Style, directory: Path
-) -> Array:
+def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: Style, directory: Path) -> Array:
     dtype = numpy_dtype(argument.dtype)
     if argument.direction == "out":
-        return np.zeros(shape, dtype)
+        return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     if argument.distribution is not None:
         return _declared(argument, shape, size, rng, directory)
     if not is_inexact(dtype):
         return _integers(dtype, shape, size, rng, style)
     if dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")
-        return np.ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]
+        return rng_module(rng).ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]  # type: ignore[no-any-return]
     return _floats(dtype, shape, rng, style)
 
 
-def _integers(
-    dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: np.random.Generator, style: Style
-) -> Array:
+def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: Style) -> Array:
     """Bytes over their whole range; wider integers small, unless the style asks for both signs."""
     if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(dtype)
+        return _cast(rng.integers(0, 2, shape), dtype)
     if dtype.itemsize == 1:
         info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+        return _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
     if style.name == "integers" and dtype.kind == "i":
-        return rng.integers(-1000, 1001, shape).astype(dtype)
+        return _cast(rng.integers(-1000, 1001, shape), dtype)
     smallest = min((value for value in size.values() if value > 0), default=1)
-    return rng.integers(0, min(smallest, SMALL_INTEGERS), shape).astype(dtype)
+    return _cast(rng.integers(0, min(smallest, SMALL_INTEGERS), shape), dtype)
 
 
-def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator, style: Style) -> Array:
+def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style) -> Array:
     if style.name == "zeros":
-        return np.zeros(shape, dtype)
+        return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     bounds = limits(dtype)
     if style.name == "denormals":
-        return np.asarray(rng.uniform(-1, 1, shape) * bounds.smallest_normal).astype(dtype)
+        return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
+    if not style.specials and not isinstance(rng, DeviceRandom):
+        return _floats_in_blocks(dtype, shape, rng, style)
     values = rng.uniform(-1, 1, shape) if style.name == "uniform" else rng.standard_normal(shape)
     # What a narrow type cannot hold becomes its largest value, not an infinity that nobody asked for.
     values = np.clip(values * style.scale, -bounds.top, bounds.top)
@@ -149,23 +192,39 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generat
         places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
         values.reshape(-1)[places] = np.resize(style.specials, places.size)
     with np.errstate(all="ignore"):
-        return np.asarray(values).astype(dtype)
+        return _cast(values, dtype)
 
 
-def _declared(
-    argument: Argument, shape: tuple[int, ...], size: Size, rng: np.random.Generator, directory: Path
-) -> Array:
+def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style) -> Array:
+    """Ordinary numbers, drawn, scaled and cast a block at a time."""
+    drawn, top = np.empty(shape, dtype), limits(dtype).top
+    out = drawn.reshape(-1)
+    for part in blocks_of(out):
+        count = part.stop - part.start
+        values = rng.uniform(-1, 1, count) if style.name == "uniform" else rng.standard_normal(count)
+        with np.errstate(all="ignore"):
+            out[part] = np.clip(values * style.scale, -top, top).astype(dtype)
+    return drawn
+
+
+def _cast(values: Any, dtype: np.dtype[Any]) -> Array:
+    """Drawn values in a dtype; a scalar's shape gives a number, which has no such method."""
+    cast: Array = (values if hasattr(values, "astype") else np.asarray(values)).astype(dtype)
+    return cast
+
+
+def _declared(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, directory: Path) -> Array:
     dtype = numpy_dtype(argument.dtype)
     distribution = parse_distribution(argument.distribution or "")
     if distribution.name == "file":
         return _from_file(argument, shape, directory / (distribution.path or ""))
     numbers = [evaluate(text, size) for text in distribution.arguments]
     if distribution.name in ("zeros", "ones"):
-        return np.full(shape, distribution.name == "ones").astype(dtype)
+        return rng_module(rng).full(shape, distribution.name == "ones").astype(dtype)  # type: ignore[no-any-return]
     values: Array
     try:
         if distribution.name == "integers":
-            values = rng.integers(int(numbers[0]), int(numbers[1]), shape) if np.prod(shape) else np.zeros(shape)
+            values = rng.integers(int(numbers[0]), int(numbers[1]), shape) if math.prod(shape) else np.zeros(shape)
         elif distribution.name == "uniform":
             values = rng.uniform(numbers[0], numbers[1], shape)
         else:
@@ -180,7 +239,7 @@ def _declared(
     if is_float(dtype):
         top = limits(dtype).top
         values = np.clip(values, -top, top)
-    return np.asarray(values).astype(dtype)
+    return _cast(values, dtype)
 
 
 def _from_file(argument: Argument, shape: tuple[int, ...], path: Path) -> Array:

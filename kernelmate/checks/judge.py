@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import replace
 
-from kernelmate.backends.base import Backend, EmulationTooLarge, Run, UnsupportedInstruction
+from kernelmate.backends.base import Backend, Computes, EmulationTooLarge, Run, UnsupportedInstruction
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
@@ -87,7 +87,8 @@ class _Judge:
         self.task, self.bench, self.timer, self.progress, self.model = task, bench, timer, progress, model
         self.version = task.candidate
         baseline = bench_of(backend, task, task.baseline)
-        self.oracle = Oracle(task, baseline, _reference(backend, task), progress)
+        device = backend if isinstance(backend, Computes) else None
+        self.oracle = Oracle(task, baseline, _reference(backend, task), progress, device)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
@@ -251,9 +252,16 @@ class _Judge:
             )
             return None
         self._say_unraced(findings)
+        self._say_lacking()
         if not self.oracle.independent:
             self.reasons.append("agrees with the baseline; the contract names no reference")
         return True
+
+    def _say_lacking(self) -> None:
+        """Where the reference's answer was not to be had, the baseline's is what was compared with, if anything."""
+        agrees = "agrees with the baseline" if self.compared else "not compared with anything"
+        for size, why in self.oracle.lacking.items():
+            self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self) -> list[bool | None]:
         """Whether each case is right, of those that are held against the version."""

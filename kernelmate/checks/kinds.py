@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,46 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
+
+
+def on_device(array: object) -> bool:
+    """Whether an array lies in a GPU's memory: it is CuPy's."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def module_of(array: object) -> Any:
+    """The array module of an array: CuPy for those on a GPU, else NumPy."""
+    return sys.modules["cupy"] if on_device(array) else np
+
+
+def on_host(array: Any) -> Array:
+    """The array in the host's memory; itself where it is there."""
+    return np.asarray(array.get() if on_device(array) else array)
+
+
+BLOCK_ELEMENTS = 1 << 15
+"""Elements that are worked on together: several arrays of so many stay in a core's cache."""
+
+
+def blocks_of(array: Any) -> Iterator[slice]:
+    """Stretches of an array's elements in memory order, to work on one after the other: the whole where it is on a GPU."""
+    step = max(array.size, 1) if on_device(array) else BLOCK_ELEMENTS
+    return (slice(start, min(start + step, array.size)) for start in range(0, array.size, step))
+
+
+def flat(array: Array) -> Array:
+    """The elements in memory order, one after the other; a view where they lie so."""
+    return module_of(array).ascontiguousarray(array).reshape(-1)  # type: ignore[no-any-return]
+
+
+def generator(seed: tuple[int, ...], beside: object) -> Any:
+    """A generator of random numbers in the module of an array; equal seeds and modules give equal numbers."""
+    sequence = np.random.SeedSequence(seed)
+    if not on_device(beside):
+        return np.random.default_rng(sequence)
+    random = module_of(beside).random
+    return random.Generator(random.Philox4x3210(int(sequence.generate_state(1, np.uint64)[0])))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
@@ -36,13 +78,12 @@ def words(array: Array) -> Array:
     """An array's bytes as the widest unsigned integers that its elements divide into, along one more axis at its end."""
     bytes_of_each = array.dtype.itemsize
     width = next(size for size in (8, 4, 2, 1) if bytes_of_each % size == 0)
-    flat = np.ascontiguousarray(array).reshape(-1).view(f"u{width}")
-    return flat.reshape(*array.shape, bytes_of_each // width)
+    return flat(array).view(f"u{width}").reshape(*array.shape, bytes_of_each // width)
 
 
 def same_bits(one: Array, two: Array) -> bool:
     """Whether two arrays of a kind hold the same bytes."""
-    return one.dtype == two.dtype and np.array_equal(words(one), words(two))
+    return one is two or (one.dtype == two.dtype and bool(np.array_equal(words(one), words(two))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from kernelmate.checks.kinds import Array
+from kernelmate.checks.kinds import Array, on_device
 
 T = TypeVar("T")
 
@@ -14,29 +14,36 @@ T = TypeVar("T")
 class Memo(Generic[T]):
     """Values by key; the ones unused for longest go when their arrays take more than `limit` bytes.
 
+    The newest one is kept whatever it takes, until the next: it is asked for again while it is used.
+
     Args:
-        limit: bytes of arrays that are kept.
+        limit: bytes of arrays that are kept in the host's memory.
         arrays: the arrays of a value.
+        device_limit: bytes of arrays that are kept on a GPU.
     """
 
-    def __init__(self, limit: int, arrays: Callable[[T], Iterable[Array]]) -> None:
-        self._limit, self._arrays = limit, arrays
-        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._bytes = 0
+    def __init__(self, limit: int, arrays: Callable[[T], Iterable[Array]], device_limit: int = 0) -> None:
+        self._limits, self._arrays = (limit, device_limit), arrays
+        self._kept: OrderedDict[Hashable, tuple[T, tuple[int, int]]] = OrderedDict()
+        self._bytes = [0, 0]
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value that was made for this key before, else made now. A value too large to keep is only returned."""
+        """The value that was made for this key before, else made now."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key][0]
         value = make()
-        size = sum(array.nbytes for array in self._arrays(value))
-        if size <= self._limit:
-            self._kept[key] = value, size
-            self._bytes += size
-            while self._bytes > self._limit:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+        size = [0, 0]
+        for array in self._arrays(value):
+            size[on_device(array)] += array.nbytes
+        self._kept[key] = value, (size[0], size[1])
+        self._count(size, 1)
+        while len(self._kept) > 1 and any(held > limit for held, limit in zip(self._bytes, self._limits, strict=True)):
+            self._count(self._kept.popitem(last=False)[1][1], -1)
         return value
+
+    def _count(self, size: Sequence[int], sign: int) -> None:
+        self._bytes = [held + sign * more for held, more in zip(self._bytes, size, strict=True)]
 
     def known(self, key: Hashable) -> T | None:
         """The value that was made for this key, where it is still kept."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from kernelmate.backends.base import Computes
+from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, wide
+from kernelmate.checks.inputs import DeviceRandom, Style
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_host, wide
+from kernelmate.checks.laws import Learnt, elements_at, learn
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, python_reference
-from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened
-from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of, inputs_for
+from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
+from kernelmate.checks.trials import LARGE_ELEMENTS, Bench, Outcome, Shot, errors_of, inputs_for
 from kernelmate.checks.userfiles import stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size
@@ -34,16 +39,31 @@ GUARDS_STAGE = "guards"
 REMEMBERED_BYTES = 96 << 20
 """Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
 
+DEVICE_REMEMBERED_BYTES = 4 << 30
+"""The same on a GPU. Whoever keeps memory there that is needed elsewhere gives it back: see `forget_device`."""
+
+LONGEST_REFERENCE_S = 3.0
+"""Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
+
+SEED_OF_LAWS = 0x1A37
+"""Of the inputs and moves from which is learnt what does not depend on a verdict's own seed."""
+
 LOOSENING_FROM = 1 / BASELINE_FACTOR
 """A baseline whose largest error is below this part of the tolerance widens it nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The wanted outputs for one set of inputs, and the errors that pass."""
+    """The wanted outputs for one set of inputs, and the errors that pass.
+
+    Attributes:
+        origin: how the tolerance was found. against: whose outputs are wanted.
+    """
 
     want: Expected
     allowed: Allowed
+    origin: Literal["derived", "carried", "contract"] = "derived"
+    against: Literal["reference", "baseline"] = "reference"
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
@@ -75,9 +95,15 @@ class Theirs:
         yield from self.outputs.values()
 
 
-_INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values())
-_ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays)
-_BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays)
+_INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
+_ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED_BYTES)
+_BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
+_LEARNT: dict[Hashable, Learnt] = {}
+"""What was learnt of references at small sizes."""
+
+
+class NotHad(Exception):
+    """The reference's answer cannot be had at a size; the message says why."""
 
 
 class Oracle:
@@ -88,12 +114,16 @@ class Oracle:
     Attributes:
         independent: there is a reference apart from the baseline.
         known: there is anything to compare with at all.
+        lacking: why the reference's answer is not to be had, by size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded.
     """
 
-    def __init__(self, task: JudgeTask, baseline: Bench | None, kernel: Bench | None, tell: Progress) -> None:
+    def __init__(
+        self, task: JudgeTask, baseline: Bench | None, kernel: Bench | None, tell: Progress,
+        device: Computes | None = None,
+    ) -> None:  # fmt: skip
         self.contract: Contract = (task.baseline or task.candidate).contract
         self._task, self._baseline, self._kernel = task, baseline, kernel
         self._directory = Path(task.directory)
@@ -104,6 +134,8 @@ class Oracle:
         self._python = None if kernel is not None else python_reference(self.contract, self._directory)
         self.independent = self._python is not None or kernel is not None
         self.known = self.independent or baseline is not None
+        self._device = device
+        self.lacking: dict[tuple[tuple[str, int], ...], str] = {}
 
     def enter(self, stage: str) -> None:
         """Tell of a stage."""
@@ -145,10 +177,12 @@ class Oracle:
             ReferenceFailed: the reference raised or gave something else than the contract says.
         """
         if self.independent:
-            answer = self._referenced(size, shot, given)
-            if theirs is None or not theirs.off:
+            answer = self._known_answer(size, shot, given)
+            if answer is not None and theirs is not None and theirs.off:
+                allowed = Allowed(loosened(answer.allowed.error, theirs.off), answer.allowed.coarse)
+                return replace(answer, allowed=allowed)
+            if answer is not None:
                 return answer
-            return Answer(answer.want, Allowed(loosened(answer.allowed.error, theirs.off), answer.allowed.coarse))
         if theirs is None or theirs.errors or self._baseline is None:
             return None
         return self._from_baseline(self._baseline, size, shot, given, theirs)
@@ -164,14 +198,22 @@ class Oracle:
     def _draw(self, size: Size, shot: Shot) -> Arrays:
         if self.contract.inputs is not None:
             self._tell(REFERENCE_STAGE, 0, 1)
-        given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
-        for array in given.values():
-            array.setflags(write=False)
+        if self._on_device(size):
+            assert self._device is not None
+            with self._device.computing() as cupy:
+                drawn = inputs_for(
+                    self.contract, size, shot, self._task.seed, self._directory, partial(DeviceRandom, cupy)
+                )
+                given = {name: cupy.asarray(array) for name, array in drawn.items()}
+        else:
+            given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
+            for array in given.values():
+                array.setflags(write=False)
         if self.contract.inputs is not None:
             self._tell(CASES_STAGE, 0, 1)
         return given
 
-    def _context_of_answers(self) -> Hashable:
+    def _context_of_answers(self) -> tuple[Hashable, ...]:
         """All that inputs and answers hang on besides the size and the shot."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
@@ -183,7 +225,32 @@ class Oracle:
     def _key(self, size: Size, shot: Shot) -> Hashable:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
+    def large(self, size: Size) -> bool:
+        """Whether a size has so many elements that its reference is evaluated twice and not twenty times."""
+        return elements_at(self.contract, size) > LARGE_ELEMENTS
+
+    def _on_device(self, size: Size) -> bool:
+        """Whether inputs and answers of a size are computed on the GPU: large ones, of types that CuPy has."""
+        kinds = (numpy_dtype(a.dtype).kind for a in self.contract.args)
+        return self._device is not None and self.large(size) and all(kind in "biufc" for kind in kinds)
+
+    def _known_answer(self, size: Size, shot: Shot, given: Arrays) -> Answer | None:
+        """The reference's answer; None where it is not to be had at this size."""
+        key = tuple(sorted(size.items()))
+        if key in self.lacking:
+            return None
+        try:
+            return self._referenced(size, shot, given)
+        except NotHad as error:
+            self.lacking[key] = str(error)
+            return None
+
     def _referenced(self, size: Size, shot: Shot, given: Arrays) -> Answer:
+        """The reference's answer.
+
+        Raises:
+            NotHad: it would take too long or too much memory at this size.
+        """
         kernel = self._kernel
         reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
         assert reference is not None
@@ -195,12 +262,10 @@ class Oracle:
         want = {name: wide(array) for name, array in theirs.outputs.items()}
         reference = kernel_reference(self.contract, baseline, shot)
         key = (self._key(size, shot), "baseline", shot, baseline.version.compiled.binary)
-
-        def find() -> Answer:
-            seed = (self._task.seed % 2**64, shot.inputs)
-            return Answer(want, derive(self.contract, reference, given, size, want, seed, exact=False))
-
-        return _ANSWERS.get(key, find)
+        whose = baseline.version.compiled.binary or ""
+        return _ANSWERS.get(
+            key, lambda: replace(self._held(reference, whose, size, shot, given, want, exact=False), against="baseline")
+        )
 
     def _telling(self, reference: Reference) -> Reference:
         """The reference, with each of its calls told as a step of its stage."""
@@ -212,11 +277,60 @@ class Oracle:
         return told
 
     def _ask(self, reference: Reference, size: Size, shot: Shot, given: Arrays, *, exact: bool) -> Answer:
-        want = reference(given, size)
-        seed = (self._task.seed % 2**64, shot.inputs)
-        answer = Answer(want, derive(self.contract, reference, given, size, want, seed, exact=exact))
+        if not self.large(size) or self._device is None:
+            answer = self._held(reference, "", size, shot, given, reference(given, size), exact=exact)
+        else:
+            with self._device.computing():
+                placed = self._placed(reference, size, exact=exact)
+                answer = self._held(placed, "", size, shot, given, placed(given, size), exact=exact)
         self._tell(CASES_STAGE, 0, 1)
         return answer
+
+    def _held(
+        self, reference: Reference, whose: str, size: Size, shot: Shot, given: Arrays, want: Expected, *, exact: bool
+    ) -> Answer:
+        """What is wanted, with its tolerance: the contract's, derived, or at large sizes carried from small ones."""
+        contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
+        if contract.tolerance is not None or not rounded_outputs(contract, want):
+            return Answer(want, stated(contract, want), "derived" if contract.tolerance is None else "contract")
+        if not self.large(size):
+            return Answer(want, derive(contract, reference, given, size, want, seed, exact=exact))
+        law = self._learnt(reference, whose, size, exact=exact).law
+        return Answer(want, carried(contract, law, reference, given, size, want, seed, exact=exact), "carried")
+
+    def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> Learnt:
+        """What small sizes say of a reference, learnt once; `whose` is the kernel where that is one."""
+        key = (self._context[:-1], tuple(sorted(size.items())), whose, exact)
+        if key not in _LEARNT:
+            if exact:
+                self._tell(REFERENCE_STAGE, 0, 1)
+
+            def draw(at: Size, number: int, style: Style) -> Arrays:
+                return inputs_for(self.contract, at, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
+
+            to_device: Callable[[Array], Any] | None = None
+            if self._on_device(size) and exact:
+                assert self._device is not None
+                with self._device.computing() as cupy:
+                    to_device = cupy.asarray
+                    _LEARNT[key] = learn(
+                        self.contract, reference, size, draw, SEED_OF_LAWS, exact=exact, to_device=to_device
+                    )
+            else:
+                _LEARNT[key] = learn(self.contract, reference, size, draw, SEED_OF_LAWS, exact=exact)
+        return _LEARNT[key]
+
+    def _placed(self, reference: Reference, size: Size, *, exact: bool) -> Reference:
+        """The reference where it is evaluated at a large size: on the GPU, else on the host where there is time for it.
+
+        Raises:
+            NotHad: there is not.
+        """
+        learnt = self._learnt(reference, "", size, exact=exact)
+        if not exact or (learnt.device and self._on_device(size)):
+            return partial(_on_device_or_host, reference, learnt, elements_at(self.contract, size))
+        _refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
+        return partial(_on_host, reference)
 
     def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays) -> Theirs:
         outputs = {
@@ -229,7 +343,10 @@ class Oracle:
         if not self.independent:
             right = None if not outcome.errors else False
             return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
-        answer = self._referenced(size, shot, given)
+        answer = self._known_answer(size, shot, given)
+        if answer is None:
+            right = None if not outcome.errors else False
+            return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
         found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
         right = not outcome.errors and all(difference.right for difference in found.values())
         off = {
@@ -238,6 +355,35 @@ class Oracle:
             if is_inexact(outputs[name].dtype) and difference.error > LOOSENING_FROM
         }
         return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread)
+
+
+def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
+    """The reference's answer by NumPy, for arrays that lie elsewhere."""
+    module = module_of(next(iter(arrays.values())))
+    expected = reference({name: on_host(array) for name, array in arrays.items()}, size, working)
+    return {name: module.asarray(array) for name, array in expected.items()}
+
+
+def _on_device_or_host(
+    reference: Reference, learnt: Learnt, elements: int, arrays: Arrays, size: Size,
+    working: np.dtype[Any] | None = None,
+) -> Expected:  # fmt: skip
+    """The reference's answer by the GPU; by NumPy where that has too little memory for it.
+
+    Raises:
+        NotHad: NumPy would take too long.
+    """
+    try:
+        return reference(arrays, size, working)
+    except (ReferenceFailed, MemoryError):
+        module_of(next(iter(arrays.values()))).get_default_memory_pool().free_all_blocks()
+    _refuse_long(learnt.seconds_at(elements))
+    return _on_host(reference, arrays, size, working)
+
+
+def _refuse_long(seconds: float) -> None:
+    if seconds > LONGEST_REFERENCE_S:
+        raise NotHad(f"the reference would take about {seconds:.0f} s there")
 
 
 def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, wide
+from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt
+from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
+from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
 from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -27,7 +29,7 @@ class Reference(Protocol):
         """Every out and inout array for these inputs, floats in float64.
 
         Args:
-            arrays: inputs by argument, as the kernel gets them or moved a little.
+            arrays: inputs by argument, as the kernel gets them or moved a little; NumPy's, or CuPy's on a GPU.
             size: the size they belong to.
             working: the floating dtype to compute in; None is float64. A kernel computes as it does.
 
@@ -50,20 +52,51 @@ _FILES = frozenset(
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
     """The contract's reference where it is Python, else None.
 
+    On CuPy arrays, and where a type narrower than float64 is asked for, NumPy is replaced in the function
+    (`array_modules`), so that arrays and scalars which it makes itself have that type as well.
+
     Raises:
         ReferenceFailed: its file or function cannot be loaded, or its expression reaches for what it may not.
     """
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
-        return lambda arrays, size, working=None: _by_function(
-            contract, function, _values(contract, arrays, size, working), size, directory
-        )
+        return _PythonReference(contract, directory, _Function(contract, function, directory))
     if contract.reference_kind == "expression":
-        code = _checked_expression(contract)
-        return lambda arrays, size, working=None: _by_expression(
-            contract, code, _values(contract, arrays, size, working), size, directory
-        )
+        return _PythonReference(contract, directory, _Expression(contract, _checked_expression(contract), directory))
     return None
+
+
+class _Callable(Protocol):
+    """A reference's Python, for arrays of one module and one floating type."""
+
+    def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
+        """The outputs for these values; `device` and `working` say which NumPy the text is given."""
+        ...
+
+
+class _PythonReference:
+    """A reference that is Python: `Reference`, over the function or expression that computes it."""
+
+    def __init__(self, contract: Contract, directory: Path, python: _Callable) -> None:
+        self._contract, self._directory, self._python = contract, directory, python
+
+    def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
+        """As `Reference.__call__`."""
+        device = any(on_device(array) for array in arrays.values())
+        narrower = working if working is not None and working.itemsize < 8 else None
+        values = _values(self._contract, arrays, size, working)
+        if device:
+            DeviceArray.library = module_of(next(array for array in arrays.values() if on_device(array)))
+            held = {n: DeviceArray(v, narrower) if on_device(v) else v for n, v in values.items()}
+            return self._python(held, size, device=True, working=narrower)
+        if narrower is None:
+            return self._python(values, size, device=False, working=None)
+        try:
+            typed = {n: v.view(narrow_type(narrower)) if isinstance(v, np.ndarray) else v for n, v in values.items()}
+            return self._python(typed, size, device=False, working=narrower)
+        except ReferenceFailed:
+            # Not every function takes a subclass of NumPy's array.
+            return self._python(_values(self._contract, arrays, size, working), size, device=False, working=None)
 
 
 def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> dict[str, Any]:
@@ -87,9 +120,34 @@ def _scalar(dtype: str, value: float) -> Any:
     return float(rounded) if is_float(rounded.dtype) else rounded.item()
 
 
-def _by_function(
-    contract: Contract, function: Callable[..., Any], values: dict[str, Any], size: Size, directory: Path
-) -> Expected:
+class _Function:
+    """A reference that is a function of the user's."""
+
+    def __init__(self, contract: Contract, function: Callable[..., Any], directory: Path) -> None:
+        self._contract, self._function, self._directory = contract, function, directory
+        self._rebuilt: dict[tuple[bool, np.dtype[Any] | None], Callable[..., Any]] = {(False, None): function}
+
+    def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
+        """As `_Callable.__call__`."""
+        contract = self._contract
+        given = _named(contract, self._function, values)
+        key = device, working
+        if key not in self._rebuilt:
+            folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
+            self._rebuilt[key] = _with_module(
+                contract, lambda: rebuilt(self._function, folder, device=device, working=working)
+            )
+        with np.errstate(all="ignore"):
+            returned = call_user(self._rebuilt[key], given, contract.reference or "", self._directory)
+            return _shaped(contract, returned, size, device=device)
+
+
+def _named(contract: Contract, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Those values that a function names.
+
+    Raises:
+        ReferenceFailed: it names what there is not.
+    """
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     given = {name: value for name, value in values.items() if takes_all or name in parameters}
@@ -104,8 +162,21 @@ def _by_function(
             line=contract.line,
             hint=f"It may name {', '.join(values)}.",
         )
-    with np.errstate(all="ignore"):
-        return _shaped(contract, call_user(function, given, contract.reference or "", directory), size)
+    return given
+
+
+def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
+    """What `make` gives, where every module that the reference names is there.
+
+    Raises:
+        ReferenceFailed: CuPy lacks one.
+    """
+    try:
+        return make()
+    except NotAvailable as missing:
+        raise ReferenceFailed(
+            f"The reference {contract.reference!r} cannot run on a GPU: CuPy has no {missing}."
+        ) from None
 
 
 def _checked_expression(contract: Contract) -> Any:
@@ -126,16 +197,28 @@ def _checked_expression(contract: Contract) -> Any:
     return compile(tree, "<reference>", "eval")
 
 
-def _by_expression(contract: Contract, code: Any, values: dict[str, Any], size: Size, directory: Path) -> Expected:
-    def evaluate() -> Any:
-        # The names were checked; NumPy itself needs the builtins, since its methods import on first use.
-        return eval(code, {"np": np, **values})  # noqa: S307
+class _Expression:
+    """A reference that is a NumPy expression of the contract."""
 
-    with np.errstate(all="ignore"):
-        return _shaped(contract, call_user(evaluate, {}, contract.reference or "", directory), size)
+    def __init__(self, contract: Contract, code: Any, directory: Path) -> None:
+        self._contract, self._code, self._directory = contract, code, directory
+
+    def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
+        """As `_Callable.__call__`."""
+        contract, numpy = self._contract, np
+        if device or working is not None:
+            numpy = _with_module(contract, lambda: module_for(np, device=device, working=working))
+
+        def evaluate() -> Any:
+            # The names were checked; NumPy itself needs the builtins, since its methods import on first use.
+            return eval(self._code, {"np": numpy, **values})  # noqa: S307
+
+        with np.errstate(all="ignore"):
+            returned = call_user(evaluate, {}, contract.reference or "", self._directory)
+            return _shaped(contract, returned, size, device=device)
 
 
-def _shaped(contract: Contract, returned: Any, size: Size) -> Expected:
+def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = False) -> Expected:
     """What a reference returned, as one array per out and inout argument, of the contract's shapes."""
     shapes = argument_shapes(contract, size)
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
@@ -149,7 +232,7 @@ def _shaped(contract: Contract, returned: Any, size: Size) -> Expected:
         )
     expected: Expected = {}
     for argument, value in zip(outputs, several, strict=True):
-        array = _numbers(contract, argument.name, value)
+        array = _numbers(contract, argument.name, value, device=device)
         if array.shape != shapes[argument.name]:
             raise ReferenceFailed(
                 f"The reference {contract.reference} returned shape {list(array.shape)} for {argument.name}, and the contract says "
@@ -162,15 +245,14 @@ def _shaped(contract: Contract, returned: Any, size: Size) -> Expected:
 
 
 def _widely(array: Array, dtype: np.dtype[Any]) -> Array:
-    """In the type that outputs of this dtype are compared in; integers as they are."""
-    if not is_inexact(dtype):
-        return array
-    return array.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    """In the type that outputs of this dtype are compared in, in memory order; integers as they are."""
+    wanted = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if is_inexact(dtype) else array.dtype
+    return module_of(array).ascontiguousarray(array, wanted)  # type: ignore[no-any-return]
 
 
-def _numbers(contract: Contract, name: str, value: Any) -> Array:
+def _numbers(contract: Contract, name: str, value: Any, *, device: bool) -> Array:
     try:
-        array = np.asarray(value)
+        array = DeviceArray.library.asarray(unwrapped(value)) if device else np.asarray(value)
     except (ValueError, TypeError):
         array = np.asarray(None)
     what = "an array of objects" if isinstance(value, np.ndarray) else type(value).__name__

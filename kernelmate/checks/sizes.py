@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
@@ -21,6 +22,15 @@ MOST_ELEMENTS = 1 << 16
 
 MOST_THREADS = 1 << 15
 """Threads of the launch there, unless every listed size already takes more."""
+
+KEPT = 16
+"""Names of at most so much are not shrunk, and none below it."""
+
+PROBED = 4
+"""A name is made so many times larger to see what grows with it."""
+
+MOST_PROBED_ELEMENTS = 1 << 20
+"""Elements over all arrays at a size that is a multiple of a small one."""
 
 USUAL = 37
 """What the sizes that stay are cut to: neither round nor large."""
@@ -89,3 +99,82 @@ def _usable(contract: Contract, size: Size, threads: int) -> bool:
         return False
     small = sum(math.prod(extents) for extents in shapes.values()) <= MOST_ELEMENTS
     return small and shape.threads * shape.blocks <= threads
+
+
+@dataclass(frozen=True, slots=True)
+class SmallSizes:
+    """Sizes at which a reference is cheap, to learn from for a large one.
+
+    Attributes:
+        base: the large size with its names shrunk together. larger: between the two.
+        probes: by name, `base` with that name, or with all names where it cannot move alone, so many times larger.
+    """
+
+    base: Size
+    larger: Size
+    probes: Mapping[str, Size]
+
+
+def small_sizes(contract: Contract, size: Size, elements: int) -> SmallSizes | None:
+    """Small sizes of the same kind as a large one; None where `require` leaves none.
+
+    Names of at most `KEPT` stay: channels, taps and the like.
+
+    Args:
+        contract: says which sizes are allowed, and the shapes.
+        size: the large one.
+        elements: over all arrays at the base.
+    """
+    base = next(
+        (one for one in _shrinking(size) if _fits(contract, one, elements)),
+        None,
+    )
+    if base is None or base == size:
+        return None
+    changed = [name for name in size if base[name] != size[name]]
+    larger = _grown(contract, base, size, changed, 8 if len(changed) == 1 else 2)
+    probes: dict[str, Size] = {}
+    for name in changed:
+        alone = _grown(contract, base, size, [name], PROBED)
+        if alone is not None:
+            probes[name] = alone
+    if not probes:
+        together = _grown(contract, base, size, changed, PROBED)
+        probes = {} if together is None else {changed[0]: together}
+    return SmallSizes(base, larger or base, probes)
+
+
+def _shrinking(size: Size) -> Iterator[Size]:
+    """The size, and all its names divided by higher and higher powers of two."""
+    for power in range(64):
+        yield {name: _divided(value, 1 << power) for name, value in size.items()}
+        if all(value <= KEPT or value >> power <= KEPT for value in size.values()):
+            return
+
+
+def _divided(value: int, by: int) -> int:
+    """About `value / by`, no less than `KEPT`, with the powers of two that divided `value` as far as there is room."""
+    if value <= KEPT or by == 1:
+        return value
+    wanted = max(KEPT, value // by)
+    even = math.gcd(value, 1 << (wanted.bit_length() - 1))
+    return max(wanted // even, 1) * even
+
+
+def _fits(contract: Contract, size: Size, elements: int) -> bool:
+    try:
+        if not size_allowed(contract, size):
+            return False
+        scalar_values(contract, size)
+        return sum(math.prod(extents) for extents in argument_shapes(contract, size).values()) <= elements
+    except ContractError:
+        return False
+
+
+def _grown(contract: Contract, base: Size, most: Size, names: list[str], times: int) -> Size | None:
+    """A size with some names so many times larger, or half as many; None where that is not allowed."""
+    for factor in (times, times // 2):
+        grown = {name: min(value * factor, most[name]) if name in names else value for name, value in base.items()}
+        if grown != base and _fits(contract, grown, MOST_PROBED_ELEMENTS):
+            return grown
+    return None

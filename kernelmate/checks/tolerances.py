@@ -44,12 +44,23 @@ tolerance doubles, and the sensitivity is measured with moves that stand out fro
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, limits, unit_roundoff, wide
+from kernelmate.checks.kinds import (
+    Array,
+    Arrays,
+    blocks_of,
+    flat,
+    is_inexact,
+    limits,
+    module_of,
+    unit_roundoff,
+    wide,
+)
 from kernelmate.checks.reference import Expected, Reference
 from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
@@ -103,6 +114,21 @@ def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
     return np.dtype(np.float64 if output in ("float64", "complex128") else np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one output's tolerance is made of.
+
+    Attributes:
+        moved: the output's move for a relative move of the inputs by 1, per element.
+        inner: its inner loss for a unit roundoff of 1, per element.
+        terms: floating inputs that go into one element.
+    """
+
+    moved: Array
+    inner: Array
+    terms: float
+
+
 def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True,
@@ -118,41 +144,75 @@ def derive(
         seed: of the moves.
         exact: the reference computes in float64; else it is a kernel.
     """
-    dtypes = {a.name: a.dtype for a in contract.args if a.name in want}
-    rounded = [name for name, dtype in dtypes.items() if is_inexact(numpy_dtype(dtype))]
-    zeros = {name: np.zeros(want[name].shape) for name in dtypes}
-    if not rounded:
+    if contract.tolerance is not None or not rounded_outputs(contract, want):
+        return stated(contract, want)
+    return toleranced(contract, want, measured(contract, reference, arrays, size, want, seed, exact=exact), exact=exact)
+
+
+def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
+    """Outputs whose results are rounded."""
+    return [a.name for a in contract.args if a.name in want and is_inexact(numpy_dtype(a.dtype))]
+
+
+def stated(contract: Contract, want: Expected) -> Allowed:
+    """The contract's own tolerance; 0 for what is not rounded, and where there is none."""
+    zeros = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
+    if contract.tolerance is None:
         return Allowed(zeros, zeros)
-    if contract.tolerance is not None:
-        rtol, atol = contract.tolerance.rtol, contract.tolerance.atol
-        fixed = {n: atol + rtol * np.abs(want[n]) if n in rounded else zeros[n] for n in dtypes}
-        return Allowed(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
-    moved, inner = _sensitivity(contract, reference, arrays, size, want, seed, exact)
-    terms = _terms(contract, reference, arrays, size, want, seed, exact)
-    error, coarse = dict(zeros), dict(zeros)
-    for name in rounded:
-        error[name], coarse[name] = _derived(contract, dtypes[name], want[name], moved[name], inner[name], terms)
-        if not exact:
-            error[name] *= 2
-    return Allowed(_finite(error), _finite(coarse))
+    rtol, atol, rounded = contract.tolerance.rtol, contract.tolerance.atol, rounded_outputs(contract, want)
+    fixed = {n: atol + rtol * np.abs(w) if n in rounded else zeros[n] for n, w in want.items()}
+    return Allowed(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
 
 
-def _derived(
-    contract: Contract, output: str, want: Array, moved: Array, inner: Array, terms: float
-) -> tuple[Array, Array]:
-    """The module's formula for one output, and the coarse bound.
+def toleranced(contract: Contract, want: Expected, found: Mapping[str, Measured], *, exact: bool = True) -> Allowed:
+    """The module's formula for all outputs; what `found` does not hold is not rounded.
 
-    `moved` is its move for a relative move of the inputs by 1, `inner` its inner loss for a unit roundoff of 1, and
-    `terms` the number of inputs that go into one element.
+    Args:
+        contract: says the dtypes.
+        want: the reference's answer.
+        found: what was measured of each output that is rounded.
+        exact: the reference computes in float64; else it is a kernel, and errs as well.
     """
+    error = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
+    coarse = dict(error)
+    dtypes = {a.name: a.dtype for a in contract.args}
+    for name, one in found.items():
+        error[name], coarse[name] = _in_blocks(contract, dtypes[name], want[name], one, 1.0 if exact else 2.0)
+    return Allowed(error, coarse)
+
+
+def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, times: float) -> tuple[Array, Array]:
+    """`_derived`, block by block; where the reference is NaN or infinite, no error passes."""
+    error, coarse = module_of(want).empty(want.shape), module_of(want).empty(want.shape)
+    wanted, moved, inner = (flat(array) for array in (want, found.moved, found.inner))
+    for part in blocks_of(want):
+        one = Measured(moved[part], inner[part], found.terms)
+        some, rough = _derived(contract, output, wanted[part], one)
+        for whole, block in ((error, times * some), (coarse, rough)):
+            whole.reshape(-1)[part] = np.where(np.isfinite(block), block, 0.0)
+    return error, coarse
+
+
+def measured(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
+    *, exact: bool = True,
+) -> dict[str, Measured]:  # fmt: skip
+    """Sensitivity, inner loss and number of terms of each output that is rounded; arguments as of `derive`."""
+    moved, inner = _sensitivity(contract, reference, arrays, size, want, seed, exact)
+    terms = terms_of(contract, reference, arrays, size, want, seed, exact=exact)
+    return {name: Measured(moved[name], inner[name], terms) for name in rounded_outputs(contract, want)}
+
+
+def _derived(contract: Contract, output: str, want: Array, found: Measured) -> tuple[Array, Array]:
+    """The module's formula for one output, and the coarse bound."""
     out, accumulate = numpy_dtype(output), accumulating_dtype(contract, output)
-    unit = unit_roundoff(accumulate)
+    unit, terms = unit_roundoff(accumulate), found.terms
     with np.errstate(all="ignore"):
         size = np.abs(want)
         stored = STORE_UNITS * unit_roundoff(out) * (size + limits(out).smallest_normal)
-        carried = unit * (size + moved)
+        carried = unit * (size + found.moved)
         growth = ROOT_GROWTH * (1 + math.sqrt(terms)) + terms / BIAS_TERMS
-        once = unit * (FUNCTION_UNITS * size + INNER_FACTOR * inner)
+        once = unit * (FUNCTION_UNITS * size + INNER_FACTOR * found.inner)
         error = stored + once + growth * carried + _underflow(accumulate, growth)
         narrower = max(unit_roundoff(_narrower(accumulate)) / unit, 1.0)
         coarse = error + COARSE_ROOT * (1 + math.sqrt(terms)) * narrower * carried + COARSE_RELATIVE * size
@@ -175,7 +235,7 @@ def _finite(errors: dict[str, Array]) -> Expected:
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
-def _movable(contract: Contract, arrays: Arrays) -> list[str]:
+def movable(contract: Contract, arrays: Arrays) -> list[str]:
     """Inputs that may be moved a little: floating ones. Integers may be positions, and are exact."""
     return [
         a.name
@@ -198,21 +258,21 @@ def _sensitivity(
     Each is the largest of several draws of moves. A kernel's inner loss is not to be had, and 0.
     """
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5E)))
-    names = _movable(contract, arrays)
+    names = movable(contract, arrays)
     moves = {name: np.zeros(w.shape) for name, w in want.items()}
     inner = {name: np.zeros(w.shape) for name, w in want.items()}
     if not names:
         return moves, inner
     move = MOVE if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[name].dtype) for name in names))
-    movable = _Movable.of(arrays, names)
+    inputs = Movable.of(arrays, names)
     for _ in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
-        _keep_largest(moves, reference(movable.moved(move, rng), size), want, move)
+        _keep_largest(moves, reference(inputs.moved(move, rng), size), want, move)
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
         finer = np.dtype(np.longdouble if double else np.float64)
         for _ in range(INNER_DRAWS):
-            near = movable.moved(INNER_MOVE, rng)
+            near = inputs.moved(INNER_MOVE, rng)
             near.update({name: wide(near[name], working) for name in names})
             answer = reference(near, size, finer)
             _keep_largest(inner, reference(near, size, working), answer, unit_roundoff(working))
@@ -220,7 +280,7 @@ def _sensitivity(
 
 
 @dataclass(frozen=True, slots=True)
-class _Movable:
+class Movable:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
     `wide` holds them all, `fixed` says for each that moves which elements stay: whole numbers may be positions or classes
@@ -231,21 +291,30 @@ class _Movable:
     fixed: Arrays
 
     @staticmethod
-    def of(arrays: Arrays, names: list[str]) -> _Movable:
+    def of(arrays: Arrays, names: list[str]) -> Movable:
+        """The inputs, of which those with these names may be moved."""
         widened = {name: wide(array) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            return _Movable(widened, {name: widened[name] == np.rint(widened[name]) for name in names})
+            return Movable(widened, {name: widened[name] == np.rint(widened[name]) for name in names})
 
-    def moved(self, move: float, rng: np.random.Generator) -> dict[str, Array]:
-        """The inputs with those that may be moved by about `move` of each element."""
+    def moved(self, move: float, rng: Any) -> dict[str, Array]:
+        """The inputs with those that may be moved by about `move` of each element.
+
+        Args:
+            move: standard deviation of the relative move.
+            rng: a generator of the arrays' own module.
+        """
         moved = dict(self.wide)
         for name, fixed in self.fixed.items():
-            factors = rng.standard_normal(fixed.shape)
-            factors *= move
-            factors += 1.0
-            factors[fixed] = 1.0
-            with np.errstate(all="ignore"):
-                moved[name] = self.wide[name] * factors
+            held, stay = flat(self.wide[name]), flat(fixed)
+            moved[name] = module_of(held).empty(fixed.shape, held.dtype)
+            for part in blocks_of(held):
+                factors = rng.standard_normal(held[part].shape)
+                factors *= move
+                factors += 1.0
+                factors[stay[part]] = 1.0
+                with np.errstate(all="ignore"):
+                    moved[name].reshape(-1)[part] = held[part] * factors
         return moved
 
 
@@ -256,16 +325,16 @@ def _keep_largest(worst: Expected, got: Expected, want: Expected, unit: float) -
         np.fmax(worst[name], np.where(np.isfinite(step), step, 0.0), out=worst[name])
 
 
-def _terms(
+def terms_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    exact: bool,
+    *, exact: bool = True,
 ) -> float:  # fmt: skip
     """How many floating inputs go into one output: outputs that follow a single input, times inputs per output."""
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))
     most = 1.0
     moved = {name: wide(array) for name, array in arrays.items()}
-    for name in _movable(contract, arrays):
+    for name in movable(contract, arrays):
         flat = moved[name].reshape(-1)
         for place in rng.integers(0, arrays[name].size, 4 if exact else 1):
             stood = flat[place]

@@ -22,7 +22,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.guards import own_launches
-from kernelmate.checks.inputs import NORMAL, Style, draw, styles_of
+from kernelmate.checks.inputs import NORMAL, DeviceMaker, Style, draw, styles_of
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, words
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
@@ -42,6 +42,9 @@ REPEATED_SCHEDULES = range(1001, 1005)
 
 KEPT_POISON_BYTES = 4 << 20
 """Outputs of at most so many bytes share the bytes that they are filled with."""
+
+LARGE_ELEMENTS = 1 << 17
+"""Elements over all arrays from which a case is large: its reference is evaluated twice, and few launches are made."""
 
 CHEAP_ELEMENTS = 1 << 15
 """Listed cases with at most this many array elements are tried with every style, and off alignment."""
@@ -106,18 +109,27 @@ STOPPING = frozenset(
 )
 
 
-def plan(contract: Contract, elements: int, number: int, *, listed: bool) -> tuple[Shot, ...]:
+def plan(
+    contract: Contract, elements: int, number: int, *, listed: bool, repeated: bool = True, alone: bool = False
+) -> tuple[Shot, ...]:
     """The launches of one case: the same inputs twice with others between, and more where they cost little.
 
-    Sizes of our own, of which there are several, take turns with the styles.
+    Sizes of our own, of which there are several, take turns with the styles. A large case has one set of inputs: variety
+    is for small ones.
 
     Args:
         contract: says which inputs may be varied.
         elements: over all arrays of the case.
         number: of the case, which varies the schedule.
         listed: the contract names this size.
+        repeated: launch a large case a second time, over another poison and in another order.
+        alone: there is no small case, so that a large one has other inputs as well.
     """
     schedule = 16 * number
+    if elements > LARGE_ELEMENTS and listed:
+        again = Shot(FIRST, NORMAL, 1, schedule + 15)
+        other = Shot(OTHER, NORMAL, 1, schedule + 1)
+        return (Shot(FIRST, NORMAL, 0, schedule), *((other,) if alone else ()), *((again,) if repeated else ()))
     shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, NORMAL, 1, schedule + 1)]
     styles = tuple(enumerate(styles_of(contract), start=2))
     if listed and elements <= CHEAP_ELEMENTS:
@@ -280,14 +292,16 @@ def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
-def inputs_for(contract: Contract, size: Size, shot: Shot, seed: int, directory: Path) -> Arrays:
-    """The inputs that a shot names: equal for equal seed, size, number and style.
+def inputs_for(
+    contract: Contract, size: Size, shot: Shot, seed: int, directory: Path, device: DeviceMaker | None = None
+) -> Arrays:
+    """The inputs that a shot names: equal for equal seed, size, number and style, and equal `device`.
 
     Raises:
         ReferenceFailed: the contract's own inputs cannot be had.
     """
     numbers = (seed % 2**64, shot.inputs, *(size[name] for name in sorted(size)))
-    return draw(contract, size, numbers, shot.style, directory, first=shot.inputs == FIRST)
+    return draw(contract, size, numbers, shot.style, directory, first=shot.inputs == FIRST, device=device)
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:

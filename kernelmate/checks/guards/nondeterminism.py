@@ -36,6 +36,6 @@ def find(contract: Contract, one: Outcome, two: Outcome, allowed: Expected | Non
         if same.all():
             continue
         beyond = not is_inexact(first.dtype) or allowed is None or not bool((apart <= 2 * allowed[name]).all())
-        largest = float(np.nanmax(np.where(np.isfinite(apart), apart, np.nan), initial=0.0))
+        largest = float(np.where(np.isfinite(apart), apart, 0.0).max())
         return name, f"{name} differs by up to {largest:.3g} between equal launches in another order", beyond
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelmate.checks.kinds import same_bits
 from kernelmate.checks.trials import Bench, Outcome
 from kernelmate.records import Contract, Size
 
@@ -33,6 +34,6 @@ def _changed(contract: Contract, one: Outcome, two: Outcome) -> str | None:
     for argument in contract.args:
         if argument.direction in ("out", "inout"):
             name = argument.name
-            if one.result.arrays[name].tobytes() != two.result.arrays[name].tobytes():
+            if not same_bits(one.result.arrays[name], two.result.arrays[name]):
                 return name
     return None

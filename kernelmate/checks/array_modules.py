@@ -1,0 +1,224 @@
+"""Calls a user's function with NumPy replaced: by CuPy, or by NumPy whose default floating type is a narrower one.
+
+A reference is written for NumPy in float64. Two other evaluations of the same text are needed: one on a GPU, and one in the
+type that the kernel computes in. Arrays carry their module and their type through most of it. What they do not reach are the
+arrays that the function makes itself (`np.zeros(n)`, `np.arange(n) / n`), `np.float64` by name, and scalars such as
+`np.sqrt(2 / np.pi)`, which NumPy 2 (NEP 50) lets promote float32 arrays to float64. So the function is rebuilt with other
+globals: each NumPy module in them is an `ArrayModule`, and each NumPy scalar a Python number, which promotes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.device_arrays import module_like
+
+SOURCES = ("numpy", "scipy")
+"""Packages whose modules are replaced."""
+
+_MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
+"""Functions that keep the type of what they are given: a float64 array passed on to them was asked for."""
+
+
+class Narrow(np.ndarray[Any, Any]):
+    """An array whose operations never promote to float64: results and operands of that type are cast to `working`.
+
+    `working` is a class attribute of the subclass that `narrow_type` makes for each type.
+    """
+
+    working: np.dtype[Any] = np.dtype(np.float32)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        """The ufunc on plain arrays, its float64 results cast."""
+        plain = {name: _plain(value) for name, value in keywords.items()}
+        return self._narrowed(getattr(ufunc, method)(*(_operand(one) for one in inputs), **plain))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A function of NumPy on plain arrays, its float64 results cast."""
+        return self._narrowed(func(*_plain(tuple(args)), **_plain(dict(kwargs))))
+
+    def _narrowed(self, result: Any) -> Any:
+        return narrowed(result, type(self).working)
+
+
+def narrowed(result: Any, working: np.dtype[Any]) -> Any:
+    """What a function gave as `Narrow` arrays, float64 cast to `working`; NumPy's scalars as Python numbers."""
+    if isinstance(result, tuple | list):
+        return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
+    if isinstance(result, np.ndarray):
+        plain = result.view(np.ndarray)
+        if plain.dtype in (np.float64, np.complex128):
+            plain = plain.astype(np.result_type(working, np.complex64) if plain.dtype.kind == "c" else working)
+        return plain.view(narrow_type(working)) if plain.dtype.kind in "biufc" else plain
+    return weak(result)
+
+
+def weak(value: Any) -> Any:
+    """A NumPy float64 scalar as a Python number, which takes the type of the array that it meets."""
+    return value.item() if isinstance(value, np.float64 | np.complex128) else value
+
+
+_NARROW_TYPES: dict[np.dtype[Any], type[Narrow]] = {}
+
+
+def narrow_type(working: np.dtype[Any]) -> type[Narrow]:
+    """The subclass of `Narrow` for a floating type."""
+    if working not in _NARROW_TYPES:
+        _NARROW_TYPES[working] = type(f"Narrow_{working}", (Narrow,), {"working": working})
+    return _NARROW_TYPES[working]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Narrow):
+        return value.view(np.ndarray)
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return type(value)(_plain(one) for one in value)
+    return {name: _plain(one) for name, one in value.items()} if type(value) is dict else value
+
+
+def _operand(value: Any) -> Any:
+    return weak(_plain(value))
+
+
+class ArrayModule:
+    """A module of NumPy or SciPy whose default floating type is a narrower one.
+
+    Args:
+        source: the module.
+        working: the floating type.
+    """
+
+    def __init__(self, source: types.ModuleType, working: np.dtype[Any]) -> None:
+        self._source, self._working = source, working
+
+    def __getattr__(self, name: str) -> Any:
+        """A name of the module, wrapped where it makes arrays."""
+        value = getattr(self._source, name)
+        if isinstance(value, types.ModuleType):
+            return ArrayModule(value, self._working)
+        if value is np.float64:
+            return self._working.type
+        if isinstance(value, type) or not callable(value):
+            return weak(value)
+        return _Function(value, self._working, keeps=name in _MAKERS)
+
+
+class _Function:
+    """A function of an array module; what it returns has the working type, unless it only passes an array on."""
+
+    def __init__(self, function: Callable[..., Any], working: np.dtype[Any], *, keeps: bool) -> None:
+        self._function, self._working, self._keeps = function, working, keeps
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if keywords.get("dtype") is float:
+            keywords["dtype"] = self._working
+        result = self._function(*arguments, **keywords)
+        kept = self._keeps and keywords.get("dtype") is None and isinstance(result, np.ndarray)
+        return result if kept else narrowed(result, self._working)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of a ufunc: `at`, `reduce` and the like."""
+        return getattr(self._function, name)
+
+
+def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any] | None) -> Any:
+    """What stands for a module of NumPy or SciPy.
+
+    Args:
+        source: the module.
+        device: arrays are CuPy's.
+        working: the default floating type; None is float64.
+
+    Raises:
+        NotAvailable: CuPy has no counterpart of it.
+    """
+    if device:
+        return module_like(source, working)
+    return source if working is None else ArrayModule(source, working)
+
+
+def rebuilt(
+    function: Callable[..., Any], directory: Path, *, device: bool, working: np.dtype[Any] | None
+) -> Callable[..., Any]:
+    """A function of the user's with NumPy replaced in it, and in what it calls of the user's own files.
+
+    Args:
+        function: a plain function; anything else is returned as it is.
+        directory: the folder of the user's files; what other folders hold is not rebuilt.
+        device: arrays are CuPy's.
+        working: the default floating type; None is float64.
+
+    Raises:
+        NotAvailable: CuPy has no counterpart of a module that it names.
+    """
+    return _Rebuilding(directory, device, working).function(function)
+
+
+class _Rebuilding:
+    """Globals that were replaced so far, by the identity of the first ones."""
+
+    def __init__(self, directory: Path, device: bool, working: np.dtype[Any] | None) -> None:
+        self._directory, self._device, self._working = directory.resolve(), device, working
+        self._replaced: dict[int, dict[str, Any]] = {}
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not isinstance(function, types.FunctionType):
+            return function
+        made = types.FunctionType(
+            function.__code__,
+            self._globals(function.__globals__),
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def _globals(self, held: dict[str, Any]) -> dict[str, Any]:
+        if id(held) not in self._replaced:
+            self._replaced[id(held)] = replaced = dict(held)
+            for name, value in held.items():
+                replaced[name] = self._value(value)
+        return self._replaced[id(held)]
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, types.ModuleType):
+            if value.__name__.partition(".")[0] in SOURCES:
+                return module_for(value, device=self._device, working=self._working)
+            return _Namespace(self._globals(value.__dict__)) if self._owns(value.__dict__) else value
+        if isinstance(value, types.FunctionType) and self._owns(value.__globals__):
+            return self.function(value)
+        if isinstance(value, np.generic):
+            return weak(value)
+        return self._imported(value)
+
+    def _imported(self, value: Any) -> Any:
+        """A function or type that the user imported from NumPy or SciPy by name."""
+        origin = getattr(value, "__module__", None)
+        if isinstance(value, np.ufunc):
+            origin = "numpy" if getattr(np, value.__name__, None) is value else "scipy.special"
+        if not callable(value) or not isinstance(origin, str) or origin.partition(".")[0] not in SOURCES:
+            return value
+        name = getattr(value, "__name__", "")
+        package = importlib.import_module(origin)
+        public = np if hasattr(np, name) and getattr(np, name) is value else package
+        return getattr(module_for(public, device=self._device, working=self._working), name, value)
+
+    def _owns(self, held: Mapping[str, Any]) -> bool:
+        file = held.get("__file__")
+        if not isinstance(file, str) or "site-packages" in Path(file).parts:
+            return False
+        return self._directory in Path(file).resolve().parents
+
+
+class _Namespace:
+    """A module of the user's with its names replaced."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.__dict__.update(names)

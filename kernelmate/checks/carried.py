@@ -1,0 +1,463 @@
+"""Tolerances at large sizes, carried there from small ones.
+
+`tolerances.derive` evaluates the reference some twenty times, which a size of millions of elements has no time for. Here it
+is evaluated twice: once for what is wanted, and once in the accumulating dtype on inputs that were moved by a few units in
+the last place. The difference, the *step*, shows for each element how far rounding moves it: inputs that were rounded once,
+and what the reference itself loses where terms cancel. It is one random draw, though, and may be near zero by chance, so it
+is pooled over elements that have alike scales. What they have in common (nearly equal results, a neighbourhood, a row, a
+column) is found at small sizes, where the full derivation is made as well, and so are the factors between pooled steps and
+sensitivity and inner loss. Only these, and how the number of terms grows with each size, are carried.
+
+    error = 2 u_out |want| + 16 u |want| + growth(n) (u |want| + a E) + 8 b E
+
+with the names of `tolerances`, E the pooled step, and a and b the factors. An element whose own step stands far above E
+keeps its own: cancellation at single elements is seen where it happens. What a large size measures may not exceed what the
+small sizes' law of growth allows by more than `BEYOND_LAW`: a reference that counts in float32 stops at 2^24 there, and
+its own failure must not excuse a kernel's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kernelmate.checks.kinds import (
+    Array,
+    Arrays,
+    blocks_of,
+    flat,
+    generator,
+    is_inexact,
+    module_of,
+    on_host,
+    unit_roundoff,
+    wide,
+)
+from kernelmate.checks.reference import Expected, Reference
+from kernelmate.checks.sizes import SmallSizes
+from kernelmate.checks.tolerances import (
+    KERNEL_MOVE,
+    MOST_TERMS,
+    Allowed,
+    Measured,
+    Movable,
+    accumulating_dtype,
+    measured,
+    movable,
+    rounded_outputs,
+    toleranced,
+)
+from kernelmate.records import Contract, Size
+
+STEP_UNITS = 4.0
+"""Unit roundoffs by which inputs are moved for the step: so many that moved inputs are not rounded back, and so few that the
+reference's own rounding stands beside them."""
+
+DRAWS = 3
+"""Steps that are taken at a small size to choose the pooling."""
+
+BLENDS = (0.0, 0.3, 0.6)
+"""Exponents of an element's own step in its pooled one."""
+
+BLOCKS = (8, 64)
+"""Neighbours that are pooled."""
+
+LEAST = 64
+"""Elements that a pool of nearly equal results has at least."""
+
+EXPONENTS = 2200
+"""Powers of two of float64, and one bin for what has none."""
+
+VECTOR = 8
+"""A last axis of at most so many elements is taken for the parts of vectors."""
+
+FEW = 32
+"""Fewer elements than this are pooled with what the law of growth says of them, as if that were `KNOWN` elements."""
+
+KNOWN = 8
+
+SETS = 4
+"""Sets of inputs that outputs of few elements are measured on at small sizes."""
+
+OUTLYING = 6.0
+"""An element's own step that stands so many times above its pool is kept."""
+
+BEYOND_LAW = 4.0
+
+
+TAIL = 0.01
+"""Quantiles of the ratio between carried and full tolerance that a pooling is chosen by: this and its complement."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLaw:
+    """What is carried of one output.
+
+    Attributes:
+        pooling: the name of what is pooled, as `poolings` has it. blend: exponent of an element's own step.
+        moved: sensitivity, in unit roundoffs, over the pooled step. inner: the inner loss, likewise.
+        step: root mean square of the step at `Law.size`. exponents: with which it grows with each size name.
+        spread: of carried over full tolerance, where both were measured.
+    """
+
+    pooling: str
+    blend: float
+    moved: float
+    inner: float
+    step: float
+    exponents: Mapping[str, float]
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What small sizes say about the tolerances of a contract and a reference at any size.
+
+    Attributes:
+        size: where terms were counted. terms: inputs that go into an output there. exponents: with which they grow with each
+            size name.
+        outputs: by argument.
+    """
+
+    size: Mapping[str, int]
+    terms: float
+    exponents: Mapping[str, float] = field(default_factory=dict)
+    outputs: Mapping[str, OutputLaw] = field(default_factory=dict)
+
+    def terms_at(self, size: Size) -> float:
+        """Inputs that go into an output at a size."""
+        return min(float(MOST_TERMS), max(1.0, self.terms * self._grown(self.exponents, size)))
+
+    def step_at(self, name: str, size: Size) -> float:
+        """Root mean square of an output's step at a size, as it grows between small ones."""
+        return self.outputs[name].step * self._grown(self.outputs[name].exponents, size)
+
+    def _grown(self, exponents: Mapping[str, float], size: Size) -> float:
+        pairs = ((size[name] / max(self.size[name], 1), exponent) for name, exponent in exponents.items())
+        return float(math.prod(ratio**exponent for ratio, exponent in pairs if ratio > 0))
+
+
+Draw = Callable[[Size, int], Arrays]
+"""Inputs at a size, of the set with a number."""
+
+
+def law_of(
+    contract: Contract, reference: Reference, sizes: SmallSizes, draw: Draw, seed: tuple[int, ...], *,
+    exact: bool = True,
+) -> Law:  # fmt: skip
+    """Measure at small sizes what is carried to large ones.
+
+    Args:
+        contract: the one in force.
+        reference: evaluated some thirty times at each size.
+        sizes: the pooling and the factors are measured at the larger one, and what grows with a name at its probe.
+        draw: gives inputs.
+        seed: of moves.
+        exact: the reference computes in float64; else it is a kernel.
+
+    Raises:
+        ReferenceFailed: the reference failed at a small size.
+    """
+
+    def sample(size: Size, number: int = 0) -> _Sample:
+        return _Sample.at(contract, reference, size, draw(size, number), (*seed, number), exact=exact)
+
+    first = sample(sizes.base)
+    names = rounded_outputs(contract, first.want)
+    few = any(first.want[name].size < FEW for name in names)
+    sets = range(1, SETS if few else 1)
+    at_base = [first, *(sample(sizes.base, number) for number in sets)]
+    at_larger = at_base if sizes.larger == sizes.base else [sample(sizes.larger, number) for number in (0, *sets)]
+    terms: dict[str, float] = {}
+    steps: dict[str, dict[str, float]] = {name: {} for name in names}
+    for changed, probe in sizes.probes.items():
+        ratio = math.log(probe[changed] / sizes.base[changed])
+        at_probe = [sample(probe, number) for number in (0, *sets)]
+        terms[changed] = _snapped(math.log(at_probe[0].terms / first.terms) / ratio)
+        for name in names:
+            before, after = _step(at_base, name), _step(at_probe, name)
+            steps[name][changed] = _snapped(math.log(after / before) / ratio) if before and after else 0.0
+    bare = {name: OutputLaw("size", 0.0, 1.0, 0.0, _step(at_base, name), steps[name], math.inf) for name in names}
+    law = Law(dict(sizes.base), first.terms, terms, bare)
+    outputs = {name: _output_law(contract, law, at_larger, name) for name in names}
+    return replace(law, outputs=outputs)
+
+
+def carried(
+    contract: Contract, law: Law, reference: Reference, arrays: Arrays, size: Size, want: Expected,
+    seed: tuple[int, ...], *, exact: bool = True,
+) -> Allowed:  # fmt: skip
+    """The errors that pass at a large size; the reference is evaluated once.
+
+    Args:
+        contract: the one in force; it has no tolerance of its own.
+        law: as `law_of` measured it.
+        reference: what `want` came from.
+        arrays: the inputs.
+        size: theirs.
+        want: the reference's answer to them.
+        seed: of the moves.
+        exact: the reference computes in float64; else it is a kernel.
+    """
+    step = step_of(contract, reference, arrays, size, want, seed, exact=exact)
+    terms = law.terms_at(size)
+    found: dict[str, Measured] = {}
+    for name in rounded_outputs(contract, want):
+        own = law.outputs[name]
+        pooled = _pooled(own, step[name], want[name], arrays, law.step_at(name, size))
+        found[name] = Measured(own.moved * pooled, own.inner * pooled, terms)
+    return toleranced(contract, want, found, exact=exact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A small size with what the full derivation measures there, and some steps."""
+
+    size: Size
+    given: Arrays
+    want: Expected
+    terms: float
+    full: Mapping[str, Measured]
+    steps: tuple[Expected, ...]
+
+    @staticmethod
+    def at(
+        contract: Contract, reference: Reference, size: Size, arrays: Arrays, seed: tuple[int, ...], *, exact: bool
+    ) -> _Sample:
+        want = reference(arrays, size)
+        full = measured(contract, reference, arrays, size, want, seed, exact=exact)
+        steps = tuple(
+            step_of(contract, reference, arrays, size, want, (*seed, draw), exact=exact) for draw in range(DRAWS)
+        )
+        given = {name: array for name, array in arrays.items() if name not in want}
+        return _Sample(size, given, want, next(iter(full.values())).terms if full else 1.0, full, steps)
+
+
+def _step(samples: Sequence[_Sample], name: str) -> float:
+    """Root mean square of an output's steps over all draws of some samples."""
+    squares = [_rms(step[name]) ** 2 for sample in samples for step in sample.steps]
+    return math.sqrt(sum(squares) / len(squares))
+
+
+def step_of(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
+    exact: bool = True,
+) -> Expected:  # fmt: skip
+    """How far each element lies from what is wanted, in unit roundoffs, where inputs are moved by about `STEP_UNITS` of them.
+
+    Divided by `STEP_UNITS`: what a move of one unit does. One evaluation, in the accumulating dtype.
+    """
+    names = movable(contract, arrays)
+    if not names:
+        return {name: module_of(w).zeros(w.shape) for name, w in want.items()}
+    double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
+    working = np.dtype(np.float64 if double else np.float32)
+    unit = unit_roundoff(working)
+    move = STEP_UNITS * unit if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[n].dtype) for n in names))
+    moved = Movable.of(arrays, names).moved(move, generator((*seed, 0x57), arrays[names[0]]))
+    if exact and not double:
+        moved.update({name: wide(moved[name], working) for name in names})
+        got = reference(moved, size, working)
+    else:
+        got = reference(moved, size)
+    return {name: _finite_step(got[name], w, move) for name, w in want.items()}
+
+
+def _finite_step(got: Array, want: Array, scale: float) -> Array:
+    """|got - want| over a scale, 0 where that is no number."""
+    step = module_of(want).empty(want.shape)
+    one, two, out = flat(got), flat(want), step.reshape(-1)
+    with np.errstate(all="ignore"):
+        for part in blocks_of(want):
+            apart = np.abs(one[part] - two[part])
+            apart /= scale
+            out[part] = np.where(np.isfinite(apart), apart, 0.0)
+    return step  # type: ignore[no-any-return]
+
+
+def _rms(array: Array) -> float:
+    """Root mean square of the finite elements."""
+    total, count, held = 0.0, 0, flat(array)
+    with np.errstate(all="ignore"):
+        for part in blocks_of(held):
+            square = np.abs(held[part]) ** 2
+            some = float(square.sum())
+            if math.isfinite(some):
+                total, count = total + some, count + square.size
+                continue
+            finite = np.isfinite(square)
+            total, count = total + float(np.where(finite, square, 0.0).sum()), count + int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
+
+
+def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
+    """What may be pooled in an output of this shape.
+
+    Results, results' vectors, or inputs of the same shape that are nearly equal; neighbours; and along or across an axis.
+    """
+    axes = [axis for axis, extent in enumerate(shape) if len(shape) > 1 and extent > 1]
+    names = [f"{way} {axis}" for axis in axes for way in ("along", "across")]
+    vectors = ("vector",) if len(shape) > 1 and 1 < shape[-1] <= VECTOR else ()
+    like = (f"like {name}" for name, array in given.items() if array.shape == shape and is_inexact(array.dtype))
+    return ("size", *like, *vectors, *(f"block {count}" for count in BLOCKS), *names)
+
+
+def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: float) -> Array:
+    """The pooled step of each element, within what the law of growth allows."""
+    pool, count = pool_of(law.pooling, step, want, given)
+    if count < FEW and math.isfinite(expected):
+        pool = np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN))
+    blended = module_of(step).empty(step.shape)
+    held, single, own, out = flat(pool), flat(step), flat(_of_vector(step)), blended.reshape(-1)
+    for part in blocks_of(step):
+        some = held[part]
+        if law.blend:
+            mine = np.maximum(own[part], 0.05 * some)
+            some = np.where(some > 0, some ** (1 - law.blend) * mine**law.blend, 0.0)
+        out[part] = np.where(single[part] > OUTLYING * some, single[part], some)
+    found = _rms(blended)
+    if found > BEYOND_LAW * expected:
+        blended *= BEYOND_LAW * expected / found
+    return blended  # type: ignore[no-any-return]
+
+
+def _of_vector(step: Array) -> Array:
+    """An element's own step: its vector's root mean square, where the last axis holds the parts of vectors."""
+    if step.ndim < 2 or not 1 < step.shape[-1] <= VECTOR:
+        return step
+    return np.broadcast_to(np.sqrt((step**2).mean(axis=-1, keepdims=True)), step.shape)
+
+
+def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Array, int]:
+    """The root mean square of the steps that are pooled with each element's, and how many those are at least."""
+    way, _, axis = pooling.partition(" ")
+    if way == "size":
+        return _by_size(step, want)
+    if way == "like":
+        return _by_size(step, wide(given[axis]))
+    if way == "vector":
+        with np.errstate(all="ignore"):
+            length = np.sqrt((np.abs(want) ** 2).sum(axis=-1, keepdims=True))
+        return _by_size(step, np.broadcast_to(length, want.shape))
+    number = int(axis)
+    if way == "block":
+        return _by_block(step, number)
+    axes = (number,) if way == "along" else tuple(one for one in range(step.ndim) if one != number)
+    pool = np.sqrt((step**2).mean(axis=axes, keepdims=True))
+    return np.broadcast_to(pool, step.shape), step.size // max(pool.size, 1)
+
+
+def _by_size(step: Array, want: Array) -> tuple[Array, int]:
+    """Over elements whose wanted values have the same sign and power of two; rare ones together with their neighbours."""
+    xp, wanted, held = module_of(want), flat(want), flat(step)
+    bins = xp.empty(wanted.shape, np.int16)
+    count, total = np.zeros(2 * EXPONENTS), np.zeros(2 * EXPONENTS)
+    for part in blocks_of(wanted):
+        some = _bins(wanted[part])
+        bins[part] = some
+        count += on_host(xp.bincount(some, minlength=2 * EXPONENTS))
+        total += on_host(xp.bincount(some, weights=held[part] ** 2, minlength=2 * EXPONENTS))
+    halves = zip(np.split(count, 2), np.split(total, 2), strict=True)
+    roots = xp.asarray(np.concatenate([_smoothed(one, other) for one, other in halves]))
+    pool = xp.empty(step.shape)
+    for part in blocks_of(wanted):
+        pool.reshape(-1)[part] = roots[bins[part]]
+    return pool, min(LEAST, step.size)
+
+
+def _bins(wanted: Array) -> Array:
+    """The bin of each value, by power of two; those of negative ones follow those of others."""
+    with np.errstate(all="ignore"):
+        magnitude = np.abs(wanted)
+        usual = (magnitude > 0) & np.isfinite(magnitude)
+        exponents = np.frexp(np.where(usual, magnitude, 1.0))[1].astype(np.int32)
+    return np.where(usual, exponents + EXPONENTS // 2, 0) + EXPONENTS * (wanted.real < 0).astype(np.int32)
+
+
+def _smoothed(count: Array, total: Array) -> Array:
+    """Roots of means over bins; a bin of few takes its neighbours', as many as make `LEAST`."""
+    held = np.flatnonzero(count)
+    if held.size < count.size and held.size:
+        root, part = np.zeros(count.size), slice(held[0], held[-1] + 1)
+        if part.stop - part.start < count.size:
+            root[part] = _smoothed(count[part], total[part])
+            return root
+    counts, totals = np.concatenate([[0.0], np.cumsum(count)]), np.concatenate([[0.0], np.cumsum(total)])
+    bins = np.arange(count.size)
+    root = np.zeros(count.size)
+    left = np.ones(count.size, bool)
+    for reach in itertools.count():
+        low, high = np.maximum(bins - reach, 0), np.minimum(bins + reach + 1, count.size)
+        held = counts[high] - counts[low]
+        done = left & ((held >= LEAST) | (reach >= count.size))
+        root[done] = np.sqrt(np.maximum(totals[high] - totals[low], 0.0)[done] / np.maximum(held[done], 1.0))
+        left &= ~done
+        if not left.any():
+            return root
+    raise AssertionError
+
+
+def _by_block(step: Array, block: int) -> tuple[Array, int]:
+    """Over so many neighbours in memory."""
+    xp, flat = module_of(step), step.reshape(-1)
+    blocks = -(-flat.size // block)
+    padded = xp.zeros(blocks * block)
+    padded[: flat.size] = flat**2
+    total = padded.reshape(blocks, block).sum(axis=1)
+    held = xp.full(blocks, float(block))
+    if flat.size % block:
+        held[-1] = flat.size % block
+    return np.repeat(np.sqrt(total / held), block)[: flat.size].reshape(step.shape), FEW
+
+
+def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: str) -> OutputLaw:
+    """The pooling by which carried and full tolerances are closest at a small size."""
+    bare, want = law.outputs[name], samples[0].want[name]
+    if want.size == 0 or not bare.step:
+        return bare
+    expected = law.step_at(name, samples[0].size)
+    tried = [
+        replace(bare, pooling=pool, blend=blend) for pool in poolings(want.shape, samples[0].given) for blend in BLENDS
+    ]
+    fitted = [_fitted(contract, samples, name, one, expected) for one in tried]
+    return min(fitted, key=lambda one: one.spread)
+
+
+def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: OutputLaw, expected: float) -> OutputLaw:
+    """A law with its factors, and how far carried and full tolerances are apart by it."""
+    pools = [[_pooled(law, step[name], one.want[name], one.given, expected) for step in one.steps] for one in samples]
+    pool = _mean_square(array for each in pools for array in each)
+    if not pool:
+        return replace(law, spread=1.0)
+    moved = _mean_square(one.full[name].moved for one in samples) / pool
+    inner = _mean_square(one.full[name].inner for one in samples) / pool
+    ratios = []
+    for one, each in zip(samples, pools, strict=True):
+        want, full = {name: one.want[name]}, one.full[name]
+        found = (Measured(moved * array, inner * array, full.terms) for array in each)
+        mean = np.mean([toleranced(contract, want, {name: made}).error[name] for made in found], axis=0)
+        ratios.append((mean / toleranced(contract, want, {name: full}).error[name]).reshape(-1))
+    low, high = _quantiles(np.concatenate(ratios))
+    centre = min(max(1 / math.sqrt(low * high), 0.2), 5.0)
+    return replace(law, moved=moved * centre, inner=inner * centre, spread=high / low)
+
+
+def _mean_square(arrays: Iterable[Array]) -> float:
+    squares = [_rms(array) ** 2 for array in arrays]
+    return math.sqrt(sum(squares) / len(squares))
+
+
+def _quantiles(ratios: Array) -> tuple[float, float]:
+    usual = ratios[np.isfinite(ratios) & (ratios > 0)]
+    low, high = np.quantile(usual, (TAIL, 1 - TAIL)) if usual.size else (1.0, 1.0)
+    return float(low), float(high)
+
+
+def _snapped(exponent: float) -> float:
+    """An exponent that is nearly a half or a whole number as that number, within what shapes can make."""
+    near = round(2 * exponent) / 2
+    return max(-2.0, min(2.0, near if abs(exponent - near) < 0.2 else exponent))

@@ -1,0 +1,185 @@
+"""Facts about a reference, measured at small sizes once, for every verdict at a large one.
+
+How its tolerance is carried (`carried`), whether a GPU evaluates it as NumPy does, and how long it takes. It depends on the
+contract and the reference alone, not on the seed or the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.carried import Law, OutputLaw, law_of
+from kernelmate.checks.inputs import NORMAL, UNIFORM, WIDE_INTEGERS, Style
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_host
+from kernelmate.checks.reference import Expected, Reference
+from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
+from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs
+from kernelmate.errors import KernelmateError, ReferenceFailed
+from kernelmate.records import Contract, Size
+from kernelmate.source import argument_shapes, numpy_dtype
+
+BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)
+"""Elements at the smallest size that is learnt from; the next one where an evaluation takes longer than `CHEAP_S`."""
+
+CHEAP_S = 0.01
+
+SAME = 1e-9
+"""Relative difference that NumPy and a GPU may have in float64: they add up in another order."""
+
+TRUSTED_STYLES = (NORMAL, UNIFORM, Style("zeros"), WIDE_INTEGERS)
+
+MOST_COMPARED = 4
+"""Sizes of our own at which a GPU's reference is held against NumPy's, besides the two that are learnt from."""
+
+Draw = Callable[[Size, int, Style], Arrays]
+"""Inputs on the host: of a size, of the set with a number, in a style."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What small sizes say of a reference.
+
+    Attributes:
+        law: how its tolerances are carried.
+        device: a GPU evaluates it as NumPy does, as far as was seen.
+        seconds: of one evaluation on the host, at so many elements each.
+    """
+
+    law: Law
+    device: bool
+    seconds: tuple[tuple[int, float], ...]
+
+    def seconds_at(self, elements: int) -> float:
+        """About how long an evaluation on the host takes at a size of so many elements."""
+        if not self.seconds:
+            return 0.0
+        (few, short), (more, long) = self.seconds[0], self.seconds[-1]
+        growth = math.log(long / short) / math.log(more / few) if more > few and short > 0 else 1.0
+        return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
+
+
+def learn(
+    contract: Contract, reference: Reference, size: Size, draw: Draw, seed: int, *, exact: bool,
+    to_device: Callable[[Array], Any] | None = None,
+) -> Learnt:  # fmt: skip
+    """Study a reference at small sizes.
+
+    Args:
+        contract: the one in force.
+        reference: evaluated some hundred times.
+        size: the large one that it is for.
+        draw: gives inputs.
+        seed: of moves.
+        exact: the reference computes in float64; else it is a kernel.
+        to_device: copies an array to the GPU; None where there is none that the reference could run on.
+    """
+    small, seconds = _affordable(contract, reference, size, draw)
+    rounds = contract.tolerance is None and any(
+        is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.direction != "in"
+    )
+    law = usual_law(contract, size)
+    if small is not None and rounds:
+        try:
+            law = law_of(contract, reference, small, lambda at, number: draw(at, number, NORMAL), (seed,), exact=exact)
+        except KernelmateError:
+            law = usual_law(contract, size)
+    device = to_device is not None and exact and _same_on_device(contract, reference, size, small, draw, to_device)
+    return Learnt(law, device, seconds)
+
+
+def usual_law(contract: Contract, size: Size) -> Law:
+    """What is taken where no small size can be learnt from: as many terms as the longest axis of an input is long."""
+    shapes = argument_shapes(contract, size)
+    longest = max(
+        (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction != "out"), default=1
+    )
+    outputs = (a.name for a in contract.args if a.direction in ("out", "inout"))
+    return Law(dict(size), min(float(MOST_TERMS), float(longest)), {}, {
+        name: OutputLaw("size", 0.3, 2.0, 1.0, math.inf, {}, math.inf) for name in outputs
+    })  # fmt: skip
+
+
+def elements_at(contract: Contract, size: Size) -> int:
+    """Elements over all arrays at a size."""
+    return sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
+
+
+def _affordable(
+    contract: Contract, reference: Reference, size: Size, draw: Draw
+) -> tuple[SmallSizes | None, tuple[tuple[int, float], ...]]:
+    """Small sizes at which an evaluation is cheap, and how long it takes there."""
+    for elements in BASE_ELEMENTS:
+        small = small_sizes(contract, size, elements)
+        if small is None:
+            return None, ()
+        try:
+            base = _seconds(contract, reference, small.base, draw)
+        except KernelmateError:
+            return None, ()
+        if base[1] <= CHEAP_S or elements == BASE_ELEMENTS[-1]:
+            try:
+                return small, (base, _seconds(contract, reference, small.larger, draw))
+            except KernelmateError:
+                return SmallSizes(small.base, small.base, {}), (base,)
+    raise AssertionError
+
+
+def _seconds(contract: Contract, reference: Reference, size: Size, draw: Draw) -> tuple[int, float]:
+    arrays = draw(size, 0, NORMAL)
+    took = math.inf
+    for _ in range(2):  # the first one loads what it needs
+        began = time.perf_counter()
+        reference(arrays, size)
+        took = min(took, time.perf_counter() - began)
+    return elements_at(contract, size), took
+
+
+def _same_on_device(
+    contract: Contract, reference: Reference, size: Size, small: SmallSizes | None, draw: Draw,
+    to_device: Callable[[Array], Any],
+) -> bool:  # fmt: skip
+    """Whether a GPU's answers equal NumPy's at all small sizes and styles that NumPy has an answer for."""
+    sizes: list[Size] = [] if small is None else [small.base, small.larger]
+    sizes += own_sizes(contract, (size,))[:MOST_COMPARED]
+    compared = 0
+    for at in sizes:
+        for number, style in enumerate(TRUSTED_STYLES):
+            try:
+                arrays = draw(at, number, style)
+                want = reference(arrays, at)
+            except KernelmateError:
+                continue
+            try:
+                got = reference({name: to_device(array) for name, array in arrays.items()}, at)
+            except (ReferenceFailed, MemoryError):
+                return False
+            if not _same(contract, want, got):
+                return False
+            compared += 1
+    return compared > 0
+
+
+def _same(contract: Contract, want: Expected, got: Expected) -> bool:
+    rounded = rounded_outputs(contract, want)
+    for name, w in want.items():
+        g = on_host(got[name])
+        if g.shape != w.shape:
+            return False
+        if name not in rounded:
+            if not np.array_equal(g, w):
+                return False
+            continue
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(w)
+            scale = float(np.abs(w[finite]).max()) if finite.any() else 0.0
+            near = np.abs(g - w) <= SAME * (np.abs(w) + scale)
+            same = near | (g == w) | (np.isnan(g) & np.isnan(w))
+        if not same.all():
+            return False
+    return True
