@@ -92,13 +92,13 @@ class _Seat:
 
     Attributes:
         child: the process; None while there is none. thread: who waits for it, by `threading.get_ident`.
-        abandoned: what it compiles is not wanted any more.
+        abandoned: what it compiles is not wanted any more. another: but the next text will come soon.
     """
 
     def __init__(self) -> None:
         self.child: _Child | None = None
         self.thread: int | None = None
-        self.abandoned = False
+        self.abandoned = self.another = False
 
     def compile(self, job: Job, timeout_s: float) -> Product | None:
         """The product; None where the job has killed the child twice.
@@ -111,7 +111,8 @@ class _Seat:
         try:
             product = self._ask(job, timeout_s)
             if product is None and self.abandoned:
-                self.started()  # the next text is already being waited for
+                if self.another:
+                    self.started()
                 raise Abandoned
             if product is None:
                 # The child may have died while it was idle; a job that kills it twice is at fault itself.
@@ -205,12 +206,12 @@ class CompilerProcess:
         """Kill the compilations that other threads wait for; those threads get `Abandoned`.
 
         Args:
-            threads: whose, by `threading.get_ident`; None for all.
+            threads: whose, by `threading.get_ident`; None for all, and to start their children again at once.
         """
         for seat in self._seats:
             child, thread = seat.child, seat.thread
             if child is not None and thread is not None and (threads is None or thread in threads):
-                seat.abandoned = True
+                seat.abandoned, seat.another = True, threads is None
                 child.kill()
 
     def start(self) -> None:

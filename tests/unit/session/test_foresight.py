@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
 from kernelmate.session.preparing import Prepared, Workshop
@@ -14,7 +15,9 @@ from kernelmate.suggest.base import SuggestRequest
 
 
 def variants(kernel: Kernel, count: int) -> list[Kernel]:
-    return [apply_edits(kernel, [(kernel.end - 1, kernel.end - 1, f" // {number}\n")]) for number in range(count)]
+    """Versions that differ in what they compute, lest they share a verdict."""
+    places = [(kernel.end - 1, kernel.end - 1, f" if (n == -{number + 1}) y[0] = 1.0f;\n") for number in range(count)]
+    return [apply_edits(kernel, [place]) for place in places]
 
 
 class Looking:
@@ -39,6 +42,13 @@ class Looking:
 
 
 @pytest.fixture
+def one_child() -> Iterator[CompilerProcess]:
+    compiler = CompilerProcess(children=1)
+    yield compiler
+    compiler.close()
+
+
+@pytest.fixture
 def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     prepare = Workshop.prepare_candidate
@@ -59,7 +69,7 @@ def test_a_glimpse_is_the_same_whether_it_was_expected(
     looking = Looking(4, expecting=expecting)
     session.optimize(load(scale), "make it faster", suggesters=(looking,))
     glances = [task for task in worker.tasks if task.glance]
-    assert [task.candidate.unit.text for task in glances] == compiled_texts == sorted(set(compiled_texts))
+    assert [task.candidate.unit.text for task in glances] == sorted(compiled_texts) == sorted(set(compiled_texts))
     assert [one.verdict.correct for one in looking.seen] == [True] * 4
     begun = [task for task in worker.foreseen if task.glance]
     assert all(task in glances for task in begun)
@@ -68,9 +78,9 @@ def test_a_glimpse_is_the_same_whether_it_was_expected(
 
 
 def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
-    scripted: Callable, load: Callable[..., Kernel], scale: str
+    scripted: Callable, load: Callable[..., Kernel], scale: str, one_child: CompilerProcess
 ) -> None:
-    session, worker = scripted(backend="emulator")
+    session, worker = scripted(backend="emulator", compiler=one_child)
     looking = Looking(3, expecting=True)
 
     class Patient(Looking):
@@ -79,7 +89,7 @@ def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
             first, second, third = (
                 Candidate(self._author, "", one, request.contract) for one in variants(request.kernel, 3)
             )
-            for one in (second, third, first):  # one thread compiles: the others are ready once the first is
+            for one in (second, third, first):  # one child compiles: the others are ready once the first is
                 request.expect(one)
             assert request.glimpse is not None
             request.glimpse(first)

@@ -182,7 +182,7 @@ def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
     announced = [name for what, name in steps if what == "told"]
     assert set(looked) <= set(announced)
     assert announced.count("block-size") <= 4
-    assert steps[:4] == [("told", "a"), ("told", "b"), ("told", "c"), ("look", "a")]
+    assert steps[:8] == [*(("told", name) for name in "abc"), *[("told", "block-size")] * 4, ("look", "a")]
 
 
 def test_what_is_wrong_at_a_glimpse_is_offered_as_wrong(
