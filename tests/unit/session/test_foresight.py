@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.objective import read_objective
 
 
 def variants(kernel: Kernel, count: int) -> list[Kernel]:
@@ -124,3 +126,34 @@ def test_a_compiler_that_is_gone_is_told_where_the_version_is_asked_for(
     with pytest.raises(CompilerUnavailable, match="gone"):
         session.optimize(load(scale), "make it faster", suggesters=(Looking(2, expecting=True),))
     assert [task.glance for task in worker.tasks if isinstance(task, JudgeTask)] == [False]
+
+
+@pytest.mark.parametrize(("prompt", "counts"), [("make it faster", False), ("reduce global memory traffic", True)])
+def test_on_a_gpu_a_glimpse_times_the_headline_shortly_and_makes_one_small_case(
+    prompt: str, counts: bool, scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, _ = scripted(backend="emulator")
+    text = scale.replace("{ n = 1024 }, { n = 1 }", "{ n = 1024 }, { n = 700 }, { n = 3 }, { n = 5 }")
+    court = replace(session._court(load(text), (), None), backend="cuda")
+    (baseline,) = court.baselines()
+    court.glimpse(court.workshop.prepare(court.kernel, court.contract, None), baseline, read_objective(prompt))
+    task = court.worker.tasks[-1]
+    assert task.glance
+    assert task.sizes == ({"n": 1024}, {"n": 3})
+    assert 0 < task.timing_budget_s < court.timing_budget_s
+    assert task.count is counts
+    assert not task.own_sizes
+
+
+def test_what_was_glimpsed_at_is_not_compiled_again_to_be_judged(
+    scripted: Callable, load: Callable[..., Kernel], scale: str, compiled_texts: list[str]
+) -> None:
+    class Thorough(Looking):
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            yield from super().propose(request)
+            yield from (one.candidate for one in self.seen)
+
+    session, worker = scripted(backend="emulator")
+    session.optimize(load(scale), "make it faster", suggesters=(Thorough(2, expecting=True),))
+    assert len(compiled_texts) == 2
+    assert len([task for task in worker.tasks if task.baseline is not None]) == 4
