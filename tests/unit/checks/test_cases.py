@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
+from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.judge import judge
+from kernelmate.checks.trials import Bench, Shot, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Finding, JudgeTask
@@ -255,12 +257,17 @@ def test_a_glance_times_the_headline_alone_and_not_where_the_small_case_is_wrong
         timed.append((launch.sound, launch.headline, len(launch.run().arguments[0].data)))
 
     for wrong_from in (0, 10):
+
         def candidate(x, y, n, schedule, least=wrong_from):
             y[:] = 2 * x if n >= least else 3 * x
 
-        kernel, version = (python_backend.version(contract, body(one), name) for one, name in ((honest, "k"), (candidate, "c")))
+        kernel, version = (
+            python_backend.version(contract, body(one), name) for one, name in ((honest, "k"), (candidate, "c"))
+        )
         sizes = ({"n": 1000}, {"n": 4})
-        task = JudgeTask("emulator", find_target(None), version, kernel, None, sizes, 99, str(tmp_path), own_sizes=False, glance=True)
+        task = JudgeTask(
+            "emulator", find_target(None), version, kernel, None, sizes, 99, str(tmp_path), own_sizes=False, glance=True
+        )
         judgement = judge(task, python_backend, lambda *_: None, timer)
         assert judgement.correct is (wrong_from == 0)
         assert [one.size for one in judgement.metrics] == [{"n": 1000}]
