@@ -288,7 +288,8 @@ class _Judge:
         """Counts and times of each record; None for those that were not counted."""
         counted = [r for r in self.records if r.counted is not None and r.seen and not r.seen[0].outcome.stopped]
         if self.task.glance:
-            counted = [r for r in counted if r.size == self.task.sizes[0]]
+            headline = (self.task.sizes or self.contract.sizes)[0]
+            counted = [r for r in counted if r.size == headline]
         found: dict[int, SizeMetrics] = {}
         for done, record in enumerate(counted):
             self.progress(TIMING_STAGE, done, len(counted))

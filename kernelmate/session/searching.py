@@ -277,7 +277,7 @@ class Search:
         long as it does. What comes first then has been measured after it was chosen. The first time is within the budget,
         which the search has kept time for; where the best does not stay the best, the next one is judged if it fits.
         """
-        again: dict[str, None] = {}
+        again: set[str] = set()
         court = replace(self.court, seed=other_seed(self.court.seed))
         baselines: tuple[Trial, ...] = ()
         while len(self._judged) > 1 and len(again) < MOST_TIMED_AGAIN:
@@ -288,12 +288,17 @@ class Search:
                 break
             if again and not self.budget.fits("final"):
                 break
-            again[key] = None
-            with self.budget.spent_on("final"):
-                court.worker.renew()
-                baselines = baselines or self._baselines_again(court)
-                one = self._judged[key].candidate
-                verdict = judged_by(court, one, baselines, self.objective, self._prepared(key, one, baselines))
+            try:
+                with self.budget.spent_on("final"):
+                    court.worker.renew()
+                    baselines = baselines or self._baselines_again(court)
+                    one = self._judged[key].candidate
+                    verdict = judged_by(court, one, baselines, self.objective, self._prepared(key, one, baselines))
+            except KernelmateError as error:
+                # What the search has found stands: a reference may bear some inputs and not others.
+                self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
+                break
+            again.add(key)
             self._judged[key] = Judged(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))

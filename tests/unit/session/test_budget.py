@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Candidate, Judged, Judgement, JudgeTask, Kernel, SearchState, Speedup, Timing
 from kernelmate.session.budget import Budget
 from kernelmate.session.searching import Search
@@ -30,14 +31,19 @@ class Clock:
 
 
 class Gpu:
-    """Answers with measured times: version `n` takes 100 - n microseconds. Each answer takes its time by the clock."""
+    """Answers with measured times: version `n` takes 100 - n microseconds. Each answer takes its time by the clock.
 
-    def __init__(self, clock: Clock, judgement: Callable[..., Judgement]) -> None:
-        self.clock, self.judgement = clock, judgement
+    Where `refused`, the reference fails on the inputs of any other seed than the search's.
+    """
+
+    def __init__(self, clock: Clock, judgement: Callable[..., Judgement], *, refused: bool) -> None:
+        self.clock, self.judgement, self.refused = clock, judgement, refused
         self.worker: Any = None
         self.seen: dict[str, set[int]] = {"quick": set(), "full": set(), "final": set()}
 
     def __call__(self, task: JudgeTask) -> Judgement:
+        if self.refused and task.seed != 7:
+            raise ReferenceFailed("The reference raised.")
         kind = "quick" if task.glance else "final" if self.worker.renewed else "full"
         known = self.seen[kind]
         self.clock.now += QUICK_S if task.glance else FULL_S if task.seed in known or kind == "full" else STARTED_S
@@ -77,9 +83,11 @@ class Climbing:
 def searched(scripted: Callable, load: Callable[..., Kernel], scale: str, judgement: Callable[..., Judgement]):
     """Search with a budget by a clock that only evaluations move; gives what was found, the GPU, and the seconds taken."""
 
-    def search(budget_s: float | None, count: int = 90, **more: Any) -> tuple[Any, Gpu, float]:
+    def search(
+        budget_s: float | None, count: int = 90, *, refused: bool = False, **more: Any
+    ) -> tuple[Any, Gpu, float]:
         clock = Clock()
-        gpu = Gpu(clock, judgement)
+        gpu = Gpu(clock, judgement, refused=refused)
         session, gpu.worker = scripted(gpu, backend="emulator")
         began = clock()
         court = session._court(load(scale), (), None)
@@ -109,6 +117,15 @@ def test_the_best_is_judged_on_inputs_that_the_search_never_used(searched) -> No
     assert fresh != 7
     assert found.candidates[0].verdict.seed == fresh
     assert {one.verdict.seed for one in found.candidates[1:]} == {7}
+
+
+def test_a_reference_that_fails_on_other_inputs_costs_the_last_verdict_and_no_more(searched) -> None:
+    found, gpu, _ = searched(None, count=9, refused=True)
+    assert [one.verdict.accepted for one in found.candidates] == [True] * len(found.candidates)
+    assert found.best == 0
+    assert found.candidates[0].verdict.seed == 7
+    assert found.notes[-1] == "The best could not be judged again on other inputs: The reference raised."
+    assert gpu.worker.renewed == 1
 
 
 def test_what_looked_best_is_judged_in_full_before_the_time_is_over(searched) -> None:
