@@ -81,6 +81,12 @@ class Search:
     _failure: KernelmateError | None = None
     _foresight: Foresight | None = None
 
+    def __post_init__(self) -> None:
+        """Know the kernel itself by its code."""
+        theirs = Candidate("", "", self.court.kernel, self.court.contract)
+        for trials in (self.baselines, self.baselines[:1]):
+            self._by_code[self._code(theirs, [trial.prepared for trial in trials])] = THE_BASELINE
+
     @property
     def baseline(self) -> Verdict:
         """The baseline's verdict at its first instance."""
@@ -200,10 +206,6 @@ class Search:
         """The verdict on a version of the same binary and launch; None where there is none, or the text itself is what counts."""
         if code[0] is None or self.objective.keep:
             return None
-        if not self._by_code:
-            theirs = Candidate("", "", self.court.kernel, self.court.contract)
-            for trials in (self.baselines, self.baselines[:1]):
-                self._by_code[self._code(theirs, [trial.prepared for trial in trials])] = THE_BASELINE
         other = self._by_code.get(code)
         if other == THE_BASELINE:
             self._twins[key] = THE_BASELINE

@@ -189,6 +189,25 @@ def test_a_version_with_the_binary_of_another_has_its_verdict_and_is_not_judged(
     assert found.best is None or found.candidates[found.best].candidate.author == "recipe:first"
 
 
+def test_a_version_that_does_not_compile_keeps_no_other_from_being_known_by_its_binary(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    class Broken:
+        name = "broken"
+
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            end = request.kernel.end - 1
+            for code in ("nonsense;", "other nonsense;", "/* nothing */"):
+                kernel = apply_edits(request.kernel, [(end, end, code)])
+                assert request.glimpse is not None
+                yield request.glimpse(Candidate(f"recipe:{code}", "", kernel, request.contract)).candidate
+
+    session, worker = scripted()
+    found = session.optimize(load(scale), "make it faster", suggesters=(Broken(),))
+    assert [task for task in worker.tasks if task.baseline is not None] == []
+    assert sorted(one.verdict.compiled for one in found.candidates) == [False, False, True]
+
+
 def test_another_launch_of_the_same_binary_is_judged(
     scripted: Callable, load: Callable[..., Kernel], scale: str
 ) -> None:
