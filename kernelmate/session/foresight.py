@@ -37,13 +37,16 @@ class Foresight:
         self._pool: ThreadPoolExecutor | None = None
         self._threads: set[int] = set()
 
-    def expect(self, key: str, kernel: Kernel, contract: Contract) -> None:
-        """Begin to compile a version that will probably be looked at."""
-        named = key, self._instance
+    def expect(self, key: str, kernel: Kernel, contract: Contract, *instances: str | None) -> None:
+        """Begin to compile a version that will probably be looked at: these instances, else the first."""
+        for instance in instances or (self._instance,):
+            self._expect((key, instance), kernel, contract)
+
+    def _expect(self, named: _Key, kernel: Kernel, contract: Contract) -> None:
         if named not in self._compiling and named not in self._ready:
             self._pool = self._pool or self._started()
             prepare = self._court.workshop.prepare_candidate
-            self._compiling[named] = self._pool.submit(prepare, kernel, contract, self._instance)
+            self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
 
     def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
         """A version that is looked at or judged now, compiled. What else is compiled by then is begun beside it.
@@ -70,7 +73,8 @@ class Foresight:
             self._court.workshop.compiler.abandon(self._threads)
 
     def _begin_others(self) -> None:
-        open_ = [(named, one) for named, one in self._compiling.items() if one.done() and named not in self._begun]
+        waiting = (item for item in self._compiling.items() if item[0][1] == self._instance)
+        open_ = [(named, one) for named, one in waiting if one.done() and named not in self._begun]
         for named, one in open_[:BEGUN]:
             self._begun.add(named)
             if one.exception() is None:

@@ -194,7 +194,9 @@ class Search:
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
         """The candidate compiled, one for each of these trials' instances."""
         kernel, contract, foreseen = candidate.kernel, candidate.contract, self._foreseeing()
-        instances = (trial.prepared.compiled.instance for trial in baselines)
+        instances = [trial.prepared.compiled.instance for trial in baselines]
+        if len(instances) > 1:
+            foreseen.expect(key, kernel, contract, *instances)
         return tuple(foreseen.prepared(key, kernel, contract, instance) for instance in instances)
 
     def _code(self, candidate: Candidate, prepared: Sequence[Prepared]) -> _Code:
