@@ -83,6 +83,7 @@ class Court:
         seed: of all inputs, so that versions meet the same ones.
         roofs: of the target: as measured on such a GPU, else those of the table.
         executed: count the machine instructions of listed launches: a search, which judges many, does without.
+        quick_timeout_s: seconds for a quick evaluation; None for those of a verdict.
     """
 
     kernel: Kernel
@@ -101,6 +102,7 @@ class Court:
     on_progress: OnProgress | None
     roofs: Roofs
     executed: bool = False
+    quick_timeout_s: float | None = None
 
     @property
     def target(self) -> Target:
@@ -291,7 +293,8 @@ class Court:
 
     def _run(self, task: JudgeTask) -> Judgement | Death:
         try:
-            outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
+            quick_s = self.quick_timeout_s if task.glance else None
+            outcome = self.worker.judge(task, self.on_progress, quick_s or self.timeout_s + self._tools_s())
         except ReferenceFailed as error:
             if error.file is None:
                 error.file, error.line = self.kernel.unit.path, self.contract.line

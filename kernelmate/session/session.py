@@ -46,6 +46,10 @@ from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 
 Sizes = Sequence[Mapping[str, int]]
 
+QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
+"""Seconds after which a quick evaluation on a GPU is given up: these, and so many times what the kernel's own verdict took, in
+which the worker may have started and the reference was computed."""
+
 BASELINE_KEYS = (
     "sizes",
     "args",
@@ -285,6 +289,9 @@ class Session:
         before = time.monotonic()
         baselines = court.baselines(wrong=said.metric == "correct")
         baseline_s = time.monotonic() - before
+        if self._backend == "cuda":
+            quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
+            court = replace(court, quick_timeout_s=min(court.timeout_s, quick_s))
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
         parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])

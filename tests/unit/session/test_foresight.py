@@ -143,6 +143,18 @@ def test_on_a_gpu_a_glimpse_times_the_headline_shortly_and_makes_one_small_case(
     assert 0 < task.timing_budget_s < court.timing_budget_s
     assert task.count is counts
     assert not task.own_sizes
+    assert court.worker.timeouts[-1] == court.timeout_s
+
+
+def test_a_quick_evaluation_may_have_a_time_limit_of_its_own(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, worker = scripted(backend="emulator")
+    court = replace(session._court(load(scale), (), None), quick_timeout_s=6.0)
+    (baseline,) = court.baselines()
+    court.glimpse(baseline.prepared, baseline, read_objective("make it faster"))
+    court.candidates(court.kernel, court.contract, (baseline,), None)
+    assert worker.timeouts == [court.timeout_s, 6.0, court.timeout_s]
 
 
 def test_what_was_glimpsed_at_is_not_compiled_again_to_be_judged(
