@@ -295,6 +295,9 @@ class _Judge:
     def _all_metrics(self) -> list[SizeMetrics | None]:
         """Counts and times of each record; None for those that were not counted."""
         counted = [r for r in self.records if r.counted is not None and r.seen and not r.seen[0].outcome.stopped]
+        if self.task.glance:
+            headline = (self.task.sizes or self.contract.sizes)[0]
+            counted = [r for r in counted if r.size == headline]
         found: dict[int, SizeMetrics] = {}
         for done, record in enumerate(counted):
             self.progress(TIMING_STAGE, done, len(counted))

@@ -225,7 +225,7 @@ class Bench:
             tuple(arguments),
             shot.schedule,
             self._task.step_limit,
-            count,
+            count and self._task.count,
             total_limit=self._task.instruction_limit,
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,

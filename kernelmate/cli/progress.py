@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    from kernelmate.records import Judged
+    from kernelmate.records import Judged, SearchState
 
 MOST_WRITTEN = 40
 """Characters of what a model writes that are shown."""
@@ -47,6 +48,9 @@ class Progress:
         self._written = ""
         self._judged: list[Judged] = []
         self._subject = ""
+        self._began = time.monotonic()
+        self._trying: tuple[SearchState, float] | None = None
+        self._first = ""
 
     def __enter__(self) -> Progress:
         """Begin to count the seconds."""
@@ -78,7 +82,7 @@ class Progress:
 
     def step(self, text: str) -> None:
         """What is begun now, in words; the stages of judging take its place."""
-        self._stage, self._written = (text, 0, 0), ""
+        self._stage, self._written, self._trying = (text, 0, 0), "", None
 
     def text(self, piece: str) -> None:
         """What a model writes, as it comes: its last words stand beside the step."""
@@ -102,6 +106,14 @@ class Progress:
     def judged(self, item: Judged) -> None:
         """One more candidate has its verdict; given to the session as its `on_judged`."""
         self._judged.append(item)
+        if self._enabled and not self._first and item.verdict.worth_taking:
+            from kernelmate.report.versions import first_line
+
+            self._first = first_line(item, time.monotonic() - self._began)
+
+    def trying(self, state: SearchState) -> None:
+        """What the search tries now, and the best so far; given to the session as its `on_trying`."""
+        self._trying = state, time.monotonic()
 
     def _start(self) -> None:
         from rich.live import Live
@@ -125,7 +137,7 @@ class Progress:
         from rich.console import Group
         from rich.text import Text
 
-        from kernelmate.report.versions import candidate_table
+        from kernelmate.report.versions import candidate_table, trying_line
         from kernelmate.report.words import printable
 
         stage, done, total = self._stage
@@ -133,6 +145,10 @@ class Progress:
         assert self._spinner is not None
         # Text of a model is not markup, and may hold what would steer a terminal.
         written = printable(" ".join(self._written.split()), keep="")[-MOST_WRITTEN:]
-        self._spinner.update(text=Text(f"{self._subject}{stage}{count}" + (f": ...{written}" if written else "")))
-        judged = tuple(self._judged)
-        return Group(candidate_table(judged, reasons=False), self._spinner) if judged else self._spinner
+        line = f"{self._subject}{stage}{count}" + (f": ...{written}" if written else "")
+        if self._trying is not None:
+            state, told_at = self._trying
+            line = f"{trying_line(state, state.elapsed_s + time.monotonic() - told_at)} ({line})"
+        self._spinner.update(text=Text(line))
+        above = [candidate_table(tuple(self._judged), reasons=False)] if self._judged else []
+        return Group(*above, *([Text(self._first)] if self._first else []), self._spinner)

@@ -57,7 +57,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
             "--budget",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="Begin no candidate after this time.",
+            help="End within this time; what would not fit is not begun.",
         ),
         click.option(
             "--author",
@@ -123,6 +123,7 @@ def search(file: str, prompt: str, options: dict[str, Any], objective: MetricNam
             suggesters=authors(settings, kernel, wishes),
             reference=reference,
             objective=objective,
+            on_trying=progress.trying,
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)

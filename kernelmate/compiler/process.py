@@ -1,4 +1,4 @@
-"""The compiler child, seen from its parent: kept warm, killed at the time limit, replaced at once."""
+"""The compiler's children, seen from their parent: kept warm, killed at the time limit, replaced at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -17,6 +18,9 @@ import msgspec
 from kernelmate.compiler.child import Job, Product, pack, read_frame
 from kernelmate.compiler.places import require_platform
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
+
+MOST_CHILDREN = 8
+"""Children at most: each takes about 110 MB once it has loaded NVRTC, and more for large templates."""
 
 
 class _Child:
@@ -83,49 +87,112 @@ def _own_group() -> dict[str, Any]:
     return {"start_new_session": True}
 
 
-class CompilerProcess:
-    """The compiler of this process. Safe to use from several threads, one compilation at a time."""
+class _Seat:
+    """One child of a `CompilerProcess`, started when first needed; whoever holds the seat compiles alone in it.
+
+    Attributes:
+        child: the process; None while there is none. thread: who waits for it, by `threading.get_ident`.
+        abandoned: what it compiles is not wanted any more. another: but the next text will come soon.
+    """
 
     def __init__(self) -> None:
-        self._child: _Child | None = None
-        self._lock = threading.Lock()
-        self._abandoned = False
+        self.child: _Child | None = None
+        self.thread: int | None = None
+        self.abandoned = self.another = False
+
+    def compile(self, job: Job, timeout_s: float) -> Product | None:
+        """The product; None where the job has killed the child twice.
+
+        Raises:
+            CompileTimeout: it did not end in time, and was killed. CompilerUnavailable: the child cannot be started.
+            Abandoned: nobody wants the product any more.
+        """
+        self.abandoned = False
+        try:
+            product = self._ask(job, timeout_s)
+            if product is None and self.abandoned:
+                if self.another:
+                    self.started()
+                raise Abandoned
+            if product is None:
+                # The child may have died while it was idle; a job that kills it twice is at fault itself.
+                product = self._ask(job, timeout_s)
+        except Abandoned:
+            raise
+        except queue.Empty:
+            self.kill()
+            raise CompileTimeout(
+                f"The compiler did not end in {timeout_s:g} s and was killed.",
+                hint="Look for templates or constant expressions that unfold without end, or allow it more time.",
+            ) from None
+        except BaseException:
+            # Ctrl-C among them: what the child is busy with is not wanted any more.
+            self.kill()
+            raise
+        return product
+
+    def started(self) -> _Child:
+        """The child, alive.
+
+        Raises:
+            CompilerUnavailable: it cannot be started.
+        """
+        child = self.child
+        if child is None or child.owner != os.getpid() or child.popen.poll() is not None:
+            require_platform()
+            self.kill()
+            try:
+                child = self.child = _Child()
+            except OSError as error:
+                raise CompilerUnavailable(
+                    f"The compiler's process cannot be started: {error}.", hint="Check limits on processes and memory."
+                ) from None
+        return child
+
+    def kill(self) -> None:
+        """End the child, if there is one."""
+        child, self.child = self.child, None
+        if child is not None:
+            child.kill()
+
+    def _ask(self, job: Job, timeout_s: float) -> Product | None:
+        answer = self.started().ask(job, timeout_s)
+        if answer is None:
+            self.kill()
+        return answer
+
+
+class CompilerProcess:
+    """The compiler of this process. Safe to use from several threads, as many of which compile at once as there are children.
+
+    A child is started when all others are busy; who compiles one text after another has one child.
+
+    Args:
+        children: the most there are; None for one per core, up to `MOST_CHILDREN`.
+    """
+
+    def __init__(self, children: int | None = None) -> None:
+        self.children = children or min(MOST_CHILDREN, _cores())
+        self._seats = [_Seat() for _ in range(self.children)]
+        self._free = list(reversed(self._seats))
+        self._changed = threading.Condition()
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None while there is none."""
-        return None if self._child is None else self._child.popen.pid
+        """The first child's process id; None while there is none."""
+        child = self._seats[0].child
+        return None if child is None else child.popen.pid
 
     def compile(self, job: Job, timeout_s: float) -> Product:
-        """Compile in the child.
+        """Compile in a child.
 
         Raises:
             CompileTimeout: it did not end in `timeout_s` seconds, and was killed.
             CompilerUnavailable: the child cannot be started, or finds no NVRTC.
             Abandoned: another thread called `abandon` meanwhile.
         """
-        with self._lock:
-            self._abandoned = False
-            try:
-                product = self._ask(job, timeout_s)
-                if product is None and self._abandoned:
-                    self._started()  # the next text is already being waited for
-                    raise Abandoned
-                if product is None:
-                    # The child may have died while it was idle; a job that kills it twice is at fault itself.
-                    product = self._ask(job, timeout_s)
-            except Abandoned:
-                raise
-            except queue.Empty:
-                self._kill()
-                raise CompileTimeout(
-                    f"The compiler did not end in {timeout_s:g} s and was killed.",
-                    hint="Look for templates or constant expressions that unfold without end, or allow it more time.",
-                ) from None
-            except BaseException:
-                # Ctrl-C among them: what the child is busy with is not wanted any more.
-                self._kill()
-                raise
+        with self._seat() as seat:
+            product = seat.compile(job, timeout_s)
         if product is None:
             return Product(False, "The compiler crashed on this text.")
         if product.missing is not None:
@@ -135,53 +202,54 @@ class CompilerProcess:
             )
         return product
 
-    def abandon(self) -> None:
-        """Kill the compilation that another thread waits for, if there is one; that thread gets `Abandoned`."""
-        child = self._child
-        if child is not None and self._lock.locked():
-            self._abandoned = True
-            child.kill()
+    def abandon(self, threads: Collection[int] | None = None) -> None:
+        """Kill the compilations that other threads wait for; those threads get `Abandoned`.
+
+        Args:
+            threads: whose, by `threading.get_ident`; None for all, and to start their children again at once.
+        """
+        for seat in self._seats:
+            child, thread = seat.child, seat.thread
+            if child is not None and thread is not None and (threads is None or thread in threads):
+                seat.abandoned, seat.another = True, threads is None
+                child.kill()
 
     def start(self) -> None:
-        """Start the child ahead of the first job.
+        """Start a child ahead of the first job.
 
         Raises:
             CompilerUnavailable: it cannot be started.
         """
-        with self._lock:
-            self._started()
+        with self._seat() as seat:
+            seat.started()
 
     def close(self) -> None:
         """Leave no process behind."""
-        with self._lock:
-            self._kill()
+        with contextlib.ExitStack() as held:
+            for seat in [held.enter_context(self._seat()) for _ in self._seats]:
+                seat.kill()
 
-    def _started(self) -> _Child:
-        child = self._child
-        if child is None or child.owner != os.getpid() or child.popen.poll() is not None:
-            require_platform()
-            self._kill()
-            try:
-                child = self._child = _Child()
-            except OSError as error:
-                raise CompilerUnavailable(
-                    f"The compiler's process cannot be started: {error}.", hint="Check limits on processes and memory."
-                ) from None
-        return child
+    @contextlib.contextmanager
+    def _seat(self) -> Iterator[_Seat]:
+        """A seat for this thread alone, the one that was used last; waits for one where all are taken."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free)
+            seat = self._free.pop()
+            seat.thread = threading.get_ident()
+        try:
+            yield seat
+        finally:
+            with self._changed:
+                seat.thread = None
+                self._free.append(seat)
+                self._changed.notify()
 
-    def _ask(self, job: Job, timeout_s: float) -> Product | None:
-        answer = self._started().ask(job, timeout_s)
-        if answer is None:
-            self._kill()
-        return answer
 
-    def _kill(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 COMPILER = CompilerProcess()
-"""The child of this process, started when first needed."""
+"""The children of this process, started when first needed."""
 
 atexit.register(COMPILER.close)

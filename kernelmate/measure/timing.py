@@ -52,12 +52,13 @@ class Measured:
     Attributes:
         timings: one for each version of the rig.
         speedup: the first version's time over the last one's, by blocks; None for a single version.
-        outputs: what the last version's last timed launch left, where launches before it had left poison.
+        outputs: what the last version's last timed launch left, where launches before it had left poison; None where that
+            was not asked for.
     """
 
     timings: tuple[Timing, ...]
     speedup: Speedup | None
-    outputs: Mapping[str, npt.NDArray[Any]]
+    outputs: Mapping[str, npt.NDArray[Any]] | None
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class _Blocks:
     held_down: list[tuple[str, ...]] = field(default_factory=list)
 
 
-def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Measured:
+def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True) -> Measured:
     """Time every version of a rig.
 
     Args:
@@ -82,6 +83,7 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Mea
         budget_s: seconds that this should take; kernels of some milliseconds and more take what a few blocks need.
         full: measure cold durations and replay periods too.
         alone: no other timing of KernelMate ran on the GPU; else that is said of the times.
+        outputs: copy what the last version leaves to the host.
 
     Raises:
         TimedFault: a launch failed.
@@ -90,7 +92,7 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Mea
     chosen = _planned(rig, budget_s, full=full)
     blocks = _take_blocks(rig, chosen)
     cold = _cold(rig, chosen)
-    outputs = _last_outputs(rig, chosen)
+    left = _last_outputs(rig, chosen) if outputs else None
     periods, refused = _periods(rig, chosen)
     traced = _traced(rig) if chosen.period_rounds else [None] * rig.versions
     words = (*refused, *_held_words(blocks), *rig.machine)
@@ -102,7 +104,7 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True) -> Mea
         for version in range(rig.versions)
     )
     ratio = ratio_of(blocks.times[0], blocks.times[-1]) if rig.versions > 1 else None
-    return Measured(timings, ratio, outputs)
+    return Measured(timings, ratio, left)
 
 
 def settle(probe: Callable[[], Condition]) -> None:

@@ -28,7 +28,7 @@ from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Si
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
-from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization
+from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization, SearchState
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -109,6 +109,7 @@ __all__ = [
     "Roofline",
     "Roofs",
     "SassInstruction",
+    "SearchState",
     "Severity",
     "Signature",
     "Size",

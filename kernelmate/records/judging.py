@@ -45,7 +45,9 @@ class JudgeTask:
         sanitize: run compute-sanitizer around the listed launches as well (GPU).
         profile: read hardware counters of the headline launch as well (GPU).
         executed: count the machine instructions of listed launches as well, which takes a disassembler.
-        glance: make only the first launch of each size, so that what is wrong shows, and what is right does not yet.
+        count: count what listed launches ask of the memory system; beside a GPU, that takes the emulator.
+        glance: make only the first launch of each size, so that what is wrong shows, and what is right does not yet; only
+            the first size is timed, and its warm durations alone.
     """
 
     backend: BackendName
@@ -65,6 +67,7 @@ class JudgeTask:
     sanitize: bool = False
     profile: bool = False
     executed: bool = False
+    count: bool = True
     glance: bool = False
 
 

@@ -66,6 +66,25 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchState:
+    """How far a search is, when it begins to try a candidate.
+
+    Attributes:
+        author: of the candidate. quick: it gets a quick evaluation; else a full verdict.
+        tried: versions with code of their own that were tried before, by a quick evaluation or in full.
+        elapsed_s: seconds since the search was asked for. budget_s: those it may take, None for no limit.
+        best: the best version that is worth taking so far.
+    """
+
+    author: str
+    quick: bool
+    tried: int
+    elapsed_s: float
+    budget_s: float | None
+    best: Judged | None
+
+
+@dataclass(frozen=True, slots=True)
 class Optimization:
     """All that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
 

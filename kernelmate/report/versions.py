@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Roofline, Verdict
+from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, whole_text
 from kernelmate.report.excerpt import SourceLines
@@ -332,3 +332,37 @@ def best_line(optimization: Optimization) -> Text:
         result = best.verdict.objective
         line.append(f", {METRIC_WORDS[result.name]} {objective_words(result)}")
     return line
+
+
+def trying_line(state: SearchState, elapsed_s: float | None = None) -> str:
+    """`judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`; `trying` for a quick evaluation.
+
+    Args:
+        state: as the search told it.
+        elapsed_s: seconds by now; None for those of the state.
+    """
+    elapsed_s = state.elapsed_s if elapsed_s is None else elapsed_s
+    limit = "" if state.budget_s is None else f" of {state.budget_s:g} s"
+    parts = [
+        f"{'trying' if state.quick else 'judging'} {state.author}",
+        f"{state.tried} judged",
+        f"{elapsed_s:.0f} s{limit}",
+    ]
+    if state.best is not None:
+        parts.append(f"best {gain_words(state.best.verdict)} {state.best.candidate.author}")
+    return printable(" | ".join(parts), keep="")
+
+
+def first_line(found: Judged, elapsed_s: float) -> str:
+    """`first accepted: recipe:vectorize 1.90x after 4.2 s`; `first promising` where a GPU has still to say."""
+    what = "accepted" if found.verdict.accepted else "promising"
+    line = f"first {what}: {found.candidate.author} {gain_words(found.verdict)} after {elapsed_s:.1f} s"
+    return printable(line, keep="")
+
+
+def gain_words(verdict: Verdict) -> str:
+    """`2.31x`, `~2.31x` where it is predicted; for other objectives `16,384 B -> 8,192 B`."""
+    result, ratio = verdict.objective, verdict.speedup
+    if ratio is not None and (result is None or result.name == "time"):
+        return f"{'~' if ratio.kind == 'predicted' else ''}{ratio.median:.2f}x"
+    return "" if result is None else objective_words(result)

@@ -16,8 +16,8 @@ from kernelmate.records import (
     Promise,
     Verdict,
 )
+from kernelmate.session.candidates import verdict_on
 from kernelmate.session.judging import Court
-from kernelmate.session.searching import verdict_on
 from kernelmate.source import same_kernel
 from kernelmate.suggest.metrics import rank
 from kernelmate.suggest.objective import read_objective

@@ -1,19 +1,28 @@
-"""What a search will look at next, compiled and begun while it looks at something else."""
+"""What a search will look at next, compiled on all cores and begun while it looks at something else."""
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
 
 from kernelmate.records import Contract, Kernel, Objective
 from kernelmate.session.judging import Court, Trial
 from kernelmate.session.preparing import Prepared
 
+BEGUN = 2
+"""Launches that are begun, at most, with each version that is looked at."""
+
+_Key: TypeAlias = "tuple[str, str | None]"
+"""A version's content key, and the instance that is compiled."""
+
 
 class Foresight:
-    """Glimpses that are expected. Nothing that is found out depends on them, only when.
+    """Versions that are expected. Nothing that is found out depends on them, only when.
 
-    The compiler is a process of its own, and the worker emulates on several cores: so the next versions are compiled while
-    one is looked at, and their launches made beside its own.
+    Each compilation is a process of its own, and the worker emulates on several cores: so the next versions are compiled
+    while one is looked at, as many at once as the compiler has children, and their launches made beside its own. What was
+    compiled is kept: who judges in full what was glimpsed at does not compile it again.
 
     Args:
         court: judges. baseline: what versions are held against. objective: what was asked for.
@@ -22,36 +31,57 @@ class Foresight:
     def __init__(self, court: Court, baseline: Trial, objective: Objective) -> None:
         self._court, self._baseline, self._objective = court, baseline, objective
         self._instance = baseline.prepared.compiled.instance
-        self._compiling: dict[str, Future[Prepared]] = {}
-        self._thread: ThreadPoolExecutor | None = None
+        self._compiling: dict[_Key, Future[Prepared]] = {}
+        self._ready: dict[_Key, Prepared] = {}
+        self._begun: set[_Key] = set()
+        self._pool: ThreadPoolExecutor | None = None
+        self._threads: set[int] = set()
 
-    def expect(self, key: str, kernel: Kernel, contract: Contract) -> None:
-        """Begin to compile a version that will probably be looked at."""
-        if key not in self._compiling:
-            self._thread = self._thread or ThreadPoolExecutor(1, "kernelmate-foresight")
+    def expect(self, key: str, kernel: Kernel, contract: Contract, *instances: str | None) -> None:
+        """Begin to compile a version that will probably be looked at: these instances, else the first."""
+        for instance in instances or (self._instance,):
+            self._expect((key, instance), kernel, contract)
+
+    def _expect(self, named: _Key, kernel: Kernel, contract: Contract) -> None:
+        if named not in self._compiling and named not in self._ready:
+            self._pool = self._pool or self._started()
             prepare = self._court.workshop.prepare_candidate
-            self._compiling[key] = self._thread.submit(prepare, kernel, contract, self._instance)
+            self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
 
-    def prepared(self, key: str, kernel: Kernel, contract: Contract) -> Prepared:
-        """A version that is looked at now, compiled. What else is compiled by then is begun beside it.
+    def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
+        """A version that is looked at or judged now, compiled. What else is compiled by then is begun beside it.
 
         Raises:
             EnvironmentFailed: there is no compiler.
         """
-        waiting = self._compiling.pop(key, None)
-        if waiting is None:
-            return self._court.workshop.prepare_candidate(kernel, contract, self._instance)
-        found = waiting.result()
-        for other in [key for key, one in self._compiling.items() if one.done()]:
-            following = self._compiling[other]
-            if following.exception() is None:
-                self._court.begin_glimpse(following.result(), self._baseline, self._objective)
-        return found
+        named = key, instance
+        if named not in self._ready:
+            waiting = self._compiling.pop(named, None)
+            if waiting is None:
+                prepare = self._court.workshop.prepare_candidate
+                self._ready[named] = prepare(kernel, contract, instance)
+            else:
+                self._ready[named] = waiting.result()
+                self._begin_others()
+        return self._ready[named]
 
     def close(self) -> None:
-        """Expect nothing any more; what is being compiled is waited for by nobody."""
-        for waiting in self._compiling.values():
-            waiting.cancel()
+        """Expect nothing any more; what is being compiled is killed, and waited for by nobody."""
         self._compiling.clear()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._court.workshop.compiler.abandon(self._threads)
+
+    def _begin_others(self) -> None:
+        waiting = (item for item in self._compiling.items() if item[0][1] == self._instance)
+        open_ = [(named, one) for named, one in waiting if one.done() and named not in self._begun]
+        for named, one in open_[:BEGUN]:
+            self._begun.add(named)
+            if one.exception() is None:
+                self._court.begin_glimpse(one.result(), self._baseline, self._objective)
+
+    def _started(self) -> ThreadPoolExecutor:
+        def note() -> None:
+            self._threads.add(threading.get_ident())
+
+        return ThreadPoolExecutor(self._court.workshop.compiler.children, "kernelmate-foresight", note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,9 @@ OF_THE_EMULATOR = {
 COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
 """Metrics that are known once a version is compiled."""
 
+QUICK_TIMING_S = 0.02
+"""Seconds that timing the headline size should take in a quick evaluation (cuda)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -79,6 +83,7 @@ class Court:
         seed: of all inputs, so that versions meet the same ones.
         roofs: of the target: as measured on such a GPU, else those of the table.
         executed: count the machine instructions of listed launches: a search, which judges many, does without.
+        quick_timeout_s: seconds for a quick evaluation; None for those of a verdict.
     """
 
     kernel: Kernel
@@ -97,6 +102,7 @@ class Court:
     on_progress: OnProgress | None
     roofs: Roofs
     executed: bool = False
+    quick_timeout_s: float | None = None
 
     @property
     def target(self) -> Target:
@@ -129,6 +135,7 @@ class Court:
         objective: Objective | None,
         *,
         edited: bool = False,
+        prepared: Sequence[Prepared] = (),
     ) -> tuple[Trial, ...]:
         """A candidate's trials against the baseline's, one per instance.
 
@@ -138,25 +145,29 @@ class Court:
             baselines: what it is compared with.
             objective: what was asked for.
             edited: one of our own rewrites made it from the baseline, so that a predicted ratio is known better.
+            prepared: the candidate compiled, one per instance; empty where that is still to be done.
 
         Raises:
             ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
         """
         self.worker.start()
-        prepared = []
-        for done, baseline in enumerate(baselines):
+        compiled = list(prepared)
+        for done, baseline in enumerate(() if prepared else baselines):
             self._tell("compile", done, len(baselines))
             instance = baseline.prepared.compiled.instance
-            prepared.append(self.workshop.prepare_candidate(kernel, contract, instance))
+            compiled.append(self.workshop.prepare_candidate(kernel, contract, instance))
         tried = []
-        for one, trial in zip(prepared, baselines, strict=True):
+        for one, trial in zip(compiled, baselines, strict=True):
             # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
             mends = objective is not None and objective.metric == "correct"
             tried.append(self._try(one, trial, objective, alone=mends, edited=edited))
         return tuple(tried)
 
     def glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:
-        """A first look at a candidate: one launch of its first instance, at the headline size.
+        """A quick evaluation of a candidate: one launch of its first instance, at the headline size.
+
+        On a GPU the headline size is timed for a short while beside the baseline, and the smallest other listed size is
+        launched too.
 
         Where the objective is known once a version is compiled, and not met, it is not run at all. What is found wrong
         here is wrong; what is not has yet to be judged.
@@ -176,7 +187,7 @@ class Court:
     def begin_glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
         """Let the worker begin the launch of a glimpse that will probably be asked for, beside what it is asked for."""
         if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
-            self.worker.ahead(self._glance(prepared, baseline))
+            self.worker.ahead(self._glance(prepared, baseline, objective))
 
     def _try(
         self,
@@ -196,13 +207,16 @@ class Court:
             objective: what was asked for.
             alone: judged by itself, and only decided on against the baseline; it, or the baseline, is expected to be wrong.
             edited: one of our own rewrites made it from the baseline.
-            quick: at the headline size alone.
+            quick: as `glimpse`.
         """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
             try:
-                outcome = self._run(prepared, None if alone else baseline, quick=quick)
+                task = self._task(prepared, None if alone else baseline)
+                if quick:
+                    task = self._glance(prepared, baseline, objective)
+                outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:
                     raise
@@ -266,14 +280,21 @@ class Court:
             executed=self.executed and (self.backend == "emulator" or self.profile),
         )
 
-    def _glance(self, prepared: Prepared, baseline: Trial | None) -> JudgeTask:
-        task, headline = self._task(prepared, baseline), self.contract.sizes[:1]
-        return replace(task, sizes=headline, own_sizes=False, sanitize=False, profile=False, glance=True)
+    def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
+        """The task of a quick evaluation; beside a GPU nothing is emulated for counters that the objective does not need."""
+        task, sizes = self._task(prepared, baseline), self.contract.sizes[:1]
+        task = replace(task, own_sizes=False, sanitize=False, profile=False, glance=True)
+        if self.backend == "emulator":
+            return replace(task, sizes=sizes)
+        named = () if objective is None else (objective.metric, *objective.limits)
+        budget_s = min(QUICK_TIMING_S, self.timing_budget_s)
+        others = sorted(self.contract.sizes[1:], key=lambda size: math.prod(max(value, 1) for value in size.values()))
+        return replace(task, sizes=sizes + tuple(others[:1]), timing_budget_s=budget_s, count="global_bytes" in named)
 
-    def _run(self, prepared: Prepared, baseline: Trial | None, *, quick: bool = False) -> Judgement | Death:
-        task = self._glance(prepared, baseline) if quick else self._task(prepared, baseline)
+    def _run(self, task: JudgeTask) -> Judgement | Death:
         try:
-            outcome = self.worker.judge(task, self.on_progress, self.timeout_s + self._tools_s())
+            quick_s = self.quick_timeout_s if task.glance else None
+            outcome = self.worker.judge(task, self.on_progress, quick_s or self.timeout_s + self._tools_s())
         except ReferenceFailed as error:
             if error.file is None:
                 error.file, error.line = self.kernel.unit.path, self.contract.line

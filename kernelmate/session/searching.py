@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.records import (
+    Candidate,
+    Judged,
+    MetricName,
+    Objective,
+    Optimization,
+    SearchState,
+    Verdict,
+)
+from kernelmate.session.budget import Budget, Step
+from kernelmate.session.candidates import (
+    TRUSTED,
+    content_key,
+    is_measured,
+    is_wrong,
+    judged_by,
+    other_seed,
+    screened,
+    shared,
+    turned_away,
+    with_caution,
+)
 from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
+from kernelmate.session.preparing import Prepared
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import rank, rightness
 from kernelmate.suggest.small_sizes import best_first
@@ -18,13 +39,17 @@ from kernelmate.suggest.small_sizes import best_first
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
 
-REWRITES = "recipe:"
-"""Author of what our own rewrites made."""
-
-TRUSTED = (REWRITES, "user")
-"""Authors of whom no text is screened."""
+SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
+"""Metrics that depend on the inputs."""
 
 OnJudged = Callable[[Judged], None]
+OnTrying = Callable[[SearchState], None]
+
+THE_BASELINE = ""
+"""Stands for the content key of the kernel itself."""
+
+_Code: TypeAlias = "tuple[str | None, ...]"
+"""What versions share that are the same to a GPU: the binaries of their instances, and their launch."""
 
 
 @dataclass(slots=True)
@@ -33,25 +58,34 @@ class Search:
 
     Attributes:
         court: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
-        max_candidates: candidates to judge at most. budget_s: seconds to search at most, None for no limit.
-        stopped: True once the user wants no more.
+        max_candidates: candidates to judge at most. budget: the time that the search may take.
+        on_judged: told of each version that has its verdict. stopped: True once the user wants no more.
         earlier: what earlier searches found for this kernel, best first.
+        on_trying: told of each version before it is tried.
     """
 
     court: Court
     baselines: tuple[Trial, ...]
     objective: Objective
     max_candidates: int
-    budget_s: float | None
+    budget: Budget
     on_judged: OnJudged | None
     stopped: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
+    on_trying: OnTrying | None = None
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
     _glimpsed: dict[str, Judged] = field(default_factory=dict)
-    _began: float = field(default_factory=time.monotonic)
+    _by_code: dict[_Code, str] = field(default_factory=dict)
+    _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
     _foresight: Foresight | None = None
+
+    def __post_init__(self) -> None:
+        """Know the kernel itself by its code."""
+        theirs = Candidate("", "", self.court.kernel, self.court.contract)
+        for trials in (self.baselines, self.baselines[:1]):
+            self._by_code[self._code(theirs, [trial.prepared for trial in trials])] = THE_BASELINE
 
     @property
     def baseline(self) -> Verdict:
@@ -87,6 +121,7 @@ class Search:
                     break
                 self._ask(suggester, request)
                 self.notes += getattr(suggester, "notes", ())
+            self._judge_promising()
         finally:
             self._foreseeing().close()
         self._note_the_end()
@@ -97,7 +132,7 @@ class Search:
 
     def over(self) -> bool:
         """The user has stopped the search, or it has used up what it was given."""
-        return self.stopped() or self._failure is not None or len(self._judged) >= self.max_candidates or self._late()
+        return self.stopped() or self._failure is not None or self._enough() or self._late()
 
     def versions(self) -> Sequence[Judged]:
         """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
@@ -105,29 +140,31 @@ class Search:
         return best_first(ranked) if self.objective.metric == "time" else ranked
 
     def judge(self, candidate: Candidate) -> Judged:
-        """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing."""
+        """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing.
+
+        One whose binary and launch are those of another version has that one's verdict.
+        """
         key = content_key(candidate.kernel, candidate.contract)
         if key == content_key(self.court.kernel, self.court.contract):
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            self._keep(key, Judged(candidate, self._verdict(candidate)))
+            self._keep(key, Judged(candidate, self._verdict(key, candidate)))
         return self._judged[key]
 
     def glimpse(self, candidate: Candidate) -> Judged:
-        """A first look at a candidate of ours; one that is wrong already is judged by it."""
+        """A quick evaluation of a candidate of ours; one that is wrong already is judged by it."""
         key = content_key(candidate.kernel, candidate.contract)
         known = self._judged.get(key) or self._glimpsed.get(key)
         if known is not None or not candidate.author.startswith(TRUSTED):
             return known or self.judge(candidate)
+        self._tell(candidate, quick=True)
         try:
-            prepared = self._foreseeing().prepared(key, candidate.kernel, candidate.contract)
-            trial = self.court.glimpse(prepared, self.baselines[0], self.objective)
+            seen = Judged(candidate, self._glimpse(key, candidate))
         except KernelmateError as error:
             self._failure = error
             raise
-        seen = Judged(candidate, _with_caution(candidate, trial.verdict))
-        if _wrong(seen.verdict):
+        if is_wrong(seen.verdict):
             self._keep(key, seen)
         else:
             self._glimpsed[key] = seen
@@ -142,6 +179,53 @@ class Search:
     def _foreseeing(self) -> Foresight:
         self._foresight = self._foresight or Foresight(self.court, self.baselines[0], self.objective)
         return self._foresight
+
+    def _glimpse(self, key: str, candidate: Candidate) -> Verdict:
+        prepared = self._prepared(key, candidate, self.baselines[:1])
+        code = self._code(candidate, prepared)
+        known = self._known_by(key, code, {**self._glimpsed, **self._judged})
+        if known is not None:
+            return known
+        self._by_code.setdefault(code, key)
+        with self.budget.spent_on("quick"):
+            trial = self.court.glimpse(prepared[0], self.baselines[0], self.objective)
+        return with_caution(candidate, trial.verdict)
+
+    def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
+        """The candidate compiled, one for each of these trials' instances."""
+        kernel, contract, foreseen = candidate.kernel, candidate.contract, self._foreseeing()
+        instances = [trial.prepared.compiled.instance for trial in baselines]
+        if len(instances) > 1:
+            foreseen.expect(key, kernel, contract, *instances)
+        return tuple(foreseen.prepared(key, kernel, contract, instance) for instance in instances)
+
+    def _code(self, candidate: Candidate, prepared: Sequence[Prepared]) -> _Code:
+        contract = candidate.contract
+        launch = (*contract.grid, "|", *contract.block, "|", contract.shared, *contract.require)
+        return (*(one.compiled.binary for one in prepared), *launch, candidate.caution)
+
+    def _known_by(self, key: str, code: _Code, known: Mapping[str, Judged]) -> Verdict | None:
+        """The verdict on a version of the same binary and launch; None where there is none, or the text itself is what counts."""
+        if code[0] is None or self.objective.keep:
+            return None
+        other = self._by_code.get(code)
+        if other == THE_BASELINE:
+            self._twins[key] = THE_BASELINE
+            return shared(replace(self.baseline, accepted=False, reasons=()), "the baseline")
+        if other is None or other == key or other not in known:
+            return None
+        self._twins[key] = other
+        return shared(known[other].verdict, known[other].candidate.author)
+
+    def _tell(self, candidate: Candidate, *, quick: bool) -> None:
+        if self.on_trying is None:
+            return
+        best = next(iter(self.versions()), None)
+        if best is not None and not best.verdict.worth_taking:
+            best = None
+        tried = len((self._judged.keys() | self._glimpsed.keys()) - self._twins.keys())
+        elapsed_s, budget_s = self.budget.elapsed_s(), self.budget.limit_s
+        self.on_trying(SearchState(candidate.author, quick, tried, elapsed_s, budget_s, best))
 
     def _keep(self, key: str, judged: Judged) -> None:
         self._judged[key] = judged
@@ -159,129 +243,112 @@ class Search:
         if self._failure is not None:
             raise self._failure
 
-    def _verdict(self, candidate: Candidate) -> Verdict:
+    def _verdict(self, key: str, candidate: Candidate) -> Verdict:
+        self._tell(candidate, quick=False)
         try:
-            return verdict_on(self.court, candidate, self.baselines, self.objective)
+            finding = screened(self.court, candidate)
+            if finding is not None:
+                return turned_away(self.baseline, finding)
+            prepared = self._prepared(key, candidate, self.baselines)
+            code = self._code(candidate, prepared)
+            known = self._known_by(key, code, self._judged)
+            if known is not None:
+                return known
+            self._by_code[code] = key
+            with self.budget.spent_on("full"):
+                return judged_by(self.court, candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
             # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
             self._failure = error
             raise
 
+    def _judge_promising(self) -> None:
+        """Give a full verdict, while there is time, to what a quick evaluation found better than all that has one."""
+        while not (self.stopped() or self._enough()) and self.budget.fits("full", *self._final()):
+            waiting = [one for key, one in self._glimpsed.items() if key not in self._judged]
+            ranked = sorted((rank(one.verdict, self.objective), n) for n, one in enumerate(waiting))
+            best = next(iter(self.versions()), None)
+            if not ranked or not waiting[ranked[0][1]].verdict.worth_taking:
+                return
+            if best is not None and rank(best.verdict, self.objective) <= ranked[0][0]:
+                return
+            self.judge(waiting[ranked[0][1]].candidate)
+
     def _time_best_again(self) -> None:
-        """Replace the figure of the best by that of a fresh process.
+        """Replace the figure of the best by that of a fresh process, on inputs of a seed that the search never used.
 
         The best of many is partly the luckiest, and a process has habits (where code and buffers lie) that last as
-        long as it does. What comes first then has been measured after it was chosen.
+        long as it does. What comes first then has been measured after it was chosen. The first time is within the budget,
+        which the search has kept time for; where the best does not stay the best, the next one is judged if it fits.
         """
         again: set[str] = set()
+        court = replace(self.court, seed=other_seed(self.court.seed))
+        baselines: tuple[Trial, ...] = ()
         while len(self._judged) > 1 and len(again) < MOST_TIMED_AGAIN:
             best = self.versions()[0]
             key = content_key(best.candidate.kernel, best.candidate.contract)
-            timing = best.verdict.timing
-            lucky = self.objective.metric == "time" and timing is not None and timing.kind == "measured"
-            if not lucky or not best.verdict.worth_taking or key in again:
+            key = self._twins.get(key, key)
+            if not is_measured(best.verdict) or not self._final() or not best.verdict.worth_taking or key in again:
+                break
+            if again and not self.budget.fits("final"):
+                break
+            try:
+                with self.budget.spent_on("final"):
+                    court.worker.renew()
+                    baselines = baselines or self._baselines_again(court)
+                    one = self._judged[key].candidate
+                    verdict = judged_by(court, one, baselines, self.objective, self._prepared(key, one, baselines))
+            except KernelmateError as error:
+                # What the search has found stands: a reference may bear some inputs and not others.
+                self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
                 break
             again.add(key)
-            self.court.worker.renew()
-            self._judged[key] = Judged(best.candidate, self._verdict(best.candidate))
+            self._judged[key] = Judged(one, verdict)
+            for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
+                self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
         if again:
-            self.notes.append("The best was judged and timed again in a fresh process; its figures are from there.")
+            self.notes.append(
+                "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
+            )
+
+    def _baselines_again(self, court: Court) -> tuple[Trial, ...]:
+        """The baseline's trials on the inputs of that court: where a limit compares what depends on them, or there is time."""
+        if SEEDED.isdisjoint(self.objective.limits) and not self.budget.fits("final", "full"):
+            return self.baselines
+        return court.baselines()
+
+    def _final(self) -> tuple[Step, ...]:
+        """What is still to be done once nothing more is tried."""
+        timed = self.objective.metric == "time" and is_measured(self.baseline)
+        return ("final",) if timed else ()
+
+    def _enough(self) -> bool:
+        return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        return self.budget_s is not None and time.monotonic() - self._began > self.budget_s
+        """Whether another version can no longer be looked at, judged and, as the best, timed again."""
+        return not self.budget.fits("quick", "full", *self._final())
 
     def _note_the_end(self) -> None:
-        passed = len(self._glimpsed.keys() - self._judged.keys())
+        passed = len(self._glimpsed.keys() - self._judged.keys() - self._twins.keys())
         if passed:
             self.notes.append(
                 f"{passed} more were tried at the headline size alone, and left there: they gained nothing, or less than others."
             )
+        if self._twins:
+            self.notes.append(
+                f"{len(self._twins)} had the binary and launch of another version, or of the kernel itself, and its verdict."
+            )
         if self.stopped():
             self.notes.append("Stopped before every suggestion was tried.")
-        elif len(self._judged) >= self.max_candidates:
+        elif self._enough():
             self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
         elif self._late():
-            self.notes.append(f"Ended after {self.budget_s:g} s, the time that was allowed.")
+            self.notes.append(
+                f"Ended where no other version fits into {self.budget.limit_s:g} s, the time that was allowed."
+            )
         elif not self._judged and not self._glimpsed and not self.notes:
             self.notes.append("No suggestion applies to this kernel and this objective.")
-
-
-def verdict_on(
-    court: Court, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
-) -> Verdict:
-    """A candidate's verdict over all instances; one that does what no candidate may is turned away before it is compiled.
-
-    Raises:
-        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
-    """
-    # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the syntax
-    # tree's grammar, which judging does without.
-    from kernelmate.suggest.untrusted import screen
-
-    finding = None if candidate.author.startswith(TRUSTED) else screen(court.kernel, candidate.kernel)
-    if finding is not None:
-        return _turned_away(baselines[0].verdict, finding)
-    edited = candidate.author.startswith(REWRITES)
-    trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective, edited=edited)
-    return _with_caution(candidate, _worst(trials))
-
-
-def content_key(kernel: Kernel, contract: Contract) -> str:
-    """What two versions share when judging one has judged the other: the code and the launch."""
-    parts = (
-        kernel.unit.text,
-        kernel.name,
-        *contract.grid,
-        "|",
-        *contract.block,
-        "|",
-        contract.shared,
-        *contract.require,
-    )
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _wrong(verdict: Verdict) -> bool:
-    """It does not compile, gives wrong answers, or has a finding that rejects it."""
-    errors = any(finding.severity == "error" for finding in verdict.findings)
-    return errors or not verdict.compiled or verdict.correct is False
-
-
-def _turned_away(baseline: Verdict, finding: Finding) -> Verdict:
-    """The verdict on a text that is not even compiled."""
-    return replace(
-        baseline,
-        binary=None,
-        compiled=False,
-        diagnostics=(),
-        resources=None,
-        occupancy=None,
-        correct=None,
-        cases=(),
-        findings=(finding,),
-        timing=None,
-        speedup=None,
-        counters=None,
-        objective=None,
-        accepted=False,
-        reasons=(f"{finding.code}: {finding.message}",),
-        **{field.name: field.default for field in fields(Verdict) if field.default is not MISSING},
-    )
-
-
-def _with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
-    """The verdict of a candidate that its author wants to be read first: it is promising at most, and says why."""
-    if candidate.caution is None or verdict.accepted is False:
-        return verdict
-    return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
-
-
-def _worst(trials: Sequence[Trial]) -> Verdict:
-    """The verdict that stands for all instances: the first that was rejected, undecided, only promising, else the first."""
-    order = {False: 0, None: 2, True: 3}
-    return min(
-        (trial.verdict for trial in trials), key=lambda verdict: 1 if verdict.undecided else order[verdict.accepted]
-    )
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:

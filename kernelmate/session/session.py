@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +29,7 @@ from kernelmate.records import (
     Target,
     Verdict,
 )
+from kernelmate.session.budget import Budget
 from kernelmate.session.building import options_for
 from kernelmate.session.carrying import given_of, placed
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
@@ -36,13 +38,17 @@ from kernelmate.session.places import choose_backend, choose_target, make_worker
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import loosened, with_reference, with_sizes
-from kernelmate.session.searching import OnJudged, Search
+from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
 from kernelmate.suggest.objective import read_objective
 from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 
 Sizes = Sequence[Mapping[str, int]]
+
+QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
+"""Seconds after which a quick evaluation on a GPU is given up: these, and so many times what the kernel's own verdict took, in
+which the worker may have started and the reference was computed."""
 
 BASELINE_KEYS = (
     "sizes",
@@ -254,6 +260,7 @@ class Session:
         reference: str | None = None,
         objective: MetricName | None = None,
         contract: Contract | None = None,
+        on_trying: OnTrying | None = None,
     ) -> Optimization:
         """Search for a version that does what the prompt asks for; every one that is proposed is judged.
 
@@ -264,20 +271,27 @@ class Session:
             max_candidates: most candidates that are judged.
             on_judged: told of each candidate as soon as it is judged.
             stop: asked between candidates; True ends the search with what there is.
-            budget_s: seconds after which no further candidate is begun.
+            budget_s: seconds that the whole call may take; what is not expected to end in time is not begun.
             suggesters: who proposes; None for the built-in recipes, or repairs where a right kernel is asked for.
             reference: in place of the contract's and the settings'.
             objective: what the prompt means; None reads it from the words.
             contract: in place of the kernel's own.
+            on_trying: told of each version before it is tried, by a quick evaluation or in full.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
+        began = time.monotonic()
         said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
         court = self._court(kernel, sizes, reference, contract)
         court = replace(court, contract=loosened(court.contract, said))
+        before = time.monotonic()
         baselines = court.baselines(wrong=said.metric == "correct")
+        baseline_s = time.monotonic() - before
+        if self._backend == "cuda":
+            quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
+            court = replace(court, quick_timeout_s=min(court.timeout_s, quick_s))
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
         parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])
@@ -289,7 +303,8 @@ class Session:
 
         # Only models are told of it, and once per search is enough.
         earlier = cache(lambda: self._recorder.earlier(kernel, court.contract, baselines[0].verdict, aim))
-        search = Search(court, baselines, aim, max_candidates, budget_s, judged, stop or _never, earlier)
+        budget = Budget(budget_s, baseline_s, began)
+        search = Search(court, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:

@@ -2,7 +2,8 @@
 
 A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
 after each step; a recipe that made things worse is not tried again further down. A glimpse at the headline size says what is
-worth judging: at once what promises more than the best so far, in the end the best of the others, and never what gains nothing.
+worth judging: the first that promises a gain at once, then at the end of each step the best of those that promise more than the
+best so far, in the end the best of the others, and never what gains nothing.
 What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
 candidate is offered as soon as it is judged, and asking to stop is honoured between any two. Where the leader of a depth loses at
 a small listed size, the same is offered with that size kept as it was (`small_sizes`).
@@ -38,8 +39,8 @@ HELPS = 0.99
 """A recipe that left more than this share of the metric where it was tried is not tried again further down."""
 ALTERNATIVES = 3
 """Versions judged in the end of those that a glimpse found better than the kernel, and not better than the best by then."""
-NOTICE = 2
-"""Candidates that are made ready while one is looked at."""
+NOTICE = 8
+"""Candidates that are made ready while one is looked at: as many as are compiled at once."""
 WORTH = 0.98
 """A depth must bring the metric below this share of the best for the search to go deeper."""
 
@@ -68,6 +69,7 @@ class _Known:
     Attributes:
         contents: met so far. gains: how each recipe did where it was tried first.
         best: the least cost of a version that is worth taking. put_off: others that seem to gain, with their costs.
+        waiting: those that promise more than the best, with their costs, until their step is over.
         leader: the version of least cost that was judged at all sizes, and met the objective at the headline size.
         spared: the leader whose small sizes were seen to last.
     """
@@ -76,6 +78,7 @@ class _Known:
     gains: dict[str, float] = field(default_factory=dict)
     best: float = 1.0
     put_off: list[tuple[float, Candidate]] = field(default_factory=list)
+    waiting: list[tuple[float, Candidate]] = field(default_factory=list)
     leader: tuple[float, Judged] | None = None
     spared: Judged | None = None
 
@@ -127,6 +130,7 @@ class Composition:
                 yield from self._try(request, step, self._order(request, step, known), known, reached, CLEAR)
                 if request.stop():
                     return
+            yield from _best_waiting(request, known, reached)
             reached.sort(key=lambda step: (step.cost, len(step.recipes)))
             frontier = [step for step in reached if step.cost <= HARMLESS * best.cost][: self._beam]
             tuned: list[Step] = []
@@ -135,6 +139,7 @@ class Composition:
                 yield from self._try(request, leader, [self._launch], known, tuned)
                 if request.stop():
                     return
+                yield from _best_waiting(request, known, tuned)
             yield from _small_sizes_spared(request, known)
             if request.stop():
                 return
@@ -246,6 +251,8 @@ def _look(
     cost = _cost(request, judged)
     if request.glimpse is None:
         yield candidate
+    elif cost is not None and known.best < 1.0 and judged.verdict.worth_taking and cost <= WORTH * known.best:
+        known.waiting.append((cost, candidate))
     elif cost is None or (judged.verdict.worth_taking and cost <= WORTH * known.best):
         judged = request.judge(candidate)
         yield candidate
@@ -259,6 +266,24 @@ def _look(
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
     names, whys, idle = _names(step, offer.recipe), (*step.whys, offer.why), cost > HELPS * step.cost
     reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
+
+
+def _best_waiting(request: SuggestRequest, known: _Known, reached: list[Step]) -> Iterator[Candidate]:
+    """Judge what promised more than the best, the best first, until one is as good as that; what is wrong is not built on."""
+    waiting = sorted(known.waiting, key=lambda one: one[0])
+    known.waiting.clear()
+    while waiting and not request.stop():
+        _, candidate = waiting.pop(0)
+        judged = request.judge(candidate)
+        yield candidate
+        cost = _cost(request, judged)
+        known.note(judged, cost)
+        if cost is None:
+            content = _content(candidate.kernel, candidate.contract)
+            reached[:] = [step for step in reached if _content(step.kernel, step.contract) != content]
+        elif judged.verdict.worth_taking:
+            break
+    known.put_off += waiting
 
 
 def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
@@ -304,7 +329,9 @@ def _cost(request: SuggestRequest, judged: Judged) -> float | None:
     wrong = not verdict.compiled or verdict.correct is False or any(f.severity == "error" for f in verdict.findings)
     if wrong or judged.candidate.caution is not None:
         return None
-    metric = request.objective.metric
+    metric, ratio = request.objective.metric, verdict.speedup
+    if metric == "time" and ratio is not None and ratio.kind == "measured":
+        return 1 / ratio.median  # both versions in the same blocks
     before, after = metric_value(metric, request.verdict), metric_value(metric, verdict)
     if before is None or after is None:
         return None

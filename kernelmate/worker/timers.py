@@ -38,7 +38,8 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
         if not launch.sound or task.timing_budget_s <= 0:
             return None
         gpu = cast("CudaBackend", backend)
-        timed = _measure(gpu, launch, budget_of(launch, task.timing_budget_s))
+        budget_s = budget_of(launch, task.timing_budget_s)
+        timed = _measure(gpu, launch, budget_s, quick=task.glance)
         return replace(timed, doubt=_doubt(gpu, task.target, launch, timed.timing))
 
     return predicted if backend.name == "emulator" else measured
@@ -64,8 +65,15 @@ def budget_of(launch: TimedLaunch, budget_s: float) -> float:
     return budget_s * (HEADLINE_SHARE if launch.headline else (1 - HEADLINE_SHARE) / (launch.sizes - 1))
 
 
-def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float) -> Timed:
-    """Time a version, and its baseline in the same blocks."""
+def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
+    """Time a version, and its baseline in the same blocks.
+
+    Args:
+        backend: has the GPU.
+        launch: what is timed.
+        budget_s: seconds that timing should take.
+        quick: warm durations only; what timed launches leave, and what repeated ones do, is not looked at.
+    """
     versions = [(launch.module, launch.shape)]
     if launch.baseline is not None:
         versions.insert(0, launch.baseline)
@@ -76,8 +84,8 @@ def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float) -> Time
             with backend.device:
                 release_persisting()
             with backend.rig(versions, run, launch.restored) as rig:
-                seen = measure(rig, budget_s, full=launch.headline, alone=alone)
-            repeats = _repeated(launch, run)
+                seen = measure(rig, budget_s, full=launch.headline and not quick, alone=alone, outputs=not quick)
+            repeats = None if quick else _repeated(launch, run)
     except TimedFault as fault:
         return Timed(None, finding=fault.finding)
     timings = [with_note(timing, PRINTS) if printed.size else timing for timing in seen.timings]

@@ -86,6 +86,8 @@ class Judge:
         """
 
         def search(session: Session) -> Optimization:
+            from kernelmate.report.versions import trying_line  # loads rich
+
             wishes = Wishes(
                 wanted.author,
                 ask=wanted.ask,
@@ -102,6 +104,7 @@ class Judge:
                 stop=job.unwanted.is_set,
                 suggesters=authors(session.settings, kernel, wishes),
                 objective=wanted.objective,
+                on_trying=lambda state: on_stage(trying_line(state), 0, 0),
             )
 
         return self._with(job, kernel, configuration, on_stage, search)

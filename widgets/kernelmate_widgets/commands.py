@@ -102,6 +102,7 @@ def search(
                 suggesters=authors(session.settings, version.kernel, wishes),
                 objective=wanted.objective,
                 contract=version.contract,
+                on_trying=progress.trying,
             )
     except BaseException:
         progress.gone()

@@ -118,7 +118,7 @@ class KernelmateMagics(Magics):
     @argument("words", nargs="*", help='What it is about: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.')
     @argument("--author", default="auto", help="Who proposes: auto, recipes, local, claude, or a package's suggester.")
     @argument("--max-candidates", type=int, default=32, help="Judge at most this many.")
-    @argument("--budget", type=float, metavar="SECONDS", help="Begin no candidate after this time.")
+    @argument("--budget", type=float, metavar="SECONDS", help="End within this time; what would not fit is not begun.")
     @argument("--samples", type=int, help="Attempts of the local model in a round.")
     @argument("--rounds", type=int, default=1, help="How often the local model is asked.")
     @argument("--objective", help="What the prompt means, where it was misread: time, shared_bytes, registers, ...")

@@ -9,7 +9,7 @@ from typing import Any
 from IPython.display import DisplayHandle, display
 
 from kernelmate.cli.progress import STAGES
-from kernelmate.records import Judged
+from kernelmate.records import Judged, SearchState
 
 AFTER_S = 1.0
 """Seconds of work before anything is shown."""
@@ -36,7 +36,7 @@ class CellProgress:
         self._shown_at = 0.0
         self._handle: DisplayHandle | None = None
         self._judged: list[Judged] = []
-        self._said = self._written = ""
+        self._said = self._written = self._trying = ""
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """How far a stage is; called by the session in this thread."""
@@ -45,7 +45,15 @@ class CellProgress:
 
     def step(self, text: str) -> None:
         """What is begun now, in words."""
+        self._trying = ""
         self._update(text)
+
+    def trying(self, state: SearchState) -> None:
+        """What the search tries now, and the best so far."""
+        from kernelmate.report.versions import trying_line
+
+        self._trying = trying_line(state)
+        self._update("")
 
     def text(self, piece: str) -> None:
         """Text of a model as it arrives; its end stands below the progress."""
@@ -87,7 +95,9 @@ class CellProgress:
         if not self._enabled or now - self._began < AFTER_S or now - self._shown_at < EVERY_S:
             return
         self._shown_at = now
-        shown = f"{text} ({len(self._judged)} candidates judged)" if self._judged else text
+        shown = f"{text} ({len(self._judged)} candidates judged)" if self._judged and not self._trying else text
+        if self._trying:
+            shown = f"{self._trying} ({text})" if text else self._trying
         bundle = {"text/plain": f"{shown} ...", "text/html": f"<div>{escape(shown)} …</div>"}
         if self._written:
             bundle["text/plain"] += f"\n\n{self._written}"

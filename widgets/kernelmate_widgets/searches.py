@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
+from kernelmate.report.versions import trying_line
 from kernelmate.session.authors import Outgoing, Wishes, authors
 from kernelmate.suggest.metrics import rank
 from kernelmate.suggest.objective import read_objective
@@ -137,6 +138,7 @@ class BackgroundSearch:
                 suggesters=authors(session.settings, version.kernel, wishes),
                 objective=options.objective,
                 contract=version.contract,
+                on_trying=lambda state: watcher.on_step(trying_line(state)),
             )
 
     def _judged(self, found: Judged) -> None:

@@ -18,7 +18,7 @@ class InProcess(CompilerProcess):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(children=1)
         self._known: dict[Job, Product] = {}
 
     def forget(self) -> None:

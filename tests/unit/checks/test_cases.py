@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
+from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.judge import judge
+from kernelmate.checks.trials import Bench, Shot, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Finding, JudgeTask
@@ -243,3 +245,39 @@ def test_a_glance_makes_one_launch_of_a_size_and_sees_what_is_wrong_there(judged
     assert beside.correct is True
     *_, wrong = judged_after(lambda x, y, n, schedule: np.copyto(y, 3 * x), **glanced)
     assert wrong.correct is False
+
+
+def test_a_glance_times_the_headline_alone_and_not_where_the_small_case_is_wrong(
+    python_backend, contract_of, tmp_path
+) -> None:
+    contract = contract_of(DOUBLE)
+    timed = []
+
+    def timer(launch):
+        timed.append((launch.sound, launch.headline, len(launch.run().arguments[0].data)))
+
+    for wrong_from in (0, 10):
+
+        def candidate(x, y, n, schedule, least=wrong_from):
+            y[:] = 2 * x if n >= least else 3 * x
+
+        kernel, version = (
+            python_backend.version(contract, body(one), name) for one, name in ((honest, "k"), (candidate, "c"))
+        )
+        sizes = ({"n": 1000}, {"n": 4})
+        task = JudgeTask(
+            "emulator", find_target(None), version, kernel, None, sizes, 99, str(tmp_path), own_sizes=False, glance=True
+        )
+        judgement = judge(task, python_backend, lambda *_: None, timer)
+        assert judgement.correct is (wrong_from == 0)
+        assert [one.size for one in judgement.metrics] == [{"n": 1000}]
+    assert timed == [(True, True, 1000), (False, True, 1000)]
+
+
+def test_a_task_without_counting_asks_no_launch_for_counters(python_backend, contract_of, tmp_path) -> None:
+    version = python_backend.version(contract_of(DOUBLE), body(honest), "k")
+    task = JudgeTask("emulator", find_target(None), version, None, None, (), 99, str(tmp_path))
+    for count in (True, False):
+        bench = Bench(python_backend, replace(task, count=count), version)
+        given = inputs_for(version.contract, {"n": 4}, Shot(0, NORMAL, 0, 0), 7, tmp_path)
+        assert bench.launch({"n": 4}, Shot(0, NORMAL, 0, 0), given, count=True).count is count

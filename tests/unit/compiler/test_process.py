@@ -131,3 +131,40 @@ def test_abandoning_while_nothing_is_compiled_leaves_the_child_as_it_is(compiler
     compiler.abandon()
     assert compiler.compile(GOOD, 60).ok
     assert compiler.pid == child
+
+
+def test_texts_compile_side_by_side_and_one_thread_s_can_be_abandoned_alone() -> None:
+    compiler = CompilerProcess(children=3)
+    ended: dict[str, BaseException] = {}
+    threads: dict[str, threading.Thread] = {}
+
+    def work(name: str) -> None:
+        try:
+            compiler.compile(ENDLESS, 600)
+        except Abandoned as error:
+            ended[name] = error
+
+    try:
+        for name in ("one", "other"):
+            threads[name] = threading.Thread(target=work, args=(name,))
+            threads[name].start()
+        assert compiler.compile(GOOD, 60).ok  # while both are busy
+        one, other = (threads[name].ident for name in ("one", "other"))
+        assert one is not None
+        assert other is not None
+        compiler.abandon({one})
+        threads["one"].join(60)
+        assert set(ended) == {"one"}
+        assert threads["other"].is_alive()
+        compiler.abandon({other})
+        threads["other"].join(60)
+        assert set(ended) == {"one", "other"}
+    finally:
+        compiler.abandon()
+        compiler.close()
+
+
+def test_one_text_after_another_takes_one_child(compiler) -> None:
+    before = {compiler.compile(GOOD, 60).ok and compiler.pid for _ in range(3)}
+    assert len(before) == 1
+    assert [seat.child is not None for seat in compiler._seats].count(True) == 1

@@ -307,3 +307,13 @@ def test_launches_with_an_empty_l2_are_spread_over_all_placements() -> None:
     rig.placements, rig.places = 12, [[1.0]] * 12
     measure(rig, 0.2, full=True)
     assert set(rig.placed[-13:-1]) == set(range(12))
+
+
+def test_outputs_are_left_where_they_are_unless_they_are_asked_for() -> None:
+    rig = SimulatedRig([20.0, 10.0])
+    seen = measure(rig, 0.02, full=False, outputs=False)
+    assert seen.outputs is None
+    assert rig.poisoned_at is None
+    assert seen.speedup is not None
+    assert seen.speedup.median == pytest.approx(2.0, rel=0.05)
+    assert [one.cold_l2_us for one in seen.timings] == [None, None]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.config import Settings, load_settings
 from kernelmate.records import (
     Case,
@@ -132,10 +133,11 @@ def scripted(judgement: Callable[..., Judgement]) -> Iterator[Callable[..., tupl
     def make(
         answer: Callable[[JudgeTask], Judgement | Death] | None = None,
         on_progress: OnProgress | None = None,
+        compiler: CompilerProcess = COMPILER,
         **settings: Any,
     ) -> tuple[Session, ScriptedWorker]:
         worker = ScriptedWorker(answer or judgement)
-        session = Session(load_settings(**{"seed": 7, **settings}), on_progress, worker=worker)
+        session = Session(load_settings(**{"seed": 7, **settings}), on_progress, worker=worker, compiler=compiler)
         open_sessions.append(session)
         return session, worker
 

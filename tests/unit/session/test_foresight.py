@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
+from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.objective import read_objective
 
 
 def variants(kernel: Kernel, count: int) -> list[Kernel]:
-    return [apply_edits(kernel, [(kernel.end - 1, kernel.end - 1, f" // {number}\n")]) for number in range(count)]
+    """Versions that differ in what they compute, lest they share a verdict."""
+    places = [(kernel.end - 1, kernel.end - 1, f" if (n == -{number + 1}) y[0] = 1.0f;\n") for number in range(count)]
+    return [apply_edits(kernel, [place]) for place in places]
 
 
 class Looking:
@@ -39,6 +44,13 @@ class Looking:
 
 
 @pytest.fixture
+def one_child() -> Iterator[CompilerProcess]:
+    compiler = CompilerProcess(children=1)
+    yield compiler
+    compiler.close()
+
+
+@pytest.fixture
 def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     prepare = Workshop.prepare_candidate
@@ -59,7 +71,7 @@ def test_a_glimpse_is_the_same_whether_it_was_expected(
     looking = Looking(4, expecting=expecting)
     session.optimize(load(scale), "make it faster", suggesters=(looking,))
     glances = [task for task in worker.tasks if task.glance]
-    assert [task.candidate.unit.text for task in glances] == compiled_texts == sorted(set(compiled_texts))
+    assert [task.candidate.unit.text for task in glances] == sorted(compiled_texts) == sorted(set(compiled_texts))
     assert [one.verdict.correct for one in looking.seen] == [True] * 4
     begun = [task for task in worker.foreseen if task.glance]
     assert all(task in glances for task in begun)
@@ -68,9 +80,9 @@ def test_a_glimpse_is_the_same_whether_it_was_expected(
 
 
 def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
-    scripted: Callable, load: Callable[..., Kernel], scale: str
+    scripted: Callable, load: Callable[..., Kernel], scale: str, one_child: CompilerProcess
 ) -> None:
-    session, worker = scripted(backend="emulator")
+    session, worker = scripted(backend="emulator", compiler=one_child)
     looking = Looking(3, expecting=True)
 
     class Patient(Looking):
@@ -79,7 +91,7 @@ def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
             first, second, third = (
                 Candidate(self._author, "", one, request.contract) for one in variants(request.kernel, 3)
             )
-            for one in (second, third, first):  # one thread compiles: the others are ready once the first is
+            for one in (second, third, first):  # one child compiles: the others are ready once the first is
                 request.expect(one)
             assert request.glimpse is not None
             request.glimpse(first)
@@ -114,3 +126,46 @@ def test_a_compiler_that_is_gone_is_told_where_the_version_is_asked_for(
     with pytest.raises(CompilerUnavailable, match="gone"):
         session.optimize(load(scale), "make it faster", suggesters=(Looking(2, expecting=True),))
     assert [task.glance for task in worker.tasks if isinstance(task, JudgeTask)] == [False]
+
+
+@pytest.mark.parametrize(("prompt", "counts"), [("make it faster", False), ("reduce global memory traffic", True)])
+def test_on_a_gpu_a_glimpse_times_the_headline_shortly_and_makes_one_small_case(
+    prompt: str, counts: bool, scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, _ = scripted(backend="emulator")
+    text = scale.replace("{ n = 1024 }, { n = 1 }", "{ n = 1024 }, { n = 700 }, { n = 3 }, { n = 5 }")
+    court = replace(session._court(load(text), (), None), backend="cuda")
+    (baseline,) = court.baselines()
+    court.glimpse(court.workshop.prepare(court.kernel, court.contract, None), baseline, read_objective(prompt))
+    task = court.worker.tasks[-1]
+    assert task.glance
+    assert task.sizes == ({"n": 1024}, {"n": 3})
+    assert 0 < task.timing_budget_s < court.timing_budget_s
+    assert task.count is counts
+    assert not task.own_sizes
+    assert court.worker.timeouts[-1] == court.timeout_s
+
+
+def test_a_quick_evaluation_may_have_a_time_limit_of_its_own(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, worker = scripted(backend="emulator")
+    court = replace(session._court(load(scale), (), None), quick_timeout_s=6.0)
+    (baseline,) = court.baselines()
+    court.glimpse(baseline.prepared, baseline, read_objective("make it faster"))
+    court.candidates(court.kernel, court.contract, (baseline,), None)
+    assert worker.timeouts == [court.timeout_s, 6.0, court.timeout_s]
+
+
+def test_what_was_glimpsed_at_is_not_compiled_again_to_be_judged(
+    scripted: Callable, load: Callable[..., Kernel], scale: str, compiled_texts: list[str]
+) -> None:
+    class Thorough(Looking):
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            yield from super().propose(request)
+            yield from (one.candidate for one in self.seen)
+
+    session, worker = scripted(backend="emulator")
+    session.optimize(load(scale), "make it faster", suggesters=(Thorough(2, expecting=True),))
+    assert len(compiled_texts) == 2
+    assert len([task for task in worker.tasks if task.baseline is not None]) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,7 +38,9 @@ class Proposer:
 
 
 def changed(kernel: Kernel, word: str) -> Candidate:
-    edits = [(kernel.end - 1, kernel.end - 1, f"/* {word} */")] if word else []
+    """The kernel with a comment, and code that no other word leads to: equal binaries share a verdict."""
+    own = f"/* {word} */ if (n == -{zlib.crc32(word.encode()) >> 2}) y[0] = 1.0f;"
+    edits = [(kernel.end - 1, kernel.end - 1, own)] if word else []
     return Candidate("test:proposer", f"Because of {word}.", apply_edits(kernel, edits), contract_for(kernel))
 
 

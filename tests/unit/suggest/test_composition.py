@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernelmate.config import load_settings
-from kernelmate.records import Candidate, Judged, Verdict
+from kernelmate.records import Candidate, Judged, Speedup, Verdict
 from kernelmate.session import Session
 from kernelmate.source import apply_edits, load_kernel
 from kernelmate.suggest.base import SuggestRequest
@@ -154,6 +154,49 @@ def test_what_a_glimpse_finds_no_better_is_not_judged_and_what_promises_most_is_
     assert steps.index(("judge", "d")) > steps.index(("glimpse", "f"))
 
 
+def test_of_what_promises_more_than_the_best_the_best_is_judged_and_what_proves_wrong_is_not_built_on(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    times = {"a": 80.0, "b": 60.0, "c": 20.0, "d": 40.0, "e": 50.0}
+    steps: list[tuple[str, str]] = []
+
+    def look(candidate: Candidate, by: str) -> Judged:
+        name = candidate.author.removeprefix("recipe:")
+        steps.append((by, name))
+        if by == "judge" and "c" in name:  # right where it was glimpsed at, wrong elsewhere
+            return Judged(candidate, replace(verdict(error="wrong-values", time_us=20.0), correct=False))
+        us = times.get(name, 100.0)
+        return Judged(candidate, replace(verdict(time_us=us), accepted=None if us < 90 else False))
+
+    request = replace(
+        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+    )
+    list(Composition(tuple(marking(name) for name in "abcde"), depth=2).propose(request))
+    judged = [name for by, name in steps if by == "judge"]
+    assert judged[:3] == ["a", "c", "d"]
+    assert steps.index(("judge", "c")) > steps.index(("glimpse", "e"))
+    built_on = {name.split("+")[0] for by, name in steps if "+" in name}
+    assert built_on == {"d", "e"}
+
+
+def test_a_measured_ratio_of_the_same_blocks_goes_before_two_times_of_different_minutes(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    judged: list[str] = []
+
+    def look(candidate: Candidate, by: str) -> Judged:
+        slower = Speedup("measured", 0.9, (0.89, 0.91))
+        made = replace(verdict(time_us=95.0), speedup=slower, accepted=False)
+        judged.extend([candidate.author] if by == "judge" else [])
+        return Judged(candidate, made)
+
+    request = replace(
+        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+    )
+    assert list(Composition((marking("a"),)).propose(request)) == []
+    assert judged == []
+
+
 def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
     ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
 ) -> None:
@@ -182,7 +225,7 @@ def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
     announced = [name for what, name in steps if what == "told"]
     assert set(looked) <= set(announced)
     assert announced.count("block-size") <= 4
-    assert steps[:4] == [("told", "a"), ("told", "b"), ("told", "c"), ("look", "a")]
+    assert steps[:8] == [*(("told", name) for name in "abc"), *[("told", "block-size")] * 4, ("look", "a")]
 
 
 def test_what_is_wrong_at_a_glimpse_is_offered_as_wrong(

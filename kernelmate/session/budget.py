@@ -1,0 +1,68 @@
+"""The time that a search may take, and whether another evaluation fits into what is left of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+Step: TypeAlias = Literal["quick", "full", "final"]
+"""A quick evaluation; a full verdict; the last verdict on the best version, by a fresh process on other inputs."""
+
+RECENT = 3
+"""Evaluations whose longest duration is expected of the next one of their kind."""
+
+WARM_SHARE = 0.5
+"""Part of the kernel's own verdict, which may have waited for the worker and computed the reference, that a candidate's is
+expected to take before there was one."""
+
+
+class Budget:
+    """Seconds of a search, and how long its evaluations take.
+
+    Args:
+        limit_s: seconds that the search may take, None for no limit.
+        baseline_s: seconds that the kernel's own verdict took.
+        began: when the search was asked for, by `clock`; None for now.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        limit_s: float | None,
+        baseline_s: float = 0.0,
+        began: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit_s = limit_s
+        self._clock = clock
+        self._began = clock() if began is None else began
+        self._first_s = WARM_SHARE * baseline_s
+        self._seen: dict[Step, deque[float]] = {kind: deque(maxlen=RECENT) for kind in ("quick", "full", "final")}
+
+    def elapsed_s(self) -> float:
+        """Seconds since the search was asked for."""
+        return self._clock() - self._began
+
+    @contextmanager
+    def spent_on(self, kind: Step) -> Iterator[None]:
+        """What is done within is such an evaluation; its duration is what later ones are expected to take."""
+        began = self._clock()
+        yield
+        self._seen[kind].append(self._clock() - began)
+
+    def fits(self, *kinds: Step) -> bool:
+        """Whether these evaluations, one after the other, are expected to end in time."""
+        if self.limit_s is None:
+            return True
+        return self.elapsed_s() + sum(self._expected_s(kind) for kind in kinds) <= self.limit_s
+
+    def _expected_s(self, kind: Step) -> float:
+        seen = self._seen[kind]
+        if seen:
+            return max(seen)
+        if kind == "quick":
+            return 0.0
+        return self._first_s if kind == "full" else max(self._first_s, self._expected_s("full"))

@@ -1,0 +1,132 @@
+"""The verdict on one candidate over all instances, and when two versions share one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, replace
+
+from kernelmate.records import Candidate, Contract, Finding, Kernel, Objective, Verdict
+from kernelmate.session.judging import Court, Trial
+from kernelmate.session.preparing import Prepared
+
+REWRITES = "recipe:"
+"""Author of what our own rewrites made."""
+
+TRUSTED = (REWRITES, "user")
+"""Authors of whom no text is screened."""
+
+
+def verdict_on(
+    court: Court, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
+) -> Verdict:
+    """A candidate's verdict over all instances; one that does what no candidate may is turned away before it is compiled.
+
+    Raises:
+        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    finding = screened(court, candidate)
+    return turned_away(baselines[0].verdict, finding) if finding else judged_by(court, candidate, baselines, objective)
+
+
+def screened(court: Court, candidate: Candidate) -> Finding | None:
+    """Why a candidate is not even compiled; None where nothing speaks against it."""
+    # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the syntax
+    # tree's grammar, which judging does without.
+    from kernelmate.suggest.untrusted import screen
+
+    return None if candidate.author.startswith(TRUSTED) else screen(court.kernel, candidate.kernel)
+
+
+def judged_by(
+    court: Court,
+    candidate: Candidate,
+    baselines: tuple[Trial, ...],
+    objective: Objective | None,
+    prepared: Sequence[Prepared] = (),
+) -> Verdict:
+    """The verdict over all instances on a candidate that may be compiled; `prepared` is it, compiled, where it is already.
+
+    Raises:
+        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    edited = candidate.author.startswith(REWRITES)
+    trials = court.candidates(
+        candidate.kernel, candidate.contract, baselines, objective, edited=edited, prepared=prepared
+    )
+    return with_caution(candidate, worst(trials))
+
+
+def other_seed(seed: int) -> int:
+    """A seed that follows from another one, and is not that."""
+    drawn = int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:4]) >> 1
+    return drawn if drawn != seed else drawn ^ 1
+
+
+def content_key(kernel: Kernel, contract: Contract) -> str:
+    """What two versions share when judging one has judged the other: the code and the launch."""
+    parts = (
+        kernel.unit.text,
+        kernel.name,
+        *contract.grid,
+        "|",
+        *contract.block,
+        "|",
+        contract.shared,
+        *contract.require,
+    )
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_measured(verdict: Verdict) -> bool:
+    """Its time was measured on a GPU."""
+    return verdict.timing is not None and verdict.timing.kind == "measured"
+
+
+def shared(verdict: Verdict, author: str) -> Verdict:
+    """The verdict on a version whose binary and launch are another one's."""
+    reason = f"the same binary and launch as {author}, whose verdict this is"
+    return replace(verdict, reasons=(*verdict.reasons, reason))
+
+
+def is_wrong(verdict: Verdict) -> bool:
+    """It does not compile, gives wrong answers, or has a finding that rejects it."""
+    errors = any(finding.severity == "error" for finding in verdict.findings)
+    return errors or not verdict.compiled or verdict.correct is False
+
+
+def turned_away(baseline: Verdict, finding: Finding) -> Verdict:
+    """The verdict on a text that is not even compiled."""
+    return replace(
+        baseline,
+        binary=None,
+        compiled=False,
+        diagnostics=(),
+        resources=None,
+        occupancy=None,
+        correct=None,
+        cases=(),
+        findings=(finding,),
+        timing=None,
+        speedup=None,
+        counters=None,
+        objective=None,
+        accepted=False,
+        reasons=(f"{finding.code}: {finding.message}",),
+        **{one.name: one.default for one in fields(Verdict) if one.default is not MISSING},
+    )
+
+
+def with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
+    """The verdict of a candidate that its author wants to be read first: it is promising at most, and says why."""
+    if candidate.caution is None or verdict.accepted is False:
+        return verdict
+    return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
+
+
+def worst(trials: Sequence[Trial]) -> Verdict:
+    """The verdict that stands for all instances: the first that was rejected, undecided, only promising, else the first."""
+    order = {False: 0, None: 2, True: 3}
+    return min(
+        (trial.verdict for trial in trials), key=lambda verdict: 1 if verdict.undecided else order[verdict.accepted]
+    )
