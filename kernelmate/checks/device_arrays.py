@@ -77,6 +77,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         """An attribute or a method of the array."""
+        if name.startswith("__"):
+            raise AttributeError(name)  # protocols by which others would read the memory
         value = getattr(self._held, name)
         if not callable(value):
             return wrapped(value, self._working)
