@@ -6,7 +6,7 @@ nothing of contracts, references or tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -33,6 +33,7 @@ class ArrayArgument:
         misalign: elements by which the pointer is moved off its 256-byte alignment.
         written: the kernel may write it; a write to another one is the finding `input-mutated`.
         output: it is there to be written only, so that nobody owns what it holds before.
+        device: contents are given and returned as CuPy's arrays, in the memory of this process's own CUDA context.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ArrayArgument:
     misalign: int = 0
     written: bool = True
     output: bool = False
+    device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class RunResult:
         native: it took so long that native code was made for it, or none was needed; None where neither has shown
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
+        counting: where counters are still being counted beside: gives a result that has them, or None.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -150,6 +153,7 @@ class RunResult:
     atomic_sectors: int | None = None
     l1: CacheSample | None = None
     native: bool | None = None
+    counting: Callable[[], RunResult | None] | None = None
 
 
 class Module(Protocol):
@@ -186,6 +190,11 @@ class Begins(Protocol):
 class Computes(Protocol):
     """A backend on whose GPU arrays can be computed beside launches, out of the reach of the kernels under judgement."""
 
+    @property
+    def trusted(self) -> Backend:
+        """Where references and baselines run: in the context that arrays are computed in."""
+        ...
+
     def computing(self) -> AbstractContextManager[Any]:
         """CuPy, with the GPU current and nobody timing on it."""
         ...
@@ -194,12 +203,18 @@ class Computes(Protocol):
 class Backend(Protocol):
     """Where kernels run.
 
-    Attributes:
-        poisoned: an earlier launch has cost the backend its device; it says nothing any more, and its process must go.
+    `poisoned`: an earlier launch has cost the backend its device; it says nothing any more, and its process must go.
     """
 
-    name: BackendName
-    poisoned: bool
+    @property
+    def name(self) -> BackendName:
+        """As verdicts call it."""
+        ...
+
+    @property
+    def poisoned(self) -> bool:
+        """See the class."""
+        ...
 
     def load(self, compiled: Compiled, target: Target) -> Module:
         """Load compiled code.

@@ -8,7 +8,6 @@ GPU, hold what the worker had loaded by then, and end with it. Beside a GPU they
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import signal
@@ -26,6 +25,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
+from kernelmate.backends.processes import die_with_parent
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape, Target
 
@@ -33,10 +33,6 @@ MOST = 7
 """Processes at most: a verdict has some thirty launches to emulate, of which one often takes as long as ten others."""
 MOST_HELPERS = 3
 """Processes at most beside one that emulates as well: answers and comparisons, which it alone makes, are a third of the work."""
-
-_PR_SET_PDEATHSIG = 1
-"""Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
-
 
 _WARM_UP = """
 .version 6.3
@@ -123,12 +119,20 @@ class Emulators:
         count: of them.
         begin: called in each of them first, as to close what it must not hold.
         hasty: as of `EmulatorBackend`.
+        resolve: puts arrays in the place of what is sent for large ones.
     """
 
-    def __init__(self, count: int, begin: Callable[[], None] = lambda: None, *, hasty: bool = False) -> None:
+    def __init__(
+        self,
+        count: int,
+        begin: Callable[[], None] = lambda: None,
+        *,
+        hasty: bool = False,
+        resolve: Callable[[Run], Run] = lambda run: run,
+    ) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pids: list[int] = []
-        ends = [_forked(begin, self._pids, hasty) for _ in range(count)]
+        ends = [_forked(begin, self._pids, hasty, resolve) for _ in range(count)]
         self._alive = len(ends)
         self._counting = threading.Lock()
         self._threads = [threading.Thread(target=self._feed, args=(end,), daemon=True) for end in ends]
@@ -200,7 +204,7 @@ class Emulators:
                     left.answer.set_exception(Lost())
 
 
-def _forked(begin: Callable[[], None], pids: list[int], hasty: bool) -> Connection:
+def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Callable[[Run], Run]) -> Connection:
     """One more process; gives this side's end of its pipe."""
     ours, theirs = Pipe()
     with warnings.catch_warnings():
@@ -213,22 +217,14 @@ def _forked(begin: Callable[[], None], pids: list[int], hasty: bool) -> Connecti
         return ours
     try:
         ours.close()
-        _die_with_parent()
+        die_with_parent()
         begin()
-        _serve(theirs, hasty)
+        _serve(theirs, hasty, resolve)
     finally:
         os._exit(0)
 
 
-def _die_with_parent() -> None:
-    parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _serve(end: Connection, hasty: bool) -> None:
+def _serve(end: Connection, hasty: bool, resolve: Callable[[Run], Run]) -> None:
     """Emulate what comes, for good."""
     backend, module = EmulatorBackend(hasty=hasty), None
     while True:
@@ -238,7 +234,7 @@ def _serve(end: Connection, hasty: bool) -> None:
             return
         module = backend.load(*loaded) if loaded is not None else module
         assert module is not None
-        end.send(_emulated(module, run, arrays))
+        end.send(_emulated(module, resolve(run), arrays))
 
 
 def _emulated(module: EmulatedModule, run: Run, arrays: bool) -> RunResult | TooLarge:

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import replace
 
-from kernelmate.backends.base import Backend, Computes, EmulationTooLarge, Run, UnsupportedInstruction
+from kernelmate.backends.base import Backend, Computes, EmulationTooLarge, Run, RunResult, UnsupportedInstruction
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
@@ -17,7 +17,7 @@ from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
-from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
+from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
@@ -305,8 +305,8 @@ class _Judge:
         return [found.get(id(record)) for record in self.records]
 
     def _metrics(self, record: CaseRecord, *, headline: bool, sizes: int) -> SizeMetrics:
-        counted = record.counted
-        assert counted is not None
+        assert record.counted is not None
+        counted = record.counted = _with_counters(record.counted)
         shape = self.bench.shape(record.size)
         lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
@@ -365,6 +365,14 @@ class _Judge:
         return next((text for text in printed if text), "")[:MOST_PRINTED]
 
 
+def _with_counters(result: RunResult) -> RunResult:
+    """A result with the counters that were counted beside it, where they are ready."""
+    seen = None if result.counting is None else result.counting()
+    if seen is None:
+        return replace(result, counting=None)
+    return replace(seen, arrays=result.arrays, findings=result.findings, printed=result.printed)
+
+
 def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
     worst = record.worst
     return Case(
@@ -384,7 +392,7 @@ def _reference(backend: Backend, task: JudgeTask) -> Bench | None:
     if version is None:
         return None
     try:
-        return Bench(backend, task, version)
+        return Bench(trusted(backend), task, version)
     except UnsupportedInstruction as refusal:
         finding = placed(refusal.finding, version.unit)
         raise ReferenceFailed(

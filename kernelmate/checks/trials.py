@@ -14,6 +14,7 @@ import numpy as np
 from kernelmate.backends.base import (
     ArrayArgument,
     Backend,
+    Computes,
     Foresees,
     Module,
     Run,
@@ -21,9 +22,10 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
+from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import NORMAL, DeviceMaker, Style, draw, styles_of
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, words
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
@@ -216,9 +218,11 @@ class Bench:
                 value: Any = np.asarray(scalars[a.name]).astype(numpy_dtype(a.dtype))[()]
                 arguments.append(ScalarArgument(a.name, value))
             else:
-                data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
+                out, here = a.direction == "out", given[a.name]
+                data = poisoned(here, shot.poison) if out else here
+                written = a.direction != "in"
                 arguments.append(
-                    ArrayArgument(a.name, data, shot.misalign, a.direction != "in", output=a.direction == "out")
+                    ArrayArgument(a.name, data, shot.misalign, written, output=out, device=on_device(here))
                 )
         run = Run(
             self.shape(size),
@@ -241,12 +245,17 @@ class Bench:
             self._module.foresee(launches())
 
 
+def trusted(backend: Backend) -> Backend:
+    """Where references and baselines run: apart from kernels under judgement, where the backend has such a place."""
+    return backend.trusted if isinstance(backend, Computes) else backend
+
+
 def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:
-    """A version's bench; None where there is no version, or the backend cannot run it."""
+    """A baseline's bench, out of the reach of candidates; None where there is no version, or the backend cannot run it."""
     if version is None:
         return None
     try:
-        return Bench(backend, task, version)
+        return Bench(trusted(backend), task, version)
     except UnsupportedInstruction:
         return None
 
@@ -261,6 +270,8 @@ def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
 def poisoned(array: Array, poison: int) -> Array:
     """An array of the same kind, every byte of it a poison's; not to be written to."""
     byte = poison_byte(array.dtype, poison)
+    if on_device(array):
+        return filled_with(byte, array.dtype, array.shape)
     filled = _filled(array.nbytes, byte) if array.nbytes <= KEPT_POISON_BYTES else _fill(array.nbytes, byte)
     return filled.view(array.dtype).reshape(array.shape)
 

@@ -7,7 +7,6 @@ process is tied to its parent's life, and secrets leave the environment. Only th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import io
 import os
@@ -16,16 +15,19 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from kernelmate.backends.processes import die_with_parent
 from kernelmate.environment import looks_secret
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
-from kernelmate.worker.desk import Desk, opened_gpu
+from kernelmate.worker.desk import Desk, opened_gpu, own_of
 
 if TYPE_CHECKING:
+    from kernelmate.backends.cuda.isolated import Runner
     from kernelmate.backends.emulators import Emulators
 
 _ADDRESS_SPACE, _DATA = 0, 5
@@ -37,9 +39,6 @@ HAND_OVER_S = 0.0005
 LIBRARY_THREADS = "2"
 """Threads that NumPy's linear algebra may use here."""
 
-_PR_SET_PDEATHSIG = 1
-"""Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
-
 
 def main(folder: Path | None = None) -> None:
     """Serve one session over the standard streams until it ends, or until a task has made this process unfit.
@@ -48,21 +47,24 @@ def main(folder: Path | None = None) -> None:
         folder: where files of the user's that come with tasks are kept, for a session on another machine.
     """
     requests, answers = _take_streams()
-    _die_with_parent()
+    die_with_parent()
     _prepare_environment()
     voice = _Voice(answers)
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
-    emulators = _emulators(hello, requests, answers) if hello.version == protocol.VERSION else None
+    runner, emulators = None, None
+    if hello.version == protocol.VERSION:
+        runner = _runner(hello, requests, answers)
+        emulators = _emulators(hello, requests, answers, runner)
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
-        ready = _load(hello, emulators)
+        ready = _load(hello, emulators, runner)
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
-    desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators)
+    desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators, runner)
     while True:
         request = tasks.get()
         if isinstance(request, protocol.Ahead):
@@ -99,21 +101,6 @@ def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
     return requests, answers
 
 
-def _die_with_parent() -> None:
-    """Ask the system to end this process with its parent, however that ends.
-
-    Only Linux has this; elsewhere, and behind a remote launcher, the end of the input does the same as long as Python
-    code gets to run.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _prepare_environment() -> None:
     """Take secrets out, and keep linear algebra libraries from taking every core of the user's machine."""
     for name in [name for name in os.environ if looks_secret(name)]:
@@ -122,7 +109,27 @@ def _prepare_environment() -> None:
         os.environ[name] = LIBRARY_THREADS
 
 
-def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Emulators | None:
+def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
+    """The process in which kernels run on a GPU, forked first; None without a GPU, or where memory cannot be shared."""
+    if hello.backend != "cuda":
+        return None
+    from kernelmate.backends.cuda.exchange import Exchange
+    from kernelmate.worker.runner import forked
+
+    def begin() -> None:
+        requests.close()
+        answers.close()
+        _limit(hello.memory_limit, cuda=True)
+
+    try:
+        return forked(begin, Exchange())
+    except OSError:
+        return None
+
+
+def _emulators(
+    hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, runner: Runner | None
+) -> Emulators | None:
     """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
     from kernelmate.backends.emulators import Emulators, fitting, helping, warm_up
 
@@ -142,10 +149,12 @@ def _emulators(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase)
     else:
         # A helper that is done waits for the thread that feeds it, and that one for its turn in this process.
         sys.setswitchinterval(HAND_OVER_S)
-    return Emulators(count, begin, hasty=gpu)
+    if runner is None:
+        return Emulators(count, begin, hasty=gpu)
+    return Emulators(count, begin, hasty=gpu, resolve=partial(runner.exchange.resolved, whole=True))
 
 
-def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:
+def _load(hello: protocol.Hello, emulators: Emulators | None, runner: Runner | None) -> protocol.Ready:
     """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
 
     A GPU that cannot be used is told now, and is the answer to every task.
@@ -157,7 +166,7 @@ def _load(hello: protocol.Hello, emulators: Emulators | None) -> protocol.Ready:
     if hello.backend != "cuda":
         return protocol.Ready(protocol.VERSION)
     try:
-        gpu = opened_gpu(hello.device, hello.device_memory_limit, emulators).gpu
+        gpu = own_of(opened_gpu(hello.device, hello.device_memory_limit, emulators, runner)).gpu
     except KernelmateError as error:
         return protocol.Ready(protocol.VERSION, problem=(error.message, error.hint or ""))
     return protocol.Ready(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)

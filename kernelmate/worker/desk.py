@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from kernelmate.errors import KernelmateError
+from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
 
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.backends.cuda.isolated import IsolatedCuda, Runner
     from kernelmate.backends.emulators import Emulators
     from kernelmate.backends.helped import HelpedEmulator
     from kernelmate.records import Judgement, JudgeTask
@@ -39,6 +40,7 @@ class Desk:
         arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
         send: to the session.
         emulators: processes that emulate beside this one.
+        runner: the process in which kernels under judgement run on a GPU; None where this one does it.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Desk:
         arrival: Arrival | None,
         send: Callable[[protocol.FromChild], None],
         emulators: Emulators | None,
+        runner: Runner | None = None,
     ) -> None:
         self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
+        self._runner = runner
         self._slowest_reference_s = 0.0
         self._helped: HelpedEmulator | None = None
 
@@ -125,7 +129,7 @@ class Desk:
 
             self._helped = self._helped or HelpedEmulator(self._emulators)
             return self._helped
-        return opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators)
+        return opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
 
 
 class _Reporter:
@@ -162,13 +166,13 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
     judgement = judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
     if backend.name != "cuda":
         return judgement
-    gpu = cast("CudaBackend", backend)
+    gpu = cast("CudaBackend | IsolatedCuda", backend)
     judgement = replace(judgement, reasons=judgement.reasons + gpu.take_remarks())
     if not (task.sanitize or task.profile):
         return judgement
     from kernelmate.worker.nvidia.examine import examine
 
-    return examine(task, judgement, int(gpu.device.id), report)
+    return examine(task, judgement, int(own_of(gpu).device.id), report)
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
@@ -180,13 +184,32 @@ def _ran_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, ImportError) and any(sign in str(error).lower() for sign in signs)
 
 
+def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
+    """The backend in this process."""
+    from kernelmate.backends.cuda.isolated import IsolatedCuda
+
+    return gpu.own if isinstance(gpu, IsolatedCuda) else gpu
+
+
 @functools.cache
-def opened_gpu(device: int, memory_limit: int | None, emulators: Emulators | None) -> CudaBackend:
-    """The backend of a GPU, opened once for each process.
+def opened_gpu(
+    device: int, memory_limit: int | None, emulators: Emulators | None, runner: Runner | None
+) -> CudaBackend | IsolatedCuda:
+    """The backend of a GPU, opened once for each process, and in its runner where it has one.
 
     Raises:
         BackendUnavailable: the GPU cannot be used.
     """
     from kernelmate.backends.cuda.backend import CudaBackend
 
-    return CudaBackend(device, memory_limit, emulators)
+    if runner is None:
+        return CudaBackend(device, memory_limit, emulators)
+    from kernelmate.backends.cuda.isolated import IsolatedCuda
+
+    runner.open(device, memory_limit)
+    own = CudaBackend(device, memory_limit, emulators)
+    try:
+        runner.receive()
+    except DeviceFailed as error:
+        raise BackendUnavailable(error.message, hint=error.hint) from None
+    return IsolatedCuda(runner, own)

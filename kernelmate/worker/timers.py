@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from kernelmate.backends.base import Backend, Run, RunResult
 from kernelmate.backends.cuda.conditions import release_persisting
+from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, Measured
 from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.timed import Repeats, TimedFault
@@ -37,10 +38,12 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
     def measured(launch: TimedLaunch) -> Timed | None:
         if not launch.sound or task.timing_budget_s <= 0:
             return None
-        gpu = cast("CudaBackend", backend)
+        gpu = cast("CudaBackend | IsolatedCuda", backend)
         budget_s = budget_of(launch, task.timing_budget_s)
         timed = _measure(gpu, launch, budget_s, quick=task.glance)
-        return replace(timed, doubt=_doubt(gpu, task.target, launch, timed.timing))
+        return replace(
+            timed, doubt=_doubt(gpu.own if isinstance(gpu, IsolatedCuda) else gpu, task.target, launch, timed.timing)
+        )
 
     return predicted if backend.name == "emulator" else measured
 
@@ -65,42 +68,67 @@ def budget_of(launch: TimedLaunch, budget_s: float) -> float:
     return budget_s * (HEADLINE_SHARE if launch.headline else (1 - HEADLINE_SHARE) / (launch.sizes - 1))
 
 
-def _measure(backend: CudaBackend, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
-    """Time a version, and its baseline in the same blocks.
+def measured_on(
+    backend: CudaBackend, module: CudaModule, run: Run, baseline: tuple[CudaModule, LaunchShape] | None,
+    restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
+) -> Measured:  # fmt: skip
+    """Time a version, and its baseline in the same blocks, in the process that has both loaded.
 
     Args:
         backend: has the GPU.
-        launch: what is timed.
+        module: the version.
+        run: its launch.
+        baseline: what it is timed beside, with its launch.
+        restored: arrays that are read and written.
         budget_s: seconds that timing should take.
+        full: cold durations and replay periods too.
         quick: warm durations only; what timed launches leave, and what repeated ones do, is not looked at.
     """
-    versions = [(launch.module, launch.shape)]
-    if launch.baseline is not None:
-        versions.insert(0, launch.baseline)
-    prints = any(cast("CudaModule", module).prints for module, _ in versions)
+    versions = [(module, run.shape)]
+    if baseline is not None:
+        versions.insert(0, baseline)
     try:
-        run = launch.run()
-        with backend.turns.alone() as alone, captured(prints) as printed:
+        with backend.turns.alone() as alone, captured(any(one.prints for one, _ in versions)) as printed:
             with backend.device:
                 release_persisting()
-            with backend.rig(versions, run, launch.restored) as rig:
-                seen = measure(rig, budget_s, full=launch.headline and not quick, alone=alone, outputs=not quick)
-            repeats = None if quick else _repeated(launch, run)
+            with backend.rig(versions, run, restored) as rig:
+                seen = measure(rig, budget_s, full=full and not quick, alone=alone, outputs=not quick)
+            repeats = None if quick else _repeated(module, run, restored)
     except TimedFault as fault:
-        return Timed(None, finding=fault.finding)
-    timings = [with_note(timing, PRINTS) if printed.size else timing for timing in seen.timings]
-    beside = timings[0] if launch.baseline is not None else None
-    return Timed(timings[-1], beside, seen.speedup, seen.outputs, repeats=repeats)
+        return Measured(finding=fault.finding)
+    return Measured(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
 
 
-def _repeated(launch: TimedLaunch, run: Run) -> Repeats | None:
+def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
+    """Time a version where it is loaded; arguments as of `measured_on`."""
+    run, full = launch.run(), launch.headline
+    if isinstance(backend, IsolatedCuda):
+        beside = (
+            None if launch.baseline is None else (cast("CudaModule", launch.baseline[0]).compiled, launch.baseline[1])
+        )
+        mine = cast("IsolatedModule", launch.module)
+        seen = backend.measure(mine, run, beside, launch.restored, budget_s, full=full, quick=quick)
+    else:
+        module, other = (
+            cast("CudaModule", launch.module),
+            cast("tuple[CudaModule, LaunchShape] | None", launch.baseline),
+        )
+        seen = measured_on(backend, module, run, other, launch.restored, budget_s, full=full, quick=quick)
+    if seen.finding is not None:
+        return Timed(None, finding=seen.finding)
+    timings = [with_note(timing, PRINTS) if seen.prints else timing for timing in seen.timings]
+    together = timings[0] if len(timings) > 1 else None
+    return Timed(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
+
+
+def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats | None:
     """What many equal launches do; None where that could not be seen, which says nothing of the version.
 
     Raises:
         TimedFault: a launch failed.
     """
     try:
-        return repeat(cast("CudaModule", launch.module), run, launch.restored)
+        return repeat(module, run, restored)
     except TimedFault as fault:
         if fault.finding.severity == "error":
             raise

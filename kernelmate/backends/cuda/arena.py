@@ -16,6 +16,9 @@ from kernelmate.records import Finding
 ALIGNMENT = 256
 """Bytes; what cudaMalloc gives, and so what kernels may count on."""
 
+SCRUB = 0x3C
+"""The byte that memory is overwritten with before another launch may get it."""
+
 MOST_STEPS = 64
 """Each array lies up to so many steps of the alignment farther on: one that kernels have seen there is seldom met again."""
 
@@ -55,7 +58,7 @@ class Arena:
         self._host = np.empty(size, np.uint8)
         self._bands = bands_of(self.spans.values(), size)
         for start, end in self._bands:
-            self._host[start:end] = np.frombuffer(_random().bytes(end - start), np.uint8)
+            self._host[start:end] = random_bytes(end - start)
         for span in self.spans.values():
             self._host[span.start : span.end] = _bytes_of(span.argument.data)
         self.device: Any = cupy.asarray(self._host)
@@ -67,6 +70,10 @@ class Arena:
     def restore(self) -> None:
         """Give every byte its value from before the launch."""
         self.device.set(self._host)
+
+    def scrub(self) -> None:
+        """Overwrite it all, so that nothing of this launch is found in the memory later."""
+        self.device.fill(SCRUB)
 
     def read(self) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[Finding, ...]]:
         """The arrays after the launch, and a finding for each that was written around."""
@@ -83,6 +90,11 @@ class Arena:
 def _random() -> np.random.Generator:
     """Bytes that nobody can foresee: from the system's own random seed, and far sooner than from the system byte by byte."""
     return np.random.Generator(np.random.SFC64())
+
+
+def random_bytes(count: int) -> np.ndarray[Any, Any]:
+    """So many bytes that no kernel can know."""
+    return np.frombuffer(_random().bytes(count), np.uint8)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

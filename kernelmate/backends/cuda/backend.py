@@ -28,7 +28,9 @@ from kernelmate.backends.cuda.companion import Companion, Worth
 from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.exchange import is_large
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.large_arena import LargeArena, Take
 from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
@@ -118,8 +120,13 @@ class CudaBackend:
             if not self.poisoned:
                 rig.close()
 
-    def load(self, compiled: Compiled, target: Target) -> CudaModule:
+    def load(self, compiled: Compiled, target: Target, *, emulated: bool = True) -> CudaModule:
         """Load the compiled code as it is: nothing is compiled again.
+
+        Args:
+            compiled: the code.
+            target: what it is for.
+            emulated: with the emulator beside it.
 
         Raises:
             UnsupportedInstruction: the driver cannot load it, as where it was compiled for another architecture.
@@ -142,12 +149,15 @@ class CudaBackend:
                     self.remark(f"{compiled.lowered_name}: {disagreement}")
         except cupy.cuda.driver.CUDADriverError as error:
             raise UnsupportedInstruction(load_failure(compiled, int(error.status), str(error))) from None
-        try:
-            emulated = self._emulator.load(compiled, target)
-            companion: Companion | None = Companion(emulated, compiled, target, self._emulators, self._worth)
-        except UnsupportedInstruction:
-            companion = None
+        companion = self.companion(compiled, target) if emulated else None
         return CudaModule(self, compiled, target, function, companion)
+
+    def companion(self, compiled: Compiled, target: Target) -> Companion | None:
+        """The emulator beside a module of this code; None where it cannot run that."""
+        try:
+            return Companion(self._emulator.load(compiled, target), compiled, target, self._emulators, self._worth)
+        except UnsupportedInstruction:
+            return None
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
         """What a failed launch is reported as; a context that it cost is given up.
@@ -208,7 +218,7 @@ class CudaModule:
         Pointers off their alignment, which many a right kernel does not bear, reach the GPU only where the emulator
         has borne them: there it costs nothing to find out.
         """
-        seen = None if self._companion is None else self._companion.seen(run)
+        seen = None if self._companion is None or is_large(run) else self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
             return seen
         result = self.launch(run if seen is not None else aligned(run))
@@ -221,8 +231,12 @@ class CudaModule:
             printed=result.printed or seen.printed,
         )
 
-    def launch(self, run: Run) -> RunResult:
+    def launch(self, run: Run, take: Take | None = None) -> RunResult:
         """Make the launch on the GPU, whatever it does to it.
+
+        Args:
+            run: the launch.
+            take: how arrays of a large launch are read afterwards, as of `LargeArena`.
 
         Raises:
             DeviceFailed: the GPU failed, which says nothing of the kernel.
@@ -239,12 +253,14 @@ class CudaModule:
             with self.backend.turns.shared(), self.backend.device, self.backend.stream:
                 if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
                     return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
-                arena = Arena(arrays, run.schedule_seed)
+                large = take is not None or is_large(run)
+                arena = LargeArena(arrays, run.schedule_seed, take) if large else Arena(arrays, run.schedule_seed)
                 condition = prepared(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
                 with condition, captured(self.prints) as printed:
                     self._go(run, arena)
                     self.backend.stream.synchronize()
                 after, findings = arena.read()
+                arena.scrub()
         except cupy.cuda.memory.OutOfMemoryError as error:
             return RunResult(given, (Finding("out-of-memory", "error", f"the GPU's memory does not suffice: {error}"),))
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
@@ -262,7 +278,7 @@ class CudaModule:
         condition, line = failed
         return replace(finding, line=line, message=f"assertion {condition!r} of line {line} failed ({words})")
 
-    def _go(self, run: Run, arena: Arena) -> None:
+    def _go(self, run: Run, arena: Arena | LargeArena) -> None:
         shape, function = run.shape, self.ready(run.shape)
         arguments = tuple(
             np.uint64(arena.address(item.name)) if isinstance(item, ArrayArgument) else plain(item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
@@ -24,6 +24,12 @@ are scheduled, seldom on values, so that the others are the GPU's alone. Those o
 COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
 
+
+COUNTED_LARGE_INSTRUCTIONS = 300_000_000
+"""The same for a large launch, which is counted beside what it is judged by."""
+
+COUNTED_WITHIN_S = 0.3
+"""Seconds that a verdict waits for such counters in the end."""
 
 REMEMBERED = 1024
 """Launches of which it is remembered whether native code was worth it."""
@@ -118,6 +124,23 @@ class Companion:
             return self._emulated.run(wanted)
         except EmulationTooLarge:
             return None
+
+    def counting(self, run: Run) -> Callable[[], RunResult | None] | None:
+        """Begin to count a large launch beside; gives what waits a moment for its result. None where nobody counts."""
+        if self._emulators is None:
+            return None
+        wanted = replace(run, check=False, total_limit=min(run.total_limit, COUNTED_LARGE_INSTRUCTIONS), key=None)
+        begun = self._emulators.submit(self._compiled, self._target, wanted)
+
+        def counted() -> RunResult | None:
+            try:
+                seen = begun.result(timeout=COUNTED_WITHIN_S)
+            except (Lost, CancelledError, TimeoutError):
+                begun.cancel()
+                return None
+            return None if isinstance(seen, TooLarge) else seen
+
+        return counted
 
 
 def _bytes(run: Run) -> int:

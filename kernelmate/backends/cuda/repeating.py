@@ -60,7 +60,11 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
             kept = [_Kept(one) for one in variables_of(function, compiled.ptx)]
             shares = bool(run.shape.shared_bytes or function.shared_size_bytes)
             repeated = _Repeated(stage, launch, kept, backend.stream, int(backend.device.id), bool(restored))
-            return repeated.all(shares=shares)
+            try:
+                return repeated.all(shares=shares)
+            finally:
+                if not backend.poisoned:
+                    stage.scrub()
     except cupy.cuda.memory.OutOfMemoryError as error:
         message = f"not launched many times over: the GPU's memory does not suffice ({error})"
         raise TimedFault(Finding("out-of-memory", "note", message)) from None

@@ -229,6 +229,8 @@ class CudaRig:
             self._untrace()
             self._graphs.clear()
             self._launches.clear()
+            for stage in self._stages:
+                stage.scrub()
             self._stages.clear()
             del self._zeros, self._flush
             pool = cupy.get_default_memory_pool()

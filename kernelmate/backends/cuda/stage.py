@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run
+from kernelmate.backends.cuda.arena import SCRUB
 from kernelmate.backends.cuda.clusters import launch_in_clusters
+from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.records import LaunchShape
 
@@ -58,16 +60,22 @@ class Stage:
         self._only_written = [item for item in self._written if item.name not in restored]
         kept = [item for item in self._written if item.name in restored and item.data.nbytes]
         offsets, size = laid_out([item.data.nbytes for item in (*arrays, *kept)], place)
-        self._memory = cupy.cuda.alloc(size)
+        self._memory, self._size = cupy.cuda.alloc(size), size
         self._places = {item.name: self._memory.ptr + at for item, at in zip(arrays, offsets, strict=False)}
         firsts = offsets[len(arrays) :]
         self._first = {
             item.name: (self._memory.ptr + at, item.data.nbytes) for item, at in zip(kept, firsts, strict=True)
         }
-        held = [np.ascontiguousarray(item.data) for item in arrays]
-        for item, data in zip(arrays, held, strict=True):
+        for item in arrays:
+            byte = fill_byte(item.data)
+            if byte is not None:
+                runtime.memsetAsync(self._places[item.name], byte, item.data.nbytes, stream.ptr)
+                continue
+            data = np.ascontiguousarray(item.data)
             source, kind = (data.ctypes.data, TO_DEVICE) if twin is None else (twin._places[item.name], ON_DEVICE)
             runtime.memcpyAsync(self._places[item.name], source, data.nbytes, kind, stream.ptr)
+            if data is not item.data:
+                stream.synchronize()
         for name, (first, count) in self._first.items():
             runtime.memcpyAsync(first, self._places[name], count, ON_DEVICE, stream.ptr)
         self._restoring = [self._copying(self._places[name], *first) for name, first in self._first.items()]
@@ -143,6 +151,12 @@ class Stage:
         for item in self._only_written:
             if item.data.nbytes:
                 runtime.memsetAsync(self._places[item.name], POISON, item.data.nbytes, stream)
+
+    def scrub(self) -> None:
+        """Overwrite it all, so that nothing of these launches is found in the memory later."""
+        from cupy.cuda import runtime
+
+        runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """What may be written, copied to the host."""

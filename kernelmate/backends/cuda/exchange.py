@@ -1,0 +1,168 @@
+"""Memory that the worker, its runner and its emulators share, for arrays that are too large to send.
+
+It is mapped before the processes part, so that each has it, and takes memory where it was written. Only inputs and the
+outputs of the last launch lie in it; who has read outputs overwrites them before the next launch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, Run
+
+EXCHANGE_BYTES = 16 << 30
+"""Bytes of addresses; larger launches are not made."""
+
+LARGE_BYTES = 8 << 20
+"""Launches over more bytes of arrays go through the exchange; others are sent whole."""
+
+ALIGNMENT = 4096
+
+_MAP_NORESERVE = 0x4000
+"""Linux, `<bits/mman.h>`: no memory is set aside for what is not written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An array in the exchange."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """An array of which every byte is the same."""
+
+    byte: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class Exchange:
+    """The shared memory of one worker.
+
+    Raises:
+        OSError: the system gives no such mapping.
+    """
+
+    def __init__(self, size: int = EXCHANGE_BYTES) -> None:
+        if not sys.platform.startswith("linux"):
+            raise OSError("memory is shared between processes on Linux only")
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self._bytes = np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+        self._pinned = 0
+
+    def view(self, place: Place) -> np.ndarray[Any, Any]:
+        """The array at a place; writing to it writes to the exchange."""
+        stretch: np.ndarray[Any, Any] = self._bytes[place.offset : place.offset + place.nbytes]
+        return stretch.view(place.dtype).reshape(place.shape)
+
+    def clear(self, start: int, end: int) -> None:
+        """Overwrite a stretch."""
+        self._bytes[start:end] = 0
+
+    def pin(self, end: int) -> None:
+        """Let CUDA copy from and to all up to `end` at full speed, in this process; copies are slower where it cannot."""
+        if end <= self._pinned:
+            return
+        import cupy
+
+        runtime, start = cupy.cuda.runtime, self._bytes.ctypes.data
+        size = min(1 << (end - 1).bit_length(), self._bytes.size)
+        try:
+            if self._pinned > 0:
+                runtime.hostUnregister(start)
+            runtime.hostRegister(start, size, 0)
+            self._pinned = size
+        except runtime.CUDARuntimeError:
+            self._pinned = self._bytes.size  # not tried again
+
+    def resolved(self, run: Run, *, whole: bool = False) -> Run:
+        """A launch with arrays in the place of what was sent for them; `whole` ones, each element of its own."""
+        arguments = (
+            replace(item, data=self._array(item.data, whole=whole)) if isinstance(item, ArrayArgument) else item
+            for item in run.arguments
+        )
+        return replace(run, arguments=tuple(arguments))
+
+    def _array(self, data: Any, *, whole: bool) -> np.ndarray[Any, Any]:
+        if isinstance(data, Place):
+            return self.view(data)
+        made: np.ndarray[Any, Any] = filled(data.byte, data.dtype, data.shape) if isinstance(data, Filled) else data
+        return np.ascontiguousarray(made) if whole else made
+
+
+def filled(byte: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array of equal bytes that takes the memory of one element; not to be written to."""
+    return np.broadcast_to(np.full(dtype.itemsize, byte, np.uint8).view(dtype), shape)
+
+
+def fill_byte(array: Any) -> int | None:
+    """The byte that `filled` made an array of; None for any other array."""
+    if not isinstance(array, np.ndarray) or array.size < 2 or any(array.strides):
+        return None
+    return int(array.reshape(-1)[:1].view(np.uint8)[0])
+
+
+def is_large(run: Run) -> bool:
+    """Whether a launch goes through the exchange."""
+    arrays = [item.data for item in run.arguments if isinstance(item, ArrayArgument)]
+    return sum(array.nbytes for array in arrays) > LARGE_BYTES or any(not isinstance(one, np.ndarray) for one in arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a launch's arrays lie in the exchange: `inputs` and `outputs` by argument, and where each part ends."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
+    middle: int
+    end: int
+
+
+def layout_of(run: Run, copies: int = 1) -> Layout:
+    """Places for the arrays of a launch: inputs first, then so many copies of what it may write."""
+    arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
+    at, inputs, outputs = 0, {}, {}
+
+    def placed(data: Any) -> Place:
+        nonlocal at
+        place = Place(at, np.dtype(data.dtype), tuple(data.shape))
+        at += -(-max(place.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return place
+
+    for item in arrays:
+        if fill_byte(item.data) is None:
+            inputs[item.name] = placed(item.data)
+    middle = at
+    for copy in range(copies):
+        for item in arrays:
+            # A kernel that writes its inputs is found out by what it leaves there.
+            outputs[f"{item.name}/{copy}"] = placed(item.data)
+    return Layout(inputs, outputs, middle, at)
+
+
+def sent(run: Run, layout: Layout) -> Run:
+    """A launch with places in the place of its arrays."""
+
+    def stand_in(item: ArrayArgument) -> Any:
+        byte = fill_byte(item.data)
+        return layout.inputs[item.name] if byte is None else Filled(byte, item.data.dtype, item.data.shape)
+
+    arguments = (
+        replace(item, data=stand_in(item)) if isinstance(item, ArrayArgument) else item for item in run.arguments
+    )
+    return replace(run, arguments=tuple(arguments), key=None)

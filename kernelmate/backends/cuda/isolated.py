@@ -1,0 +1,348 @@
+"""Kernels under judgement in a process and CUDA context of their own, in which nothing lies that says what is right.
+
+The worker keeps what it compares with (references' answers, baselines' outputs) in its own process and context; candidates
+are launched and timed by its *runner* (`kernelmate.worker.runner`), which is forked off before either opens CUDA. Small
+launches are sent to it whole, large ones through the exchange.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, UnsupportedInstruction
+from kernelmate.backends.cuda.backend import CudaBackend, aligned
+from kernelmate.backends.cuda.companion import Companion
+from kernelmate.backends.cuda.exchange import Exchange, Layout, is_large, layout_of, sent
+from kernelmate.backends.timed import Repeats
+from kernelmate.errors import DeviceFailed
+from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Speedup, Target, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Asks for compiled code to be loaded; the answer is its number."""
+
+    compiled: Compiled
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Asks for one launch; large arrays are places in the exchange. The answer is a `Launched`."""
+
+    module: int
+    run: Run
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a launch did. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
+
+    result: RunResult
+    written: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Asks for a version's time, beside its baseline's. The answer is a `Measured`.
+
+    Attributes:
+        module: the version's number. baseline: the number of the one beside it, and its launch.
+        run: the arguments, and the version's launch. layout: where large arrays lie.
+        restored: arrays that are read and written.
+        budget_s: seconds that it should take. full: with cold durations and replay periods.
+        quick: warm durations only, and no look at what timed launches leave.
+    """
+
+    module: int
+    baseline: tuple[int, LaunchShape] | None
+    run: Run
+    layout: Layout | None
+    restored: frozenset[str]
+    budget_s: float
+    full: bool
+    quick: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What timing gave: as `kernelmate.checks.timed.Timed`, with the names of outputs that lie in the exchange."""
+
+    timings: tuple[Timing, ...] = ()
+    speedup: Speedup | None = None
+    outputs: Mapping[str, Any] | None = None
+    repeats: Repeats | None = None
+    finding: Finding | None = None
+    prints: bool = False
+    written: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """Asks for what the driver disagreed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer where code cannot be loaded."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer where the GPU failed."""
+
+    message: str
+    hint: str | None
+
+
+class Runner:
+    """The worker's end of its runner.
+
+    Args:
+        connection: to it. pid: its process. exchange: the memory that both have.
+    """
+
+    def __init__(self, connection: Connection, pid: int, exchange: Exchange) -> None:
+        self._connection, self._pid, self.exchange = connection, pid, exchange
+        self._dropped: list[int] = []
+        self.poisoned = False
+
+    def open(self, device: int, memory_limit: int | None) -> None:
+        """Let it open its GPU, without waiting; the first answer tells whether it could."""
+        self._connection.send((device, memory_limit))
+
+    def drop(self, module: int) -> None:
+        """Unload a module before the next request."""
+        self._dropped.append(module)
+
+    def send(self, request: object) -> None:
+        """Send a request without waiting for its answer."""
+        dropped, self._dropped = self._dropped, []
+        try:
+            self._connection.send((tuple(dropped), request))
+        except OSError:
+            self._end_alike()
+
+    def receive(self) -> Any:
+        """The answer.
+
+        Raises:
+            DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.
+        """
+        try:
+            answer, self.poisoned = self._connection.recv()
+        except (EOFError, OSError):
+            self._end_alike()
+        if isinstance(answer, Refused):
+            raise UnsupportedInstruction(answer.finding)
+        if isinstance(answer, Failed):
+            raise DeviceFailed(answer.message, hint=answer.hint)
+        return answer
+
+    def ask(self, request: object) -> Any:
+        """The answer to a request; raises as `receive`."""
+        self.send(request)
+        return self.receive()
+
+    def _end_alike(self) -> NoReturn:
+        """End this process as the runner has ended: whoever started the worker tells from that what became of the kernel."""
+        _, status = os.waitpid(self._pid, 0)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+            os.kill(os.getpid(), number)
+        os._exit(os.waitstatus_to_exitcode(status) or 1)
+
+
+class IsolatedCuda:
+    """`Backend` for kernels under judgement: loads and launches them in the runner.
+
+    Args:
+        runner: where they run, its GPU opened.
+        own: this process's own backend of the same GPU, for references and baselines.
+    """
+
+    name: BackendName = "cuda"
+
+    def __init__(self, runner: Runner, own: CudaBackend) -> None:
+        self.runner, self.own = runner, own
+
+    @property
+    def poisoned(self) -> bool:
+        """Either of the two contexts is lost."""
+        return self.runner.poisoned or self.own.poisoned
+
+    @property
+    def trusted(self) -> CudaBackend:
+        """Where references and baselines run."""
+        return self.own
+
+    def load(self, compiled: Compiled, target: Target) -> IsolatedModule:
+        """As `Backend.load`."""
+        number = self.runner.ask(Load(compiled, target))
+        return IsolatedModule(self, compiled, target, number, self.own.companion(compiled, target))
+
+    def measure(
+        self, module: IsolatedModule, run: Run, baseline: tuple[Compiled, LaunchShape] | None,
+        restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
+    ) -> Measured:  # fmt: skip
+        """A version's time, beside its baseline's.
+
+        Raises:
+            DeviceFailed: the GPU failed.
+        """
+        beside = None
+        if baseline is not None:
+            try:
+                beside = self.runner.ask(Load(baseline[0], module.target)), baseline[1]
+            except UnsupportedInstruction:
+                beside = None
+        layout = self._handed_over(run, copies=2)
+        seen: Measured = self.runner.ask(
+            Measure(
+                module.number,
+                beside,
+                run if layout is None else sent(run, layout),
+                layout,
+                restored,
+                budget_s,
+                full,
+                quick,
+            )
+        )
+        if beside is not None:
+            self.runner.drop(beside[0])
+        if layout is None:
+            return seen
+        outputs = self._taken(run, layout, seen.written, 0)
+        repeats = seen.repeats
+        if repeats is not None:
+            repeats = replace(repeats, arrays=self._taken(run, layout, seen.written, 1))
+        self.runner.exchange.clear(layout.middle, layout.end)
+        return replace(seen, outputs=outputs if seen.outputs is not None else None, repeats=repeats)
+
+    def launch(self, module: IsolatedModule, run: Run) -> RunResult:
+        """One launch in the runner.
+
+        Raises:
+            DeviceFailed: the GPU failed, which says nothing of the kernel.
+        """
+        given = {item.name: item.data for item in run.arguments if isinstance(item, ArrayArgument)}
+        if self.runner.poisoned:
+            lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
+            return RunResult(given, (lost,))
+        layout = self._handed_over(run)
+        if layout is None:
+            seen: Launched = self.runner.ask(Launch(module.number, replace(run, key=None), None))
+            return seen.result
+        seen = self.runner.ask(Launch(module.number, sent(run, layout), layout))
+        arrays = given | self._taken(run, layout, seen.written, 0)
+        self.runner.exchange.clear(layout.middle, layout.end)
+        return replace(seen.result, arrays=arrays)
+
+    def _handed_over(self, run: Run, copies: int = 1) -> Layout | None:
+        """Copy a large launch's inputs to the exchange; None for a small one."""
+        if not is_large(run):
+            return None
+        layout, exchange = layout_of(run, copies), self.runner.exchange
+        exchange.pin(layout.end)
+        with self.own.device:
+            for item in run.arguments:
+                if isinstance(item, ArrayArgument) and item.name in layout.inputs:
+                    _copy(exchange.view(layout.inputs[item.name]), item.data)
+        return layout
+
+    def _taken(self, run: Run, layout: Layout, written: Iterable[str], copy: int) -> dict[str, Any]:
+        """Arrays that the runner has left in the exchange, where their arguments' lie."""
+        import cupy
+
+        found: dict[str, Any] = {}
+        names = {name for name in written if name.endswith(f"/{copy}")}
+        with self.own.device:
+            for item in run.arguments:
+                if not isinstance(item, ArrayArgument) or f"{item.name}/{copy}" not in names:
+                    continue
+                held = self.runner.exchange.view(layout.outputs[f"{item.name}/{copy}"])
+                found[item.name] = cupy.asarray(held) if item.device else held.copy()
+            cupy.cuda.get_current_stream().synchronize()
+        return found
+
+    @contextmanager
+    def computing(self) -> Iterator[Any]:
+        """As `Computes.computing`: in this process's own context."""
+        import cupy
+
+        with self.own.turns.shared(), self.own.device:
+            yield cupy
+            cupy.cuda.get_current_stream().synchronize()
+
+    def take_remarks(self) -> tuple[str, ...]:
+        """What the driver disagreed on in either process since the last time, each once."""
+        theirs = () if self.runner.poisoned else self.runner.ask(Remarks())
+        return tuple(dict.fromkeys((*theirs, *self.own.take_remarks())))
+
+
+def _copy(to: np.ndarray[Any, Any], data: Any) -> None:
+    """Fill host memory from an array of NumPy's or CuPy's."""
+    if isinstance(data, np.ndarray):
+        np.copyto(to, data)
+    elif data.size:
+        data.get(out=to)
+
+
+class IsolatedModule:
+    """One version in the runner, with the emulator beside it in this process.
+
+    Attributes:
+        compiled: the code. target: what it is for. number: what the runner calls it.
+    """
+
+    def __init__(
+        self, backend: IsolatedCuda, compiled: Compiled, target: Target, number: int, companion: Companion | None
+    ) -> None:
+        self.backend, self.compiled, self.target, self.number = backend, compiled, target, number
+        self._companion = companion
+        weakref.finalize(self, backend.runner.drop, number)
+
+    def foresee(self, runs: Iterable[Run]) -> None:
+        """As `Foresees.foresee`."""
+        if self._companion is not None:
+            self._companion.foresee(runs)
+
+    def run(self, run: Run) -> RunResult:
+        """As `CudaModule.run`; a large launch waits for no emulator."""
+        if is_large(run):
+            return self._large(run)
+        seen = None if self._companion is None else self._companion.seen(run)
+        if seen is not None and any(finding.severity == "error" for finding in seen.findings):
+            return seen
+        result = self.backend.launch(self, run if seen is not None else aligned(run))
+        return result if seen is None else joined(seen, result)
+
+    def _large(self, run: Run) -> RunResult:
+        result = self.backend.launch(self, aligned(run))
+        if not run.count or self._companion is None:
+            return result
+        return replace(result, counting=self._companion.counting(sent(run, layout_of(run))))
+
+
+def joined(seen: RunResult, result: RunResult) -> RunResult:
+    """What the emulator saw of a launch, with what the GPU made of it."""
+    return replace(
+        seen,
+        arrays=result.arrays,
+        findings=(*result.findings, *seen.findings),
+        printed=result.printed or seen.printed,
+    )

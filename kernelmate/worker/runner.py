@@ -1,0 +1,167 @@
+"""The runner: the process and CUDA context in which kernels under judgement are launched and timed.
+
+The worker forks it off before either opens CUDA. It knows nothing of contracts, references or right answers; it gets code
+and arrays, and gives back what a launch left. It shares the worker's standard streams, process group and end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmate.backends.base import ArrayArgument, UnsupportedInstruction
+from kernelmate.backends.cuda.exchange import Exchange, Layout
+from kernelmate.backends.cuda.isolated import (
+    Failed,
+    Launch,
+    Launched,
+    Load,
+    Measure,
+    Measured,
+    Refused,
+    Remarks,
+    Runner,
+)
+from kernelmate.backends.processes import die_with_parent
+from kernelmate.errors import BackendUnavailable, DeviceFailed
+
+if TYPE_CHECKING:
+    from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
+
+
+def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
+    """A runner, forked now: before CUDA is opened and threads are started.
+
+    Args:
+        begin: called in it first, as to close what it must not hold.
+        exchange: the memory that both share.
+    """
+    ours, theirs = Pipe()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return Runner(ours, pid, exchange)
+    try:
+        ours.close()
+        die_with_parent()
+        begin()
+        _serve(theirs, exchange)
+    except BaseException:  # noqa: BLE001 -- whatever it is, the worker ends with it, and its session must hear why
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _serve(connection: Connection, exchange: Exchange) -> None:
+    """Open the GPU that the first message names, then answer requests for good."""
+    with suppress(EOFError):
+        device, memory_limit = connection.recv()
+        from kernelmate.backends.cuda.backend import CudaBackend
+
+        try:
+            backend = CudaBackend(device, memory_limit)
+        except (BackendUnavailable, DeviceFailed) as error:
+            connection.send((Failed(error.message, error.hint), False))
+            return
+        connection.send((None, False))
+        server = Server(backend, exchange)
+        while True:
+            dropped, request = connection.recv()
+            answer = server.answer(dropped, request)
+            connection.send((answer, backend.poisoned))
+
+
+class Server:
+    """Answers requests by a backend.
+
+    Args:
+        backend: of the GPU. exchange: shared with the worker.
+    """
+
+    def __init__(self, backend: CudaBackend, exchange: Exchange) -> None:
+        self._backend, self._exchange = backend, exchange
+        self._modules: dict[int, CudaModule] = {}
+        self._numbers = 0
+
+    def answer(self, dropped: tuple[int, ...], request: object) -> object:
+        """The answer to a request, modules that nobody needs any more unloaded first."""
+        for number in dropped:
+            self._modules.pop(number, None)
+        try:
+            match request:
+                case Load():
+                    self._numbers += 1
+                    self._modules[self._numbers] = self._backend.load(request.compiled, request.target, emulated=False)
+                    return self._numbers
+                case Launch():
+                    return self._launched(request)
+                case Measure():
+                    return self._measured(request)
+                case Remarks():
+                    return self._backend.take_remarks()
+        except UnsupportedInstruction as error:
+            return Refused(error.finding)
+        except DeviceFailed as error:
+            return Failed(error.message, error.hint)
+        raise ValueError(request)
+
+    def _launched(self, request: Launch) -> Launched:
+        module, layout = self._modules[request.module], request.layout
+        if layout is None:
+            return Launched(module.launch(request.run))
+        self._exchange.pin(layout.end)
+        written: list[str] = []
+
+        def take(argument: ArrayArgument, address: int) -> Any:
+            self._taken(layout, f"{argument.name}/0", address)
+            written.append(f"{argument.name}/0")
+            return None
+
+        result = module.launch(self._exchange.resolved(request.run), take)
+        return Launched(replace(result, arrays={}), tuple(written))
+
+    def _taken(self, layout: Layout, name: str, address: int) -> None:
+        """Copy from the device to a place in the exchange."""
+        import cupy
+
+        view, stream = self._exchange.view(layout.outputs[name]), cupy.cuda.get_current_stream()
+        if view.nbytes:
+            cupy.cuda.runtime.memcpyAsync(view.ctypes.data, address, view.nbytes, 2, stream.ptr)
+            stream.synchronize()
+
+    def _measured(self, request: Measure) -> Measured:
+        # It loads what timing needs; a launch does without.
+        from kernelmate.worker.timers import measured_on
+
+        layout = request.layout
+        if layout is not None:
+            self._exchange.pin(layout.end)
+        run = self._exchange.resolved(request.run)
+        baseline = None if request.baseline is None else (self._modules[request.baseline[0]], request.baseline[1])
+        seen = measured_on(
+            self._backend, self._modules[request.module], run, baseline, request.restored, request.budget_s,
+            full=request.full, quick=request.quick,
+        )  # fmt: skip
+        if layout is None:
+            return seen
+        written = [*self._left(layout, seen.outputs, 0)]
+        if seen.repeats is not None:
+            written += self._left(layout, seen.repeats.arrays, 1)
+            seen = replace(seen, repeats=replace(seen.repeats, arrays={}))
+        return replace(seen, outputs=None if seen.outputs is None else {}, written=tuple(written))
+
+    def _left(self, layout: Layout, arrays: Any, copy: int) -> list[str]:
+        """Leave arrays in the exchange; gives their names there."""
+        for name, array in (arrays or {}).items():
+            np.copyto(self._exchange.view(layout.outputs[f"{name}/{copy}"]), array)
+        return [f"{name}/{copy}" for name in arrays or {}]
