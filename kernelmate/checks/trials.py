@@ -51,7 +51,7 @@ CHEAP_ELEMENTS = 1 << 15
 class Shot:
     """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
 
-    `misalign` moves all base pointers by so many elements.
+    `misalign` moves all base pointers by so many elements, those with a promised alignment by so many multiples of it.
     """
 
     inputs: int
@@ -205,9 +205,8 @@ class Bench:
                 arguments.append(ScalarArgument(a.name, value))
             else:
                 data = poisoned(given[a.name], shot.poison) if a.direction == "out" else given[a.name]
-                arguments.append(
-                    ArrayArgument(a.name, data, shot.misalign, a.direction != "in", output=a.direction == "out")
-                )
+                moved = shot.misalign * max((a.align or 0) // data.dtype.itemsize, 1)
+                arguments.append(ArrayArgument(a.name, data, moved, a.direction != "in", output=a.direction == "out"))
         run = Run(
             self.shape(size),
             tuple(arguments),

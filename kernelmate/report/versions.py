@@ -36,6 +36,7 @@ from kernelmate.report.words import (
     speedup_words,
     standing,
     telling_reasons,
+    trade_off_lines,
 )
 
 Row = tuple[str, str, str, str]
@@ -313,8 +314,9 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
     if best.verdict.speedup is not None:
         style = "italic" if best.verdict.speedup.kind == "predicted" else ""
         parts.append(indented(Text(f"against the baseline: {speedup_words(best.verdict.speedup)}", style=style)))
-    if best.verdict.reasons:
-        parts += ["", indented(lines(best.verdict.reasons))]
+    reasons = best.verdict.reasons + trade_off_lines(best.verdict)
+    if reasons:
+        parts += ["", indented(lines(reasons))]
     return parts
 
 

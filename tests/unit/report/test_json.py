@@ -51,6 +51,7 @@ DESIGN_KEYS = [
     "objective",
     "accepted",
     "reasons",
+    "trade_offs",
     "lines",
     "predicted",
     "roofline",
