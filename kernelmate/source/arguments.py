@@ -14,9 +14,9 @@ from kernelmate.source.expressions import ExpressionError, nearest_hint
 from kernelmate.source.launch import NOT_FINITE
 
 _DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout"}
-_ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w))?(?P<dtype>\w+)[ \t]*")
+_ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w)(?!(?:align|fixed)\b))?(?P<dtype>\w+)[ \t]*")
 _ALIGN = re.compile(r"\s*align\b[ \t]*(?P<bytes>[^\s~]*)")
-_ALIGN_LAST = re.compile(r"\S\s+(?P<align>align\b)[^'\")]*\Z")
+_ALIGN_LAST = re.compile(r"[^\s=]\s+(?P<align>align\b)[^'\")]*\Z")
 _FIXED = re.compile(r"(?<=[^\s=])\s+fixed\s*\Z")
 MOST_ALIGNED = 256
 """Bytes: what allocations of CUDA are aligned to at least (CUDA C++ Programming Guide, "Size and Alignment Requirement")."""
