@@ -18,7 +18,7 @@ export interface Verdict {
   timing: { kind: string; median_us: number | null; ci95_us: [number, number] | null } | null;
   speedup: { kind: string; median: number | null; ci95: [number, number] | null; weighted: boolean } | null;
   counters: { source: string; global_load_sectors: number | null; global_store_sectors: number | null } | null;
-  objective: { name: string; basis: string; before: number | null; after: number | null; met: boolean | null } | null;
+  objective: { name: string; basis: string; before: number | null; after: number | null; met: boolean | null; weighted: boolean } | null;
 }
 
 export interface Candidate {
@@ -104,7 +104,8 @@ export function objectiveWords(verdict: Verdict): string {
     return "";
   }
   const number = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 5 });
-  return `${it.name.replaceAll("_", " ")} ${number(it.before)} → ${number(it.after)} (${it.basis})`;
+  const by = it.weighted ? ", by weights" : "";
+  return `${it.name.replaceAll("_", " ")} ${number(it.before)} → ${number(it.after)} (${it.basis}${by})`;
 }
 
 /** How long ago a moment was; both in seconds since 1970. */

@@ -10,7 +10,7 @@ const CLEAN: Verdict = {
   timing: { kind: "predicted", median_us: 3.7214, ci95_us: null },
   speedup: { kind: "predicted", median: 1.4, ci95: null, weighted: false },
   counters: null,
-  objective: { name: "shared_bytes", basis: "counted", before: 16384, after: 8192, met: true },
+  objective: { name: "shared_bytes", basis: "counted", before: 16384, after: 8192, met: true, weighted: false },
 };
 
 test("what is predicted is never worded as measured", () => {

@@ -172,13 +172,18 @@ def speedup_words(speedup: Speedup) -> str:
     """`1.42x [1.40, 1.44] faster` for a measured one; `~1.42x [...] predicted, confirm on a GPU` for a predicted one."""
     low, high = speedup.ci95
     ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
-    by = ", by the contract's weights" if speedup.weighted else ""
+    by = " by the contract's weights" if speedup.weighted else ""
     undecided = low <= 1 <= high
     if speedup.kind == "predicted":
-        return f"~{ratio} predicted, {'undecided' if undecided else 'confirm on a GPU'}{by}"
+        return f"~{ratio} predicted{by}, {'undecided' if undecided else 'confirm on a GPU'}"
     if undecided:
         return f"{ratio} undecided{by}"
     return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}{by}"
+
+
+def ratio_words(speedup: Speedup) -> str:
+    """`1.42x`, `~1.42x` where it is predicted."""
+    return ("~" if speedup.kind == "predicted" else "") + f"{speedup.median:.2f}x"
 
 
 def metric_words(metric: MetricName, value: float | None) -> str:

@@ -186,3 +186,19 @@ def test_any_text_and_any_number_become_ascii_json(number: float, text: str) -> 
 
 def test_two_runs_print_the_same_text(make: SimpleNamespace) -> None:
     assert dumps(verdicts_json([make.verdict()])) == dumps(verdicts_json([make.verdict()]))
+
+
+def test_what_acceptance_adds_obeys_the_schema(verdict: Verdict) -> None:
+    ratio = records.Speedup("measured", 1.4, (1.3, 1.5))
+    case = dataclasses.replace(
+        verdict.cases[0], tolerance_origin="carried", held_against="baseline", weight=0.0, speedup=ratio
+    )
+    weighted = dataclasses.replace(ratio, weighted=True)
+    result = records.ObjectiveResult("time", "measured", 12.0, 8.0, True, weighted=True)
+    traded = dataclasses.replace(
+        verdict, cases=(case,), speedup=weighted, objective=result, trade_offs=("slower at n=1",)
+    )
+    (written,) = valid(verdicts_json([traded]))["verdicts"]
+    assert written["cases"][0]["speedup"] == {"kind": "measured", "median": 1.4, "ci95": [1.3, 1.5], "weighted": False}
+    assert (written["cases"][0]["tolerance_origin"], written["cases"][0]["weight"]) == ("carried", 0.0)
+    assert written["trade_offs"] == ["slower at n=1"]
