@@ -28,6 +28,7 @@ from pathlib import Path
 from benchmarks.machine import describe, family_cpu_s
 from benchmarks.pool import spread
 from kernelmate.compiler import find_target
+from kernelmate.decide.metrics import metric_value
 from kernelmate.errors import KernelmateError
 from kernelmate.measure.fit import stored_fit
 from kernelmate.measure.predict import ALONE_US
@@ -36,7 +37,6 @@ from kernelmate.report.json import dumps, optimization_json
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
 from kernelmate.suggest.composition import Composition
-from kernelmate.suggest.metrics import metric_value
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"examples": ROOT / "examples", "naive": ROOT / "tests" / "data" / "naive"}

@@ -9,15 +9,16 @@ export interface Verdict {
   correct: boolean | null;
   accepted: boolean | null;
   reasons: string[];
+  trade_offs: string[];
   diagnostics: { severity: string; message: string; line: number | null }[];
   findings: { code: string; severity: string; message: string; line: number | null; column: number | null }[];
   cases: { correct: boolean | null }[];
   resources: { registers: number; shared_bytes: number; dynamic_shared_bytes: number; local_bytes: number } | null;
   occupancy: { theoretical: number; limiter: string } | null;
   timing: { kind: string; median_us: number | null; ci95_us: [number, number] | null } | null;
-  speedup: { kind: string; median: number | null; ci95: [number, number] | null } | null;
+  speedup: { kind: string; median: number | null; ci95: [number, number] | null; weighted: boolean } | null;
   counters: { source: string; global_load_sectors: number | null; global_store_sectors: number | null } | null;
-  objective: { name: string; basis: string; before: number | null; after: number | null; met: boolean | null } | null;
+  objective: { name: string; basis: string; before: number | null; after: number | null; met: boolean | null; weighted: boolean } | null;
 }
 
 export interface Candidate {
@@ -70,9 +71,10 @@ export function speedupWords(verdict: Verdict): string {
     return "";
   }
   const span = speedup.ci95 === null ? "" : ` [${speedup.ci95[0].toFixed(2)}, ${speedup.ci95[1].toFixed(2)}]`;
+  const by = speedup.weighted ? " by weights" : "";
   return speedup.kind === "measured"
-    ? `${speedup.median.toFixed(2)}x${span}`
-    : `~${speedup.median.toFixed(2)}x ${speedup.kind}`;
+    ? `${speedup.median.toFixed(2)}x${span}${by}`
+    : `~${speedup.median.toFixed(2)}x ${speedup.kind}${by}`;
 }
 
 /** `32 regs, 8,192 B shared`. */
@@ -102,7 +104,8 @@ export function objectiveWords(verdict: Verdict): string {
     return "";
   }
   const number = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 5 });
-  return `${it.name.replaceAll("_", " ")} ${number(it.before)} → ${number(it.after)} (${it.basis})`;
+  const by = it.weighted ? ", by weights" : "";
+  return `${it.name.replaceAll("_", " ")} ${number(it.before)} → ${number(it.after)} (${it.basis}${by})`;
 }
 
 /** How long ago a moment was; both in seconds since 1970. */

@@ -4,13 +4,13 @@ import { ago, correctness, objectiveWords, resourceWords, speedupWords, standing
 
 const CLEAN: Verdict = {
   kernel: "k", instance: null, backend: "emulator", target: "H100 SXM", compiled: true, correct: true, accepted: true,
-  reasons: [], diagnostics: [], findings: [], cases: [{ correct: true }, { correct: false }, { correct: null }],
+  reasons: [], trade_offs: [], diagnostics: [], findings: [], cases: [{ correct: true }, { correct: false }, { correct: null }],
   resources: { registers: 32, shared_bytes: 8192, dynamic_shared_bytes: 1024, local_bytes: 0 },
   occupancy: { theoretical: 0.75, limiter: "shared_memory" },
   timing: { kind: "predicted", median_us: 3.7214, ci95_us: null },
-  speedup: { kind: "predicted", median: 1.4, ci95: null },
+  speedup: { kind: "predicted", median: 1.4, ci95: null, weighted: false },
   counters: null,
-  objective: { name: "shared_bytes", basis: "counted", before: 16384, after: 8192, met: true },
+  objective: { name: "shared_bytes", basis: "counted", before: 16384, after: 8192, met: true, weighted: false },
 };
 
 test("what is predicted is never worded as measured", () => {
@@ -19,7 +19,7 @@ test("what is predicted is never worded as measured", () => {
   const measured: Verdict = {
     ...CLEAN,
     timing: { kind: "measured", median_us: 12.1, ci95_us: [12, 12.2] },
-    speedup: { kind: "measured", median: 1.42, ci95: [1.4, 1.44] },
+    speedup: { kind: "measured", median: 1.42, ci95: [1.4, 1.44], weighted: false },
   };
   assert.equal(timeWords(measured), "12.1 us measured [12.0, 12.2]");
   assert.equal(speedupWords(measured), "1.42x [1.40, 1.44]");

@@ -122,7 +122,8 @@ function findings(versions: Version[]): HTMLElement[] {
       const shown = line === null || candidate !== undefined ? text : link(`line ${line}, ${text}`, line);
       return element("li", one.severity === "error" ? "bad" : "doubt", shown);
     });
-    const all = [...found, ...(found.length > 0 ? [] : verdict.reasons.map((reason) => element("li", "", reason)))];
+    const said = [...(found.length > 0 ? [] : verdict.reasons), ...verdict.trade_offs.map((one) => `trade-off: ${one}`)];
+    const all = [...found, ...said.map((one) => element("li", "", one))];
     return all.length === 0 ? [] : [element("h2", "", name), element("ul", "", ...all)];
   });
 }

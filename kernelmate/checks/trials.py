@@ -56,7 +56,7 @@ CHEAP_ELEMENTS = 1 << 15
 class Shot:
     """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
 
-    `misalign` moves all base pointers by so many elements.
+    `misalign` moves all base pointers by so many elements, those with a promised alignment by so many multiples of it.
     """
 
     inputs: int
@@ -220,10 +220,9 @@ class Bench:
             else:
                 out, here = a.direction == "out", given[a.name]
                 data = poisoned(here, shot.poison) if out else here
+                moved = shot.misalign * max((a.align or 0) // data.dtype.itemsize, 1)
                 written = a.direction != "in"
-                arguments.append(
-                    ArrayArgument(a.name, data, shot.misalign, written, output=out, device=on_device(here))
-                )
+                arguments.append(ArrayArgument(a.name, data, moved, written, output=out, device=on_device(here)))
         run = Run(
             self.shape(size),
             tuple(arguments),

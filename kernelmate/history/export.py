@@ -75,6 +75,7 @@ def _outcome(verdict: Mapping[str, Any]) -> dict[str, Any]:
         "speedup": verdict.get("speedup"),
         "findings": [finding.get("code") for finding in verdict.get("findings") or ()],
         "reasons": verdict.get("reasons") or [],
+        "trade_offs": verdict.get("trade_offs") or [],
     }
 
 

@@ -17,9 +17,9 @@ from kernelmate.compiler import occupancy
 from kernelmate.measure import constants
 from kernelmate.measure.fit import Fit, stored_fit
 from kernelmate.measure.instructions import Mix, basic_blocks, count
-from kernelmate.measure.statistics import MODEL_FACTOR
+from kernelmate.measure.statistics import MODEL_FACTOR, SHORT_TIMES
 from kernelmate.measure.traffic import Traffic, traffic
-from kernelmate.records import Compiled, LaunchShape, Occupancy, Target, Timing
+from kernelmate.records import MOSTLY_LAUNCHING, Compiled, LaunchShape, Occupancy, Target, Timing
 
 FITTED_ON = (9, 0)
 """Compute capability of the GPU behind `fit.json`."""
@@ -96,6 +96,8 @@ def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
     """
     made_of = explain(target, compiled, shape, result)
     warm, cold = made_of.warm_us + ALONE_US, made_of.cold_us + ALONE_US
+    empty = made_of.floor_us + ALONE_US
+    launching = (f"{MOSTLY_LAUNCHING}: an empty kernel is predicted to take {empty:.2g} us",)
     return Timing(
         kind="predicted",
         median_us=warm,
@@ -105,6 +107,7 @@ def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
         runs=None,
         sm_clock_mhz=None,
         throttled=None,
+        notes=launching if warm < SHORT_TIMES * empty else (),
     )
 
 

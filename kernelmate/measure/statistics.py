@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Speedup, Timing
 
 Z95 = 1.959964
 """Half-width of a 95% interval of the normal distribution, in standard deviations."""
+
+SHORT_TIMES = 2.0
+"""A kernel that takes less than so many times what an empty one does is mostly its own launch."""
 
 MODEL_FACTOR = 1.6
 """A predicted time is taken to be within this factor, either way, of the measured one.
@@ -91,6 +95,41 @@ def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
     variance = log_half_width(before) ** 2 + log_half_width(after) ** 2
     width = math.sqrt(max(variance, 0.0)) if math.isfinite(variance) else math.inf
     return Speedup(before.kind, ratio, (ratio * math.exp(-width), ratio * math.exp(width) if width < 700 else math.inf))
+
+
+def weighted_mean(ratios: Sequence[Speedup], weights: Sequence[float]) -> Speedup:
+    """The weighted geometric mean of the ratios r_i of several sizes, with its 95% interval.
+
+    With weights normalised to w_i = weight_i / sum of weights, the mean is exp(sum of w_i ln r_i). An end of the interval
+    lies as far from it, on the logarithm, as the distances d_i = |ln r_i - ln end_i| of the sizes' own ends give: of
+    measured ratios, whose errors are independent, sqrt(sum of (w_i d_i)^2); of predicted ones, which share the model's
+    error, sum of w_i d_i.
+
+    Raises:
+        ValueError: measured and predicted ratios are mixed, there are none, or no weight is positive.
+    """
+    kinds = {ratio.kind for ratio in ratios}
+    total = sum(weights)
+    if len(kinds) != 1 or not total > 0:
+        raise ValueError("a weighted mean takes ratios of one kind, and weights of which one at least is positive")
+    kind = kinds.pop()
+    shares = [weight / total for weight in weights]
+    middle = sum(share * math.log(ratio.median) for share, ratio in zip(shares, ratios, strict=True))
+
+    def distance(end: int) -> float:
+        parts = [
+            share * _log_distance(ratio.median, ratio.ci95[end])
+            for share, ratio in zip(shares, ratios, strict=True)
+            if share > 0
+        ]
+        return math.hypot(*parts) if kind == "measured" else sum(parts)
+
+    low, high = middle - distance(0), middle + distance(1)
+    return Speedup(kind, math.exp(middle), (math.exp(low), math.exp(high) if high < 700 else math.inf), weighted=True)
+
+
+def _log_distance(one: float, other: float) -> float:
+    return abs(math.log(one) - math.log(other)) if 0 < one < math.inf and 0 < other < math.inf else math.inf
 
 
 def undecided(ratio: Speedup) -> bool:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
 from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, Plan, plan
+from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
@@ -34,9 +35,6 @@ MOST_PROBES = 200
 PILOT_LAUNCHES = 4
 
 TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
-
-SHORT_TIMES = 2.0
-"""A kernel that takes less than so many times what an empty one does is mostly its own launch."""
 
 PLACES_APART = 1.1
 """Where the second slowest block takes so many times what the second fastest does, that is said."""

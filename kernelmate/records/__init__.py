@@ -19,7 +19,7 @@ from kernelmate.records.carried import (
 )
 from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
-from kernelmate.records.contract import Argument, Contract, Direction, LaunchShape, Size, Tolerance
+from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
 from kernelmate.records.gate import Allowance, Figure, Gate, GatedKernel, GateMetric
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
@@ -49,6 +49,7 @@ from kernelmate.records.verdict import (
 __all__ = [
     "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
+    "SLOWDOWN",
     "Allowance",
     "Anchor",
     "Argument",

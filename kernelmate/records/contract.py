@@ -9,6 +9,9 @@ from typing import Literal
 Direction = Literal["in", "out", "inout"]
 Size = Mapping[str, int]
 
+SLOWDOWN = 0.1
+"""The fraction by which a listed size may get slower where the contract has no `slowdown`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -21,6 +24,9 @@ class Argument:
         shape: one expression per dimension for arrays, None for a scalar.
         distribution: the declared distribution's text after `~`, stripped, or None.
         value: for a scalar, its expression; None means that it takes the size of its own name.
+        align: for an array, the alignment of its address in bytes that the contract promises; None promises only that of
+            its dtype.
+        fixed: for a scalar, it is never given another value than the contract's.
     """
 
     name: str
@@ -29,6 +35,8 @@ class Argument:
     shape: tuple[str, ...] | None = None
     distribution: str | None = None
     value: str | None = None
+    align: int | None = None
+    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class Contract:
         grid: one to three expressions. block: likewise. shared: dynamic shared bytes.
         reference: as written: `path:function`, another kernel's name, or a NumPy expression; None when absent.
         reference_kind: how `reference` is to be read.
+        weights: of the sizes, for speed: their weighted geometric mean decides; empty where the headline decides alone.
+        slowdown: the most that a listed size's time may rise, as a fraction.
         inferred: guessed from the signature; nothing judged with it is accepted automatically.
         line: first line of the block in the user's file; None when inferred.
     """
@@ -69,8 +79,14 @@ class Contract:
     deterministic: bool = False
     cooperative: bool = False
     cluster: tuple[int, ...] | None = None
+    weights: tuple[float, ...] = ()
+    slowdown: float = SLOWDOWN
     inferred: bool = False
     line: int | None = None
+
+    def weight(self, size: Size) -> float | None:
+        """The weight of a listed size; None without `weights`, and for other sizes."""
+        return next((weight for listed, weight in zip(self.sizes, self.weights, strict=False) if listed == size), None)
 
 
 @dataclass(frozen=True, slots=True)

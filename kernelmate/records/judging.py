@@ -12,10 +12,10 @@ from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Work
 from kernelmate.records.verdict import BackendName, Case, Counters, Finding, HardwareProfile, Speedup, Timing
 
-NO_RACE_SEEN = "no race seen in"
-
 MOSTLY_LAUNCHING = "mostly launching"
 """How the note on a time begins that is mostly that of the launch itself."""
+
+NO_RACE_SEEN = "no race seen in"
 """How the reason begins that says how much was looked at for races: true of nearly every version."""
 
 

@@ -48,6 +48,13 @@ class Case:
 
     `max_error` is the largest |got - want| over its tolerance: up to 1 passes; None when nothing could be compared.
     `correct` is None when the case is degenerate or there is nothing to compare with.
+
+    Attributes:
+        tolerance_origin: `contract` where the contract fixes the tolerance, `derived` where it was derived at this size,
+            `carried` where it was derived at smaller sizes and carried over; None where nothing was compared.
+        held_against: what the outputs were compared with: `reference` or `baseline`; None where nothing was compared.
+        weight: of this size in the contract's `weights`; None without them, and for sizes of our own.
+        speedup: the baseline's time over this version's at this size; None where either has no time.
     """
 
     size: Mapping[str, int]
@@ -58,6 +65,10 @@ class Case:
     max_error: float | None
     first_wrong: FirstWrong | None
     median_us: float | None
+    tolerance_origin: Literal["derived", "carried", "contract"] | None = None
+    held_against: Literal["reference", "baseline"] | None = None
+    weight: float | None = None
+    speedup: Speedup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +104,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """Baseline time over candidate time at the headline size."""
+    """Baseline time over candidate time at one size, in a verdict the headline.
+
+    `weighted`: over the sizes of the contract's `weights` instead, as their weighted geometric mean.
+    """
 
     kind: Literal["measured", "predicted"]
     median: float
     ci95: tuple[float, float]
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +227,25 @@ class HardwareProfile:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveResult:
-    """How a verdict stands to the asked-for objective. `basis` says what kind of knowledge decided."""
+    """How a verdict stands to the asked-for objective. `basis` says what kind of knowledge decided.
+
+    `weighted`: `before` and `after` are weighted geometric means over the sizes of the contract's `weights`, and not of
+    the headline.
+    """
 
     name: MetricName
     basis: Literal["measured", "counted", "predicted"]
     before: float | None
     after: float | None
     met: bool | None
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Everything found out about one version of a kernel.
 
+    `trade_offs` are sentences about what got worse than the baseline's and is not held against the version.
     `lines` are the headline size's counters by source line, `roofline` is where that size stands, and `predicted` what the
     model says of its time where `timing` is measured, `hardware` what hardware counters say of it.
     """
@@ -250,6 +271,7 @@ class Verdict:
     objective: ObjectiveResult | None
     accepted: bool | None
     reasons: tuple[str, ...]
+    trade_offs: tuple[str, ...] = ()
     lines: tuple[LineCounters, ...] | None = None
     predicted: Timing | None = None
     roofline: Roofline | None = None

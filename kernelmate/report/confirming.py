@@ -72,7 +72,8 @@ def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
     """The gain: a ratio of times with its interval, or what was asked for before and after."""
     if speedup is not None and (result is None or result.name == "time"):
         mark = "~" if speedup.kind == "predicted" else ""
-        return f"{mark}{speedup.median:.2f}x [{speedup.ci95[0]:.2f}, {speedup.ci95[1]:.2f}]"
+        by = " by weights" if speedup.weighted else ""
+        return f"{mark}{speedup.median:.2f}x [{speedup.ci95[0]:.2f}, {speedup.ci95[1]:.2f}]{by}"
     return "-" if result is None else objective_words(result)
 
 

@@ -29,6 +29,7 @@ from kernelmate.report.words import (
     speedup_words,
     standing,
     timing_words,
+    trade_off_lines,
 )
 
 USER = "user"
@@ -105,8 +106,8 @@ def version_view(one: Recorded, *, source: bool) -> Group:
     parts: list[RenderableType] = [heading(f"{one.name}, version {one.version}", _standing(one)), pairs(rows)]
     if verdict is not None and verdict.findings:
         parts += ["", lines([f"{finding.severity} {finding.code}: {finding.message}" for finding in verdict.findings])]
-    if verdict is not None and verdict.reasons:
-        parts += ["", lines(verdict.reasons)]
+    if verdict is not None and (verdict.reasons or verdict.trade_offs):
+        parts += ["", lines(verdict.reasons + trade_off_lines(verdict))]
     if source:
         parts += ["", Verbatim(one.source)]
     return Group(*parts)

@@ -31,11 +31,13 @@ from kernelmate.report.words import (
     objective_words,
     percent,
     printable,
+    ratio_words,
     shared_bytes,
     size_words,
     speedup_words,
     standing,
     telling_reasons,
+    trade_off_lines,
 )
 
 Row = tuple[str, str, str, str]
@@ -153,10 +155,10 @@ def _time_rows(before: Verdict, after: Verdict) -> list[Row]:
     kinds = {timing.kind for timing in (before.timing, after.timing) if timing is not None}
     name = "time" if kinds == {"measured"} else "time, predicted"
     cells = ["-" if it.timing is None else case_time_words(it.timing.median_us, it.timing) for it in (before, after)]
-    change = ""
-    if after.speedup is not None:
-        change = ("~" if after.speedup.kind == "predicted" else "") + f"{after.speedup.median:.2f}x"
-    rows: list[Row] = [(name, cells[0], cells[1], change)]
+    ratio = after.speedup
+    if ratio is not None and ratio.weighted:
+        ratio = next((case.speedup for case in after.cases if case.origin == "contract"), None)
+    rows: list[Row] = [(name, cells[0], cells[1], "" if ratio is None else ratio_words(ratio))]
     old, new = before.predicted, after.predicted
     if old is not None or new is not None:
         cells = ["-" if it is None else case_time_words(it.median_us, it) for it in (old, new)]
@@ -196,7 +198,7 @@ def counter_rows(before: Counters | None, after: Counters | None) -> list[Row]:
 
 
 def _case_pairs(before: Verdict, after: Verdict) -> Table:
-    """Correctness per size of both; the baseline's time stands beside the candidate's."""
+    """Correctness per size of both; the baseline's time stands beside the candidate's, with their ratio and its weight."""
     times = {_key(case): case for case in before.cases}
     timed = any(case.median_us is not None for case in after.cases)
     predicted = after.timing is None or after.timing.kind == "predicted"
@@ -211,6 +213,10 @@ def _case_pairs(before: Verdict, after: Verdict) -> Table:
             text = case_time_words(case.median_us, after.timing)
             if old is not None and old.median_us is not None and case.median_us is not None:
                 text = f"{case_time_words(old.median_us, before.timing)} -> {text}"
+            if case.speedup is not None:
+                text += f", {ratio_words(case.speedup)}"
+            if case.weight is not None:
+                text += f", weight {number(case.weight)}"
             cells.append(Text(text, style="italic" if predicted else ""))
         made.add_row(*cells)
     return made
@@ -313,8 +319,9 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
     if best.verdict.speedup is not None:
         style = "italic" if best.verdict.speedup.kind == "predicted" else ""
         parts.append(indented(Text(f"against the baseline: {speedup_words(best.verdict.speedup)}", style=style)))
-    if best.verdict.reasons:
-        parts += ["", indented(lines(best.verdict.reasons))]
+    reasons = best.verdict.reasons + trade_off_lines(best.verdict)
+    if reasons:
+        parts += ["", indented(lines(reasons))]
     return parts
 
 

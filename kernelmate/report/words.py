@@ -172,12 +172,18 @@ def speedup_words(speedup: Speedup) -> str:
     """`1.42x [1.40, 1.44] faster` for a measured one; `~1.42x [...] predicted, confirm on a GPU` for a predicted one."""
     low, high = speedup.ci95
     ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
+    by = " by the contract's weights" if speedup.weighted else ""
     undecided = low <= 1 <= high
     if speedup.kind == "predicted":
-        return f"~{ratio} predicted, {'undecided' if undecided else 'confirm on a GPU'}"
+        return f"~{ratio} predicted{by}, {'undecided' if undecided else 'confirm on a GPU'}"
     if undecided:
-        return f"{ratio} undecided"
-    return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}"
+        return f"{ratio} undecided{by}"
+    return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}{by}"
+
+
+def ratio_words(speedup: Speedup) -> str:
+    """`1.42x`, `~1.42x` where it is predicted."""
+    return ("~" if speedup.kind == "predicted" else "") + f"{speedup.median:.2f}x"
 
 
 def metric_words(metric: MetricName, value: float | None) -> str:
@@ -198,9 +204,10 @@ def metric_words(metric: MetricName, value: float | None) -> str:
 def objective_words(result: ObjectiveResult) -> str:
     """`16,384 B -> 8,192 B`; a predicted one `~12.1 us -> ~8.4 us predicted`."""
     before, after = metric_words(result.name, result.before), metric_words(result.name, result.after)
+    by = " by weights" if result.weighted else ""
     if result.basis == "predicted":
-        return f"~{before} -> ~{after} predicted"
-    return f"{before} -> {after}"
+        return f"~{before} -> ~{after} predicted{by}"
+    return f"{before} -> {after}{by}"
 
 
 def occupancy_words(occupancy: Occupancy) -> str:
@@ -354,15 +361,21 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 
 
 def further_reasons(verdict: Verdict) -> tuple[str, ...]:
-    """The reasons that say more than the findings and diagnostics that stand beside them."""
+    """The reasons that say more than the findings and diagnostics that stand beside them, and the trade-offs."""
     said = {f"{finding.code}: {finding.message}" for finding in verdict.findings}
     said |= {f"does not compile: {diagnostic.message}" for diagnostic in verdict.diagnostics}
-    return tuple(reason for reason in verdict.reasons if reason not in said)
+    return tuple(reason for reason in verdict.reasons if reason not in said) + trade_off_lines(verdict)
 
 
 def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
-    """The reasons that tell one version from another, for where many versions stand below each other."""
-    return tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
+    """The reasons and trade-offs that tell one version from another, for where many versions stand below each other."""
+    reasons = tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
+    return reasons + trade_off_lines(verdict)
+
+
+def trade_off_lines(verdict: Verdict) -> tuple[str, ...]:
+    """`trade-off: registers per thread: 38 before, 40 after`, for each trade-off."""
+    return tuple(f"trade-off: {one}" for one in verdict.trade_offs)
 
 
 def kernel_words(verdict: Verdict) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kernelmate.decide.objective import read_objective
+from kernelmate.decide.ranking import best_first
 from kernelmate.measure.statistics import undecided
 from kernelmate.records import (
     Candidate,
     Carried,
     Confirmation,
     Confirmed,
+    Judged,
     Kernel,
     Outcome,
     Promise,
@@ -19,8 +22,6 @@ from kernelmate.records import (
 from kernelmate.session.candidates import verdict_on
 from kernelmate.session.judging import Court
 from kernelmate.source import same_kernel
-from kernelmate.suggest.metrics import rank
-from kernelmate.suggest.objective import read_objective
 
 OnConfirmed = Callable[[Confirmation], None]
 
@@ -43,18 +44,21 @@ def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judg
     objective = carried.objective
     if objective is None and carried.prompt is not None:
         objective = read_objective(carried.prompt, baseline)
-    found = []
+    found: dict[int, Confirmation] = {}
+    judged: list[Judged] = []
     for promise in promises:
         version = candidate_kernel(court.kernel, promise)
         candidate = Candidate(promise.author, promise.why, version, promise.contract)
         verdict = verdict_on(court, candidate, baselines, objective)
         confirmation = Confirmation(promise, verdict, outcome_of(verdict))
-        found.append(confirmation)
+        judged.append(Judged(candidate, verdict))
+        found[id(judged[-1])] = confirmation
         if on_judged is not None:
             on_judged(confirmation)
     if objective is not None:
-        found.sort(key=lambda one: rank(one.verdict, objective))
-    return Confirmed(carried.given, objective, baseline, carried.timing, tuple(found), _notes(court, carried))
+        judged = best_first(judged, objective, court.kernel, court.contract)
+    confirmations = tuple(found[id(one)] for one in judged)
+    return Confirmed(carried.given, objective, baseline, carried.timing, confirmations, _notes(court, carried))
 
 
 def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:

@@ -6,14 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from kernelmate.checks.findings import ranked
 from kernelmate.checks.guards import suspicious_speedup
+from kernelmate.decide.acceptance import decide
+from kernelmate.decide.times import SizeTimes
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED, RatioError, speedup
 from kernelmate.records import (
     BackendName,
+    Case,
     Contract,
     Judgement,
     JudgeTask,
@@ -31,7 +35,6 @@ from kernelmate.records import (
 )
 from kernelmate.session.preparing import Prepared, Workshop, kernel_finding
 from kernelmate.session.references import reference_version
-from kernelmate.suggest.objective import decide
 from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
@@ -178,9 +181,15 @@ class Court:
         self.worker.start()
         if objective.metric in COMPILED and not prepared.findings:
             verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
-            decision = decide(objective, baseline.verdict, verdict)
+            decision = decide(objective, baseline.verdict, verdict, contract=self.contract)
             if decision.objective is not None and not decision.objective.met:
-                verdict = replace(verdict, objective=decision.objective, accepted=False, reasons=decision.reasons)
+                verdict = replace(
+                    verdict,
+                    objective=decision.objective,
+                    accepted=False,
+                    reasons=decision.reasons,
+                    trade_offs=decision.trade_offs,
+                )
             return Trial(prepared, verdict)
         return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
 
@@ -239,11 +248,19 @@ class Court:
             verdict,
             () if baseline is None else baseline.metrics,
             metrics,
-            inferred=self.contract.inferred,
+            contract=self.contract,
             error=error,
         )
         reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons + self._without_tools()))
-        verdict = replace(verdict, objective=decision.objective, accepted=decision.accepted, reasons=reasons)
+        verdict = replace(
+            verdict,
+            objective=decision.objective,
+            accepted=decision.accepted,
+            reasons=reasons,
+            trade_offs=decision.trade_offs,
+            speedup=decision.speedup or verdict.speedup,
+            cases=_with_what_decided(verdict.cases, self.contract, decision.times),
+        )
         return Trial(prepared, verdict, metrics)
 
     def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
@@ -426,6 +443,23 @@ def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) 
         reasons=reasons,
         hardware=judgement.hardware,
     )
+
+
+def _with_what_decided(cases: tuple[Case, ...], contract: Contract, times: Sequence[SizeTimes]) -> tuple[Case, ...]:
+    """The cases with what their values and times were held to, where whoever judged them did not say."""
+    origin: Literal["contract", "derived"] = "derived" if contract.tolerance is None else "contract"
+    against: Literal["reference", "baseline"] = "baseline" if contract.reference is None else "reference"
+    found = []
+    for case in cases:
+        if case.correct or case.max_error is not None or case.first_wrong is not None:
+            case = replace(
+                case, tolerance_origin=case.tolerance_origin or origin, held_against=case.held_against or against
+            )
+        if case.origin == "contract":
+            ratio = next((one.ratio for one in times if one.size == case.size), None)
+            case = replace(case, weight=contract.weight(case.size), speedup=ratio)
+        found.append(case)
+    return tuple(found)
 
 
 ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})

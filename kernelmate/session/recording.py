@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from kernelmate.config import Settings
+from kernelmate.decide.ranking import rank
 from kernelmate.errors import HistoryUnavailable
 from kernelmate.history import History
 from kernelmate.records import (
@@ -25,7 +26,6 @@ from kernelmate.records import (
 from kernelmate.report.json import plain, verdict_json
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.base import candidate_key
-from kernelmate.suggest.metrics import rank
 
 USER = "user"
 """Author of what stands in the user's own file."""

@@ -49,6 +49,8 @@ def with_reference(contract: Contract, kernel: Kernel, reference: str | None) ->
 def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Contract:
     """The contract with other sizes, in the contract's order of names; the contract itself where there are none.
 
+    Its weights, which are of the sizes that it lists, no longer apply.
+
     Raises:
         UsageError: a size does not have exactly the contract's names, a number is negative, or `require` excludes it.
     """
@@ -65,7 +67,7 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
             if value < 0:
                 raise UsageError(f"The size {name} = {value} is negative.", hint=_example(contract))
         _check_required(contract, size)
-    return replace(contract, sizes=tuple({name: size[name] for name in names} for size in sizes))
+    return replace(contract, sizes=tuple({name: size[name] for name in names} for size in sizes), weights=())
 
 
 def reference_version(kernel: Kernel, contract: Contract, instance: str | None, workshop: Workshop) -> Version | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from kernelmate.decide.metrics import rightness
+from kernelmate.decide.ranking import best_first
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Candidate,
@@ -33,8 +35,6 @@ from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
 from kernelmate.session.preparing import Prepared
 from kernelmate.suggest.base import Suggester, SuggestRequest
-from kernelmate.suggest.metrics import rank, rightness
-from kernelmate.suggest.small_sizes import best_first
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -136,8 +136,7 @@ class Search:
 
     def versions(self) -> Sequence[Judged]:
         """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
-        ranked = sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
-        return best_first(ranked) if self.objective.metric == "time" else ranked
+        return best_first(tuple(self._judged.values()), self.objective, self.court.kernel, self.court.contract)
 
     def judge(self, candidate: Candidate) -> Judged:
         """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing.

@@ -12,6 +12,7 @@ from typing import cast
 
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.config import Settings
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import BackendUnavailable, ContractError
 from kernelmate.measure.calibration import roofs_of
 from kernelmate.records import (
@@ -41,7 +42,6 @@ from kernelmate.session.references import loosened, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
-from kernelmate.suggest.objective import read_objective
 from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 
 Sizes = Sequence[Mapping[str, int]]

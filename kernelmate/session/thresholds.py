@@ -138,8 +138,9 @@ def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> F
 
 def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:
     """By the blocks that both were timed in, where there were such; else by the two times."""
-    if verdict.speedup is not None and verdict.speedup.kind == "measured":
-        return verdict.speedup
+    ratio = verdict.speedup
+    if ratio is not None and ratio.kind == "measured" and not ratio.weighted:
+        return ratio
     if baseline is None or baseline.timing is None or verdict.timing is None:
         return None
     try:

@@ -14,7 +14,13 @@ from kernelmate.source.expressions import ExpressionError, nearest_hint
 from kernelmate.source.launch import NOT_FINITE
 
 _DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout"}
-_ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w))?(?P<dtype>\w+)[ \t]*")
+_ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w)(?!(?:align|fixed)\b))?(?P<dtype>\w+)[ \t]*")
+_ALIGN = re.compile(r"\s*align\b[ \t]*(?P<bytes>[^\s~]*)")
+_ALIGN_LAST = re.compile(r"[^\s=]\s+(?P<align>align\b)[^'\")]*\Z")
+_FIXED = re.compile(r"(?<=[^\s=])\s+fixed\s*\Z")
+MOST_ALIGNED = 256
+"""Bytes: what allocations of CUDA are aligned to at least (CUDA C++ Programming Guide, "Size and Alignment Requirement")."""
+
 _RAW_STORAGE = ("float", "bfloat")
 
 
@@ -141,8 +147,27 @@ class _Entry:
         if end is None:
             self.fail("The shape's [ is not closed.", self.example(), start)
         shape = self.shape(rest[1:end], start + 1)
-        distribution = self.distribution(direction, rest[end + 1 :], start + end + 1)
-        return Argument(self.parameter.name, direction, dtype, shape, distribution)
+        align, read = self.align(dtype, rest[end + 1 :], start + end + 1)
+        at = end + 1 + read
+        distribution = self.distribution(direction, rest[at:], start + at)
+        return Argument(self.parameter.name, direction, dtype, shape, distribution, align=align)
+
+    def align(self, dtype: str, rest: str, start: int) -> tuple[int | None, int]:
+        """The promised alignment in bytes, and how many characters it takes: ` align 16` after the shape."""
+        match = _ALIGN.match(rest)
+        if match is None:
+            return None, 0
+        written = match.group("bytes") or ""
+        number, itemsize = int(written) if written.isdecimal() else 0, ITEM_BYTES[dtype]
+        at = start + match.start("bytes")
+        good = f"Write align {max(16, itemsize)}: a power of two from {itemsize} to {MOST_ALIGNED}, in bytes."
+        if not written.isdecimal():
+            self.fail("align must be followed by a number of bytes.", good, at)
+        if number < 1 or number & (number - 1) or number > MOST_ALIGNED:
+            self.fail(f"align {written} is not a power of two of at most {MOST_ALIGNED}.", good, at)
+        if number % itemsize:
+            self.fail(f"align {written} is no multiple of the {itemsize} bytes of {dtype}.", good, at)
+        return number, match.end()
 
     def shape(self, text: str, start: int) -> tuple[str, ...]:
         if not text.strip():
@@ -163,9 +188,19 @@ class _Entry:
         if text.startswith("="):
             self.fail("An array takes no value.", "Draw its elements with ` ~ ones`, or give them by `inputs`.", at)
         if not text.startswith("~"):
+            if re.match(r"fixed\b", text):
+                self.fail(
+                    "Only a scalar can be fixed.", "Leave it away; an array's elements follow its distribution.", at
+                )
+            if re.search(r"\balign\b", text):
+                self.fail(f"{text!r} does not belong here.", "Write align once, between the shape and the ~.", at)
             self.fail(f"{text!r} does not belong here.", "A distribution follows the shape after ~.", at)
         if direction == "out":
             self.fail("An out array has no distribution: it is only written.", "Write inout, or leave it away.", at)
+        late = _ALIGN_LAST.search(text)
+        if late is not None:
+            message = f"align stands after the distribution of {self.parameter.name}."
+            self.fail(message, "Write it before the ~, after the shape.", at + late.start("align"))
         try:
             parse_distribution(text[1:], self.sizes)
         except ExpressionError as error:
@@ -180,6 +215,10 @@ class _Entry:
         if self.parameter.vector > 1 or "&" in self.parameter.type:
             message = f"{name} ({self.parameter.type}) is no plain number, which is all a contract can pass by value."
             self.fail(message, "Pass its parts as scalars, or pass it by pointer.")
+        if re.match(r"fixed\s*\Z", rest):
+            follows = f"takes the value of the size {name}" if name in self.sizes else "has no value"
+            hint = "Leave fixed away." if name in self.sizes else f'Write {name} = "{dtype} = 1 fixed".'
+            self.fail(f"{name} {follows}, so it cannot be fixed.", hint, start)
         if not rest:
             if name not in self.sizes:
                 hint = f'Write {name} = "{dtype} = 1", or add {name} to the sizes.'
@@ -187,13 +226,18 @@ class _Entry:
             return Argument(name, None, dtype)
         if not rest.startswith("="):
             hint = "A scalar has no distribution." if rest.startswith("~") else "A value follows the dtype after =."
+            hint = "Only an array has an alignment." if rest.startswith("align") else hint
             self.fail(f"{rest!r} does not belong here.", f"{hint} {self.example()}", start)
-        value = rest[1:].strip()
+        late = _ALIGN_LAST.search(rest)
+        if late is not None:
+            self.fail(f"{name} is a scalar, which has no alignment.", "Leave align away.", start + late.start("align"))
+        fixed = _FIXED.search(rest)
+        value = rest[1 : fixed.start() if fixed is not None else None].strip()
         at = start + 1 + len(rest[1:]) - len(rest[1:].lstrip())
         if value not in NOT_FINITE or "float" not in dtype:
             self.document.expression(self.path, value, self.sizes, at)
         self.document.inner[(*self.path, "value")] = at
-        return Argument(name, None, dtype, value=value)
+        return Argument(name, None, dtype, value=value, fixed=fixed is not None)
 
 
 def _closing_bracket(text: str) -> int | None:

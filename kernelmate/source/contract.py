@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Contract, Kernel, Tolerance
+from kernelmate.records import SLOWDOWN, Contract, Kernel, Tolerance
 from kernelmate.source.arguments import read_arguments
 from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
 from kernelmate.source.document import KEYS, Document
@@ -148,6 +148,8 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
         deterministic=_flag(document, "deterministic"),
         cooperative=_flag(document, "cooperative"),
         cluster=_cluster(document),
+        weights=_weights(document, sizes),
+        slowdown=_slowdown(document),
         line=document.block.file_position(document.block.opening.line, None)[0],
     )
     check_instances(document, kernel, contract)
@@ -307,6 +309,46 @@ def _tolerance(document: Document) -> Tolerance | None:
         if not math.isfinite(number) or number < 0:
             document.fail(("tolerance", name), f"{name} must be finite and at least 0.", example)
     return Tolerance(rtol=float(value.get("rtol", 0.0)), atol=float(value.get("atol", 0.0)))
+
+
+def _weights(document: Document, sizes: Sequence[Mapping[str, int]]) -> tuple[float, ...]:
+    value = document.data.get("weights")
+    if value is None:
+        return ()
+    example = f"Write weights = [{', '.join(['1'] * len(sizes))}], or leave it out: then the first size decides alone."
+    if not isinstance(value, list):
+        document.fail(("weights",), "weights must be a list of numbers, one for each size.", example)
+    for index, number in enumerate(value):
+        if not _not_negative(number):
+            document.fail(("weights", index), "A weight must be a finite number of at least 0.", example)
+    if len(value) != len(sizes):
+        message = f"There {_are(len(value), 'weight')} for {_count(len(sizes), 'size')}."
+        document.fail(("weights",), message, "Give every size one weight, in the order of sizes.")
+    if not any(value):
+        document.fail(
+            ("weights",), "No weight is positive, so no size decides.", "Give one size at least a weight over 0."
+        )
+    return tuple(float(number) for number in value)
+
+
+def _slowdown(document: Document) -> float:
+    value = document.data.get("slowdown", SLOWDOWN)
+    if not _not_negative(value):
+        message = "slowdown must be a finite number of at least 0: the fraction by which a listed size may get slower."
+        document.fail(("slowdown",), message, f"Write slowdown = {SLOWDOWN} for ten per cent.")
+    return float(value)
+
+
+def _not_negative(number: object) -> bool:
+    return not isinstance(number, bool) and isinstance(number, int | float) and math.isfinite(number) and number >= 0
+
+
+def _are(number: int, name: str) -> str:
+    return f"{'is' if number == 1 else 'are'} {_count(number, name)}"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 # -------------------------------------------------------------------------------------------------- at sizes

@@ -30,6 +30,8 @@ KEYS = (
     "deterministic",
     "cooperative",
     "cluster",
+    "weights",
+    "slowdown",
     "args",
 )
 """Every key that a contract may have."""

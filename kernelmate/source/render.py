@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from kernelmate.records import Argument, Contract
+from kernelmate.records import SLOWDOWN, Argument, Contract
 
 _WIDTH = 110
 _MARKERS = {"cuda": "//", "python": "#"}
@@ -49,6 +49,10 @@ def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
     lines += [f"{key} = true" for key in ("deterministic", "cooperative") if getattr(contract, key)]
     if contract.cluster is not None:
         lines.append(f"cluster = [{', '.join(map(str, contract.cluster))}]")
+    if contract.weights:
+        lines.append(f"weights = [{', '.join(f'{weight!r}'.removesuffix('.0') for weight in contract.weights)}]")
+    if contract.slowdown != SLOWDOWN:
+        lines.append(f"slowdown = {contract.slowdown!r}")
     if contract.args:
         lines.append("[args]")
         lines += [f"{_key(argument.name)} = {quoted(argument_text(argument))}" for argument in contract.args]
@@ -64,10 +68,13 @@ def _sizes(sizes: Iterable[Mapping[str, int]]) -> list[str]:
 
 
 def argument_text(argument: Argument) -> str:
-    """One entry of `[args]`: `in float32[rows, cols] ~ normal`."""
+    """One entry of `[args]`: `in float32[rows, cols] align 16 ~ normal`, `float32 = 0.5 fixed`."""
     if argument.shape is None:
-        return argument.dtype if argument.value is None else f"{argument.dtype} = {argument.value}"
+        text = argument.dtype if argument.value is None else f"{argument.dtype} = {argument.value}"
+        return f"{text} fixed" if argument.fixed else text
     text = f"{argument.direction} {argument.dtype}[{', '.join(argument.shape)}]"
+    if argument.align is not None:
+        text = f"{text} align {argument.align}"
     return text if argument.distribution is None else f"{text} ~ {argument.distribution}"
 
 

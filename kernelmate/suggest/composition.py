@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
 from kernelmate.suggest import small_sizes
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.metrics import better, metric_value
 from kernelmate.suggest.recipes import ALL, launch
 from kernelmate.suggest.recipes.base import Recipe
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from kernelmate.decide.metrics import WORDS, better, metric_value
 from kernelmate.records import Counters, Finding, Judged, LineCounters, Verdict
 from kernelmate.source import render_contract
 from kernelmate.suggest.base import SuggestRequest, candidate_key
-from kernelmate.suggest.metrics import WORDS, better, metric_value
 from kernelmate.suggest.replies import Review
 
 MOST_VERSIONS = 3

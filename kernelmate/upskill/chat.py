@@ -102,7 +102,7 @@ def request_of(question: Question) -> SuggestRequest:
         KernelmateError: the kernel or its contract cannot be read, or there is no such GPU.
     """
     from kernelmate.compiler.targets import find_target
-    from kernelmate.suggest.objective import read_objective
+    from kernelmate.decide.objective import read_objective
 
     kernels = find_kernels(text_unit(question.text, FILE))
     kernel = next((one for one in kernels if one.name == question.kernel), None)

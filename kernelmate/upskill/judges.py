@@ -180,9 +180,10 @@ def grades_of(judge: Judge, case: Case) -> tuple[Grade, ...]:
 
 
 def _graded(judge: Judge, case: Case, known: Judged, text: str) -> Grade:
+    from kernelmate.decide.acceptance import decide
+    from kernelmate.decide.metrics import metric_value
+    from kernelmate.decide.objective import read_objective
     from kernelmate.measure.statistics import EDITED, speedup
-    from kernelmate.suggest.metrics import metric_value
-    from kernelmate.suggest.objective import decide, read_objective
 
     judged = judge.judge(text)
     if not judged.right:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Judged
 from kernelmate.session import Session
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.objective import read_objective
 from kernelmate_lsp.knowledge import Checked
 from kernelmate_lsp.lane import Job
 

@@ -15,6 +15,7 @@ from kernelmate.report.words import (
     speedup_words,
     standing,
     time_words,
+    trade_off_lines,
 )
 
 
@@ -47,13 +48,13 @@ def time_phrase(verdict: Verdict, at: float, *, stale: bool) -> str:
 
 
 def candidate_phrase(verdict: Verdict) -> str:
-    """`accepted: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`."""
+    """`accepted: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`, and the trade-offs."""
     parts = [standing(verdict)[0] + ": " + correctness_words(verdict)[0]]
     if verdict.objective is not None:
         parts.append(objective_words(verdict.objective))
     if verdict.speedup is not None:
         parts.append(speedup_words(verdict.speedup))
-    return "; ".join(parts)
+    return "; ".join((*parts, *trade_off_lines(verdict)))
 
 
 def ago(at: float) -> str:

@@ -615,6 +615,9 @@ def test_symbols_and_folds_are_those_of_the_kernels_and_their_contracts(tmp_path
     [
         ("// ", 3, {"shared", "tolerance", "require"}, {"block", "float32"}),
         ('// shared = "', 13, {"n", "block"}, {"tolerance"}),
+        ("// ", 3, {"weights", "slowdown"}, {"align 16"}),
+        ('// [args]\n// x = "in float32[n] "', 22, {"align 16"}, {"fixed", "float32"}),
+        ('// [args]\n// a = "float32 = 2 "', 21, {"fixed"}, {"align 16", "float32"}),
     ],
 )
 def test_completion_in_a_contract_knows_its_keys_and_sizes(
@@ -626,7 +629,7 @@ def test_completion_in_a_contract_knows_its_keys_and_sizes(
         async with editor(tmp_path) as it:
             uri = it.open(tmp_path / "scale.cu", text)
             found = await it.client.text_document_completion_async(
-                types.CompletionParams(types.TextDocumentIdentifier(uri), types.Position(4, column))
+                types.CompletionParams(types.TextDocumentIdentifier(uri), types.Position(4 + line.count("\n"), column))
             )
             labels = {one.label for one in found or []}
             assert wanted <= labels

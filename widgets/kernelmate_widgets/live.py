@@ -104,7 +104,7 @@ def _with_arrays(
     args = tuple(_live_argument(one, stored, written is not None) for one in given)
     others = tuple(one for one in base.sizes if dict(one) != dict(size)) if written is not None else ()
     renamed = {one: parameter.name for one, parameter in zip(texts, parameters, strict=True) if is_name(one)}
-    return replace(base, args=args, sizes=(size, *others)), renamed
+    return replace(base, args=args, sizes=(size, *others), weights=()), renamed
 
 
 def _described(kernel: Kernel, values: Sequence[object]) -> Contract:

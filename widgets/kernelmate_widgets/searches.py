@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernelmate.decide.objective import read_objective
+from kernelmate.decide.ranking import best_first
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
 from kernelmate.session.authors import Outgoing, Wishes, authors
-from kernelmate.suggest.metrics import rank
-from kernelmate.suggest.objective import read_objective
 from kernelmate_widgets.commands import SearchOptions
 from kernelmate_widgets.desk import Desk
 from kernelmate_widgets.handle import KernelHandle
@@ -150,6 +150,8 @@ class BackgroundSearch:
         """What a stopped search leaves: its candidates so far, the best first."""
         verdict = self._version.verdict
         objective = read_objective(self._wish.prompt, verdict, name=self._wish.options.objective)
-        ranked = sorted(self._found, key=lambda one: rank(one.verdict, objective))
+        version = self._version
+        contract = version.contract
+        ranked = best_first(self._found, objective, version.kernel, contract)
         best = 0 if ranked and ranked[0].verdict.accepted is not False else None
         return Optimization(objective, verdict, tuple(ranked), best, (STOPPED,))

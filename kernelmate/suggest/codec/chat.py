@@ -15,13 +15,13 @@ from functools import cached_property
 import msgspec
 
 from kernelmate.compiler.targets import find_target
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Verdict
 from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.objective import read_objective
 from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
 from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Malformed, Proposal, Review, Step, read_reply

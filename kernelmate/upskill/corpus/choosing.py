@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, MetricName, Size, Verdict
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Question, Unreadable, Untellable
 from kernelmate.suggest.codec.offers import Offer, assumed, candidates
 from kernelmate.suggest.codec.programs import Step, after
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.metrics import better, metric_value
 from kernelmate.upskill.corpus.judging import Judge, Judged, Rounds, content_of
 
 MOST = 12

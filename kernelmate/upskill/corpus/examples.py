@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 AUTHOR = "corpus"
 
-_LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons", "binary", "cases"})  # fmt: skip
+_LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons", "trade_offs", "binary", "cases"})  # fmt: skip
 """Keys of a verdict that a side of a row leaves out, besides what is empty: what all rows share stands in its constraints."""
 
 
@@ -112,6 +112,7 @@ def _row(group: Group, family: Family, before: Judged, after: Judged, verdict: V
             "speedup": shown["speedup"],
             "findings": [finding["code"] for finding in shown["findings"]],
             "reasons": shown["reasons"],
+            "trade_offs": shown["trade_offs"],
         },
         "author": AUTHOR,
         "cost": {"input_tokens": None, "output_tokens": None, "usd": None},

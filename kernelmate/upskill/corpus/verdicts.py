@@ -6,9 +6,10 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernelmate.decide.acceptance import decide
+from kernelmate.decide.objective import read_objective
 from kernelmate.measure.statistics import EDITED, speedup
 from kernelmate.records import Objective, Size, Speedup, Timing, Verdict
-from kernelmate.suggest.objective import decide, read_objective
 
 if TYPE_CHECKING:
     from kernelmate.upskill.corpus.groups import Pair
@@ -71,7 +72,13 @@ def held_together(
     # Counters at the listed sizes; times were taken elsewhere, and stand in the verdicts themselves.
     sizes = () if rounds is not None else (before.metrics, after.metrics)
     decision = decide(objective_of(pair), first, second, *sizes, error=EDITED)
-    return replace(second, objective=decision.objective, accepted=decision.accepted, reasons=decision.reasons)
+    return replace(
+        second,
+        objective=decision.objective,
+        accepted=decision.accepted,
+        reasons=decision.reasons,
+        trade_offs=decision.trade_offs,
+    )
 
 
 def worth_teaching(verdict: Verdict, metric: str) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from kernelmate.decide.metrics import better, metric_value
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, MetricName, Verdict
 from kernelmate.source import load_kernels
-from kernelmate.suggest.metrics import better, metric_value
 
 HERE = Path(__file__).resolve().parent
 KERNELS = HERE / "kernels"
@@ -29,7 +29,7 @@ class Goal:
         name: of the goal, unique. kernel: the file's name in `kernels`, without suffix.
         prompt: the user's words. metric: what they must be read as.
         most: the metric may be at most this in a version that meets the goal; None where any gain beyond noise will do.
-            Bytes, registers, or tolerances, as `kernelmate.suggest.metrics.metric_value` gives them.
+            Bytes, registers, or tolerances, as `kernelmate.decide.metrics.metric_value` gives them.
     """
 
     name: str

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from kernelmate.decide.metrics import metric_value, rightness
 from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.session import Session
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.metrics import metric_value, rightness
 from kernelmate.suggest.offline import Offline
 from kernelmate.upskill.exam.answers import Answers
 from kernelmate.upskill.exam.goals import Goal

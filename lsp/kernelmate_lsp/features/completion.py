@@ -38,6 +38,11 @@ KEY_HELP: dict[str, tuple[str, str]] = {
     "deterministic": ("deterministic = true", "Two equal launches must give equal bits."),
     "cooperative": ("cooperative = true", "The launch is cooperative: all blocks are resident, grid sync is allowed."),
     "cluster": ("cluster = [${1:2}]", "Blocks of a cluster, from compute capability 9.0 on."),
+    "weights": (
+        "weights = [${1:1}]",
+        "One number per size: their weighted geometric mean decides on speed. Without it the first size decides alone.",
+    ),
+    "slowdown": ("slowdown = ${1:0.1}", "The fraction by which a listed size's time may rise in an accepted version."),
     "args": ("[args]\n// $0", "One entry for each parameter, in the kernel's order."),
 }
 
@@ -120,10 +125,23 @@ def _values(written: str, block: Block) -> Iterator[types.CompletionItem]:
     if "[" in value and "]" not in value:
         yield from _sizes(block)
         return
+    if "]" in value or "=" in value:
+        yield from _promises(value)
+        return
     for direction in () if " " in value else DIRECTIONS:
         yield types.CompletionItem(direction, kind=types.CompletionItemKind.Keyword)
     for dtype in DTYPES:
         yield types.CompletionItem(dtype, kind=types.CompletionItemKind.TypeParameter)
+
+
+def _promises(value: str) -> Iterator[types.CompletionItem]:
+    """What may follow an array's shape or a scalar's value."""
+    if "=" in value and "]" not in value:
+        documentation = "The scalar is never given another value."
+        yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)
+    elif "~" not in value and "align" not in value:
+        documentation = "The array's address is a multiple of so many bytes: versions may rely on it."
+        yield types.CompletionItem("align 16", kind=types.CompletionItemKind.Keyword, documentation=documentation)
 
 
 def _sizes(block: Block) -> Iterator[types.CompletionItem]:

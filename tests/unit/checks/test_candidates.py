@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from kernelmate.checks.judge import judge
 from kernelmate.records import Finding
@@ -170,3 +171,16 @@ def test_an_array_that_is_only_written_is_named(compared) -> None:
     block = INPLACE.replace("y + x", "2 * x")
     assert compared(overwrites, overwrites, block).only_written == ("y",)
     assert compared(adds, adds, INPLACE).only_written == ()
+
+
+@pytest.mark.parametrize(("align", "moved"), [("", 1), (" align 4", 1), (" align 16", 4), (" align 256", 64)])
+def test_base_pointers_are_moved_by_multiples_of_the_promised_alignment(compared, align: str, moved: int) -> None:
+    seen = set()
+
+    def watches(x, y, n, misalign):
+        seen.add(misalign)
+        y[:] = 2 * x
+
+    contract = DOUBLE.replace('"in float32[n]"', f'"in float32[n]{align}"')
+    assert compared(watches, honest, contract).correct is True
+    assert seen == {0, moved}

@@ -11,7 +11,7 @@ from kernelmate.measure.constants import L2_BYTES_PER_SM, UNIFIED_L1_BYTES, for_
 from kernelmate.measure.fit import stored_fit
 from kernelmate.measure.predict import ALONE_US, explain, predict
 from kernelmate.measure.work import operations
-from kernelmate.records import Compiled, Counters, LaunchShape, Resources, Target
+from kernelmate.records import MOSTLY_LAUNCHING, Compiled, Counters, LaunchShape, Resources, Target
 
 MANY = 1 << 24
 
@@ -30,6 +30,15 @@ def test_a_large_copy_goes_at_the_memorys_speed(h100, compiled, shape, ran) -> N
     timing = predict(h100, compiled(), shape(MANY), ran(MANY))
     at_peak = 8 * MANY / (h100.memory_gbps * 1e3)
     assert at_peak < timing.median_us < 1.8 * at_peak
+
+
+def test_a_launch_of_less_than_two_empty_kernels_is_said_to_mostly_launch(h100, compiled, shape, ran) -> None:
+    empty = stored_fit().launch_floor + ALONE_US
+    for elements in (32, MANY):
+        timing = predict(h100, compiled(), shape(elements), ran(elements))
+        said = any(note.startswith(MOSTLY_LAUNCHING) for note in timing.notes)
+        assert said is (timing.median_us < 2 * empty)
+        assert said is (elements == 32)
 
 
 def test_a_small_launch_costs_the_launch(h100, compiled, shape, ran) -> None:

@@ -17,8 +17,9 @@ from kernelmate.measure.statistics import (
     slower,
     speedup,
     undecided,
+    weighted_mean,
 )
-from kernelmate.records import Timing
+from kernelmate.records import Speedup, Timing
 
 times = st.floats(min_value=0.1, max_value=1e6)
 widths = st.floats(min_value=1.0, max_value=4.0)
@@ -109,3 +110,41 @@ def test_slower_takes_a_limit() -> None:
 
 def test_a_ratio_is_shown_with_its_interval() -> None:
     assert show(speedup(make(14.2, 1.01, "measured"), make(10, 1.0, "measured"))) == "1.42x [1.41, 1.43]"
+
+
+def around(median: float, width: float, kind: str = "measured") -> Speedup:
+    return Speedup(kind, median, (median * math.exp(-width), median * math.exp(width)))  # type: ignore[arg-type]
+
+
+def test_a_weighted_mean_is_geometric_and_measured_errors_add_in_quadrature() -> None:
+    mean = weighted_mean([around(2.0, 0.3), around(0.5, 0.1)], [6, 2])
+    middle = math.exp(0.75 * math.log(2) - 0.25 * math.log(2))
+    width = math.hypot(0.75 * 0.3, 0.25 * 0.1)
+    assert mean.median == pytest.approx(middle)
+    assert mean.ci95 == pytest.approx((middle * math.exp(-width), middle * math.exp(width)))
+    assert (mean.kind, mean.weighted) == ("measured", True)
+
+
+def test_errors_of_predicted_ratios_are_the_models_and_do_not_cancel() -> None:
+    mean = weighted_mean([around(2.0, 0.3, "predicted"), around(2.0, 0.1, "predicted")], [1, 1])
+    assert mean.ci95 == pytest.approx((2 * math.exp(-0.2), 2 * math.exp(0.2)))
+
+
+def test_each_end_of_a_weighted_mean_comes_from_the_same_ends() -> None:
+    mean = weighted_mean([Speedup("measured", 2.0, (1.0, 2.0)), Speedup("measured", 2.0, (2.0, 8.0))], [1, 1])
+    assert mean.ci95 == pytest.approx((2**0.5, 4.0))
+
+
+def test_a_size_of_weight_0_has_no_say_in_the_mean_and_one_without_bounds_leaves_it_without() -> None:
+    unbounded = Speedup("measured", 1.0, (0.0, math.inf))
+    assert weighted_mean([around(2.0, 0.1), unbounded], [1, 0]).ci95 == pytest.approx(around(2.0, 0.1).ci95)
+    assert weighted_mean([around(2.0, 0.1), unbounded], [1, 1]).ci95 == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "weights"),
+    [([], []), ([around(2, 0.1)], [0]), ([around(2, 0.1), around(2, 0.1, "predicted")], [1, 1])],
+)
+def test_what_has_no_mean_is_refused(ratios: list[Speedup], weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weighted mean"):
+        weighted_mean(ratios, weights)

@@ -170,7 +170,7 @@ def optimization(kernel: Kernel, contract: Contract, wrong: Verdict, broken: Ver
         occupancy=Occupancy(1.0, "threads", 8, 11.6),
         objective=met,
         speedup=Speedup("predicted", 1.1, (0.9, 1.3)),
-        reasons=("trade-off: registers per thread: 38 before, 40 after",),
+        trade_offs=("registers per thread: 38 before, 40 after",),
     )
     promising = make_verdict(
         objective=timed,

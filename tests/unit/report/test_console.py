@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from kernelmate.records import Counters, Finding, HardwareProfile, Kernel, LaunchShape, Optimization, Verdict
+from kernelmate.records import (
+    Case,
+    Counters,
+    Finding,
+    HardwareProfile,
+    Kernel,
+    LaunchShape,
+    Optimization,
+    Speedup,
+    Verdict,
+)
 from kernelmate.report.console import Verbatim, make_console, show, show_lines
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.tables import Checked, check_line, check_view, verdict_line, verdict_view
@@ -225,3 +235,21 @@ def test_hardware_counters_stand_beside_the_emulated_ones(verdict: Verdict, sour
     assert "71%" in shown
     assert "14.2 us" in shown
     assert "DRAM busy" not in shown
+
+
+def test_by_weights_a_time_stands_with_the_headlines_ratio_and_each_size_with_its_weight(
+    verdict: Verdict, sources: SourceLines
+) -> None:
+    def case_of(case: Case, ratio: float, weight: float) -> Case:
+        speedup = Speedup("measured", ratio, (ratio, ratio))
+        return replace(case, origin="contract", median_us=10 / ratio, speedup=speedup, weight=weight)
+
+    first, second = verdict.cases[:2]
+    mean = Speedup("measured", 1.32, (1.3, 1.34), weighted=True)
+    after = replace(verdict, cases=(case_of(first, 1.5, 3), case_of(second, 0.5, 0)), speedup=mean)
+    text = printed(comparison_view([verdict], [after], sources), width=140)
+    (time,) = [line for line in text.split("\n") if line.strip().startswith("time")]
+    assert time.rstrip().endswith("1.50x")
+    assert ", 1.50x, weight 3" in text
+    assert ", 0.50x, weight 0" in text
+    assert "against the baseline: 1.32x [1.30, 1.34] faster by the contract's weights" in text

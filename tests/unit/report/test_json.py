@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kernelmate import records
 from kernelmate.errors import ContractError
 from kernelmate.records import Compiled, Optimization, Target, Verdict
+from kernelmate.report.history import verdict_of
 from kernelmate.report.json import (
     doctor_json,
     dumps,
@@ -51,6 +52,7 @@ DESIGN_KEYS = [
     "objective",
     "accepted",
     "reasons",
+    "trade_offs",
     "lines",
     "predicted",
     "roofline",
@@ -185,3 +187,32 @@ def test_any_text_and_any_number_become_ascii_json(number: float, text: str) -> 
 
 def test_two_runs_print_the_same_text(make: SimpleNamespace) -> None:
     assert dumps(verdicts_json([make.verdict()])) == dumps(verdicts_json([make.verdict()]))
+
+
+def test_what_acceptance_adds_obeys_the_schema(verdict: Verdict) -> None:
+    ratio = records.Speedup("measured", 1.4, (1.3, 1.5))
+    case = dataclasses.replace(
+        verdict.cases[0], tolerance_origin="carried", held_against="baseline", weight=0.0, speedup=ratio
+    )
+    weighted = dataclasses.replace(ratio, weighted=True)
+    result = records.ObjectiveResult("time", "measured", 12.0, 8.0, True, weighted=True)
+    traded = dataclasses.replace(
+        verdict, cases=(case,), speedup=weighted, objective=result, trade_offs=("slower at n=1",)
+    )
+    (written,) = valid(verdicts_json([traded]))["verdicts"]
+    assert written["cases"][0]["speedup"] == {"kind": "measured", "median": 1.4, "ci95": [1.3, 1.5], "weighted": False}
+    assert (written["cases"][0]["tolerance_origin"], written["cases"][0]["weight"]) == ("carried", 0.0)
+    assert written["trade_offs"] == ["slower at n=1"]
+
+
+def test_a_kept_verdict_reads_back_and_one_of_before_acceptance_by_weights_does_too(verdict: Verdict) -> None:
+    case = dataclasses.replace(verdict.cases[0], held_against="reference", weight=2.0)
+    kept = dataclasses.replace(verdict, cases=(case,), trade_offs=("slower at n=1",))
+    document = verdict_json(kept)
+    assert verdict_of(document) == kept
+    del document["trade_offs"]
+    for key in ("tolerance_origin", "held_against", "weight", "speedup"):
+        del document["cases"][0][key]
+    old = verdict_of(document)
+    assert old is not None
+    assert (old.trade_offs, old.cases[0].held_against, old.cases[0].weight) == ((), None, None)

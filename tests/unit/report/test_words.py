@@ -160,3 +160,18 @@ def test_no_control_character_is_left(text: str) -> None:
     assert "\x1b" not in shown
     assert words.one_line(text).count("\n") == 0
     shown.encode("utf-8")
+
+
+def test_figures_by_weights_say_so() -> None:
+    measured = Speedup("measured", 1.42, (1.4, 1.44), weighted=True)
+    assert words.speedup_words(measured) == "1.42x [1.40, 1.44] faster by the contract's weights"
+    predicted = Speedup("predicted", 1.42, (1.1, 2.0), weighted=True)
+    assert words.speedup_words(predicted).endswith("predicted by the contract's weights, confirm on a GPU")
+    result = ObjectiveResult("time", "measured", 12.1, 8.4, True, weighted=True)
+    assert words.objective_words(result) == "12.1 us -> 8.4 us by weights"
+
+
+def test_trade_offs_stand_after_the_reasons(verdict: Verdict) -> None:
+    traded = dataclasses.replace(verdict, reasons=("it is faster",), trade_offs=("slower at n=1",))
+    assert words.further_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
+    assert words.telling_reasons(traded) == ("it is faster", "trade-off: slower at n=1")

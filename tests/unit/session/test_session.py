@@ -250,6 +250,56 @@ def test_other_sizes_take_the_place_of_the_contracts(load: Load, scale: str, scr
     assert worker.tasks[0].candidate.contract.sizes == ({"n": 5},)
 
 
+def test_weights_are_of_the_contracts_sizes_and_not_of_others(load: Load, scale: str, scripted: Make) -> None:
+    weighted = scale.replace("// block = 256", "// block = 256\n// weights = [3, 1]")
+    session, worker = scripted()
+    (verdict,) = session.bench(load(weighted))
+    assert [case.weight for case in verdict.cases] == [3.0, 1.0]
+    (verdict,) = session.bench(load(weighted), sizes=({"n": 5}, {"n": 6}))
+    assert worker.tasks[-1].candidate.contract.weights == ()
+    assert [case.weight for case in verdict.cases] == [None, None]
+
+
+def test_a_case_says_what_its_values_and_its_time_were_held_against(load: Load, scale: str, scripted: Make) -> None:
+    session, _ = scripted()
+    other = scale.replace("if (i < n)", "if (n > i)")
+    (case, *_) = session.bench(load(scale))[0].cases
+    assert (case.tolerance_origin, case.held_against, case.speedup) == ("derived", "reference", None)
+    (case, *_) = session.compare(load(scale), load(other, "other.cu")).candidate[0].cases
+    assert case.speedup is not None
+    assert (case.speedup.kind, case.speedup.median) == ("predicted", 1.0)
+    fixed = scale.replace("// block = 256", "// block = 256\n// tolerance = { rtol = 0.5 }")
+    fixed = fixed.replace('// reference = "reference.py:scale"\n', "")
+    changed = fixed.replace("if (i < n)", "if (n > i)")
+    (case, *_) = session.compare(load(fixed), load(changed, "other.cu")).candidate[0].cases
+    assert (case.tolerance_origin, case.held_against) == ("contract", "baseline")
+
+
+def test_by_weights_the_verdicts_ratio_and_objective_are_the_means(
+    load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement]
+) -> None:
+    def answer(task: JudgeTask) -> Judgement:
+        made = judgement(task)
+        faster = "n > i" in task.candidate.unit.text
+        sizes = [
+            replace(one, timing=replace(one.timing, median_us=10 / factor))
+            for one, factor in zip(made.metrics, (1, 16), strict=True)
+        ]
+        return replace(made, metrics=tuple(sizes)) if faster else made
+
+    weighted = scale.replace("// block = 256", "// block = 256\n// weights = [1, 3]")
+    session, _ = scripted(answer)
+    changed = load(weighted.replace("if (i < n)", "if (n > i)"), "other.cu")
+    (verdict,) = session.compare(load(weighted), changed, "make it faster").candidate
+    assert verdict.objective is not None
+    assert verdict.speedup is not None
+    assert (verdict.objective.weighted, verdict.speedup.weighted) == (True, True)
+    assert verdict.speedup.median == pytest.approx(8.0)
+    assert verdict.objective.before == pytest.approx(10.0)
+    assert verdict.objective.after == pytest.approx(1.25)
+    assert [one.speedup.median for one in verdict.cases if one.speedup] == pytest.approx([1.0, 16.0])
+
+
 @pytest.mark.parametrize("size", [{}, {"m": 3}, {"n": 3, "m": 3}, {"n": -1}])
 def test_a_size_that_is_not_the_contracts_is_refused(
     load: Load, scale: str, scripted: Make, size: dict[str, int]

@@ -44,12 +44,14 @@ accumulate = "float32"
 deterministic = true
 cooperative = true
 cluster = 1
+weights = [3, 0.5]
+slowdown = 0.25
 [args]
-x = "in float32[m, n] ~ uniform(-1, 1)"
-y = "inout bfloat16[m]"
+x = "in float32[m, n] align 16 ~ uniform(-1, 1)"
+y = "inout bfloat16[m] align 2"
 n = "uint32"
-m = "int64 = m + 1"
-s = "float64 = -inf"
+m = "int64 = m + 1 fixed"
+s = "float64 = -inf fixed"
 flag = "bool = 1"
 """,
         "template <typename T, int B> __global__ void reduce("
@@ -61,11 +63,11 @@ flag = "bool = 1"
         grid=("cdiv(n, block_x)", "m", "1"),
         block=("32", "8"),
         args=(
-            Argument("x", "in", "float32", ("m", "n"), distribution="uniform(-1, 1)"),
-            Argument("y", "inout", "bfloat16", ("m",)),
+            Argument("x", "in", "float32", ("m", "n"), distribution="uniform(-1, 1)", align=16),
+            Argument("y", "inout", "bfloat16", ("m",), align=2),
             Argument("n", None, "uint32"),
-            Argument("m", None, "int64", value="m + 1"),
-            Argument("s", None, "float64", value="-inf"),
+            Argument("m", None, "int64", value="m + 1", fixed=True),
+            Argument("s", None, "float64", value="-inf", fixed=True),
             Argument("flag", None, "bool", value="1"),
         ),
         shared="block * 4",
@@ -80,6 +82,8 @@ flag = "bool = 1"
         deterministic=True,
         cooperative=True,
         cluster=(1,),
+        weights=(3.0, 0.5),
+        slowdown=0.25,
         line=1,
     )
 
@@ -299,6 +303,26 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
         ("block = 256\n", "block = 256\ncluster = [2, 16]\n", 4, "[2, 16]", "32 blocks is over", "8 or fewer"),
         ("block = 256\n", "block = 256\ncluster = 0\n", 4, "0", "at least 1", "cluster = [2]"),
         ("block = 256\n", "block = 256\ncluster = 2\n", 4, "2", "no multiple of the cluster's 2", "Round the grid up"),
+        ("block = 256\n", "block = 256\nweights = 8\n", 4, "8", "list of numbers", "weights = [1, 1, 1]"),
+        ("block = 256\n", "block = 256\nweights = [8, 1]\n", 4, "[8, 1]", "2 weights for 3 sizes", "one weight"),
+        ("block = 256\n", "block = 256\nweights = [8, -1, 0]\n", 4, "-1, 0]", "at least 0", "weights = [1, 1, 1]"),
+        ("block = 256\n", "block = 256\nweights = [8, inf, 0]\n", 4, "inf, 0]", "finite", "weights = [1, 1, 1]"),
+        ("block = 256\n", 'block = 256\nweights = ["8", 1, 0]\n', 4, '"8", 1', "A weight must be", "weights ="),
+        ("block = 256\n", "block = 256\nweights = [0, 0, 0]\n", 4, "[0, 0, 0]", "No weight is positive", "over 0"),
+        ("block = 256\n", "block = 256\nslowdown = -0.1\n", 4, "-0.1", "at least 0", "slowdown = 0.1"),
+        ("block = 256\n", 'block = 256\nslowdown = "10%"\n', 4, '"10%"', "fraction", "slowdown = 0.1"),
+        # what arguments promise
+        ('cols]"\ny', 'cols] align"\ny', 8, '"', "number of bytes", "align 16"),
+        ('cols]"\ny', 'cols] align = 16"\ny', 8, '= 16"', "number of bytes", "align 16"),
+        ('cols]"\ny', 'cols] align 12"\ny', 8, '12"', "not a power of two", "align 16"),
+        ('cols]"\ny', 'cols] align 512"\ny', 8, '512"', "of at most 256", "align 16"),
+        ('cols]"\ny', 'cols] align 2"\ny', 8, '2"', "no multiple of the 4 bytes of float32", "align 16"),
+        ('cols]"\ny', 'cols] ~ normal align 16"\ny', 8, 'align 16"', "after the distribution", "before the ~"),
+        ('cols]"\ny', 'cols] fixed"\ny', 8, 'fixed"', "Only a scalar", "Leave it away"),
+        ('"float32 = 0.5"', '"float32 fixed"', 12, 'fixed"', "has no value", 'alpha = "float32 = 1 fixed"'),
+        ('"float32 = 0.5"', '"float32 = 0.5 align 16"', 12, 'align 16"', "no alignment", "Leave align away"),
+        ('"float32 = 0.5"', '"float32 align 16"', 12, 'align 16"', "does not belong", "Only an array"),
+        ('rows = "int32"', 'rows = "int32 fixed"', 10, 'fixed"', "takes the value of the size", "Leave fixed away"),
         # TOML
         ('grid = "rows"', "grid = rows", 2, "rows", "not TOML", 'grid = "rows"'),
         ('grid = "rows"', 'grid = "rows', 2, "", "a string is not closed", "quotes"),
@@ -554,3 +578,33 @@ def test_a_candidate_that_uses_a_size_of_its_own_is_refused(contract_of: Parse) 
     own = contract_of(ONE_TOML.replace("n = 8", "n = 8, m = 1").replace("cdiv(n, block)", "n * m"), ONE)
     with pytest.raises(ContractError, match="'m' is not defined"):
         merge_contract(baseline, own)
+
+
+def test_a_candidate_keeps_the_baselines_weights_and_promises(
+    only: Callable[[str], Kernel], contract_of: Parse
+) -> None:
+    toml = ONE_TOML.replace("block = 4", "block = 4\nweights = [2]\nslowdown = 0.5")
+    baseline = contract_of(toml, ONE)
+    merged = parse_contract(
+        only("// /// kernelmate\n// block = 2\n// weights = [7]\n// slowdown = 9\n// ///\n" + ONE), baseline
+    )
+    assert merged is not None
+    assert (merged.block, merged.weights, merged.slowdown) == (("2",), (2.0,), 0.5)
+
+
+def test_words_of_the_grammar_may_still_be_names(contract_of: Parse) -> None:
+    toml = """\
+sizes = [{ n = 4, fixed = 2, align = 3 }]
+grid = 1
+block = 1
+[args]
+x = "in float32[n] ~ file('a align 2.npz')"
+a = "int32 = fixed"
+b = "int32 = align"
+"""
+    args = contract_of(toml, "__global__ void k(const float* x, int a, int b) {}").args
+    assert [(one.value, one.distribution, one.fixed, one.align) for one in args] == [
+        (None, "file('a align 2.npz')", False, None),
+        ("fixed", None, False, None),
+        ("align", None, False, None),
+    ]

@@ -27,15 +27,24 @@ def contracts(draw: st.DrawFn) -> Contract:
             draw(st.sampled_from(["float32", "int32"])),
             tuple(draw(st.lists(EXPRESSIONS, min_size=1, max_size=3))),
             draw(st.sampled_from([None, "normal", "uniform(-1, n)", "integers(0, n)", "file('a b.npz')"])),
+            align=draw(st.sampled_from([None, 4, 16, 256])),
         ),
         Argument("y", draw(st.sampled_from(["out", "inout"])), "float32", ("n", "m")),
         Argument("n", None, "int32", value=draw(st.sampled_from([None, "n * 2"]))),
-        Argument("alpha", None, "float32", value=draw(st.sampled_from(["0.5", "-inf", "1 / n", "1e-05"]))),
+        Argument(
+            "alpha",
+            None,
+            "float32",
+            value=draw(st.sampled_from(["0.5", "-inf", "1 / n", "1e-05"])),
+            fixed=draw(st.booleans()),
+        ),
     )
     small = st.integers(1, 40)
+    sizes = tuple(draw(st.lists(st.fixed_dictionaries({"n": small, "m": small}), min_size=1, max_size=9)))
+    weighted = st.lists(st.floats(0, 1e6), min_size=len(sizes), max_size=len(sizes)).filter(any)
     return Contract(
         kernel="k",
-        sizes=tuple(draw(st.lists(st.fixed_dictionaries({"n": small, "m": small}), min_size=1, max_size=9))),
+        sizes=sizes,
         grid=tuple(draw(st.lists(EXPRESSIONS | st.just("cdiv(n, block)"), min_size=1, max_size=3))),
         block=tuple(draw(st.lists(st.sampled_from(["1", "4", "8"]), min_size=1, max_size=3))),
         args=args,
@@ -50,6 +59,8 @@ def contracts(draw: st.DrawFn) -> Contract:
         deterministic=draw(st.booleans()),
         cooperative=draw(st.booleans()),
         cluster=draw(st.sampled_from([None, (1,), (1, 1, 1)])),
+        weights=tuple(draw(st.just([]) | weighted)),
+        slowdown=draw(st.sampled_from([0.1, 0.0, 0.25, 3.0])),
     )
 
 

@@ -208,12 +208,12 @@ def test_a_search_offers_it_and_it_is_right_on_both_sides_and_at_par_at_the_smal
     (tmp_path / "reference.py").write_text("def count(samples):\n    return (samples > 0.5).sum(keepdims=True)\n")
     found = emulated.optimize(load_kernel(str(tmp_path / "count.cu")), "make it faster", max_candidates=6)
     assert found.best == 0
-    best = found.candidates[0]
-    assert best.candidate.author.endswith("+small-sizes")
-    assert best.verdict.correct is True
+    assert not found.candidates[0].candidate.author.endswith("+small-sizes")  # which is simpler, and within noise
+    spared = next(one for one in found.candidates if one.candidate.author.endswith("+small-sizes"))
+    assert spared.verdict.correct is True
     before, after = (
-        [case.median_us for case in one.cases if case.origin == "contract"] for one in (found.baseline, best.verdict)
+        [case.median_us for case in one.cases if case.origin == "contract"] for one in (found.baseline, spared.verdict)
     )
     assert before[0] > 1.3 * after[0]
     assert after[1] == pytest.approx(before[1], rel=0.01)
-    assert {case.size["n"] for case in best.verdict.cases} > {1, 65536}
+    assert {case.size["n"] for case in spared.verdict.cases} > {1, 65536}

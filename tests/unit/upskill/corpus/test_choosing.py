@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kernelmate.compiler import find_target
+from kernelmate.decide.metrics import METRICS, metric_value
 from kernelmate.suggest.codec.offers import REWRITES, assumed, offered
 from kernelmate.suggest.codec.programs import taken
-from kernelmate.suggest.metrics import METRICS, metric_value
 from kernelmate.upskill.corpus.choosing import (
     CLOSE,
     MOST,

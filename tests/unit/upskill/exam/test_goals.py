@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import SourceError
 from kernelmate.source import load_kernels, parse_contract
-from kernelmate.suggest.objective import read_objective
 from kernelmate.upskill.corpus.overlap import Overlaps, overlap
 from kernelmate.upskill.exam import goals as frozen
 from kernelmate.upskill.exam.goals import FROZEN, KERNELS, exam_hash, load_exam

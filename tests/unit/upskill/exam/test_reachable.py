@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from kernelmate.config import load_settings
+from kernelmate.decide.metrics import rightness
+from kernelmate.decide.objective import read_objective
 from kernelmate.records import Verdict
 from kernelmate.session import Session
 from kernelmate.source import load_kernels, parse_contract
-from kernelmate.suggest.metrics import rightness
-from kernelmate.suggest.objective import read_objective
 from kernelmate.suggest.untrusted import screen
 from kernelmate.upskill.exam.goals import Goal, load_exam
 

@@ -1,4 +1,4 @@
-"""From the user's words to a metric: what a prompt asks for, said back in one sentence."""
+"""Objectives from prompts: the metric that a prompt asks for, repeated in one sentence."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ import re
 import unicodedata
 from typing import Literal
 
+from kernelmate.decide.metrics import METRICS, WORDS, metric_value
 from kernelmate.errors import UsageError
 from kernelmate.records import MetricName, Objective, Verdict
-from kernelmate.suggest.acceptance import DEFAULT_LIMITS, Decision, Limit, decide
-from kernelmate.suggest.metrics import METRICS, WORDS, better, measure, metric_value
-
-__all__ = [
-    "DEFAULT_LIMITS",
-    "METRICS",
-    "WORDS",
-    "Decision",
-    "Limit",
-    "better",
-    "decide",
-    "measure",
-    "metric_value",
-    "read_objective",
-]
 
 Asked = MetricName | Literal["memory"]
 

@@ -1,4 +1,9 @@
-"""When a candidate is worth taking: the objective met beyond its noise, and nothing else made worse beyond a limit."""
+"""Acceptance of candidates: the objective met beyond its noise, and nothing else made worse beyond its limit.
+
+Of time, the headline decides, or the weighted geometric mean over the sizes where the contract has `weights`. No other listed
+size may get slower by more than the contract's `slowdown`; sizes of weight 0, and without weights those at which both versions
+mostly launch, are only told of.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.measure.statistics import ANY, RatioError, faster, show, slower, speedup, undecided
+from kernelmate.decide.metrics import METRICS, WORDS, better, format_value, global_bytes, metric_value
+from kernelmate.decide.times import (
+    SizeTimes,
+    mean_by_weights,
+    mean_us,
+    median_us,
+    mostly_launching,
+    never_vetoes,
+    pair_sizes,
+    times_at,
+)
+from kernelmate.measure.statistics import ANY, RatioError, faster, show, slower, undecided
 from kernelmate.records import (
-    MOSTLY_LAUNCHING,
+    SLOWDOWN,
+    Contract,
     MetricName,
     Objective,
     ObjectiveResult,
     SizeMetrics,
     Speedup,
-    Timing,
     Verdict,
 )
-from kernelmate.suggest.metrics import METRICS, WORDS, better, format_value, global_bytes, metric_value
 
 Basis = Literal["measured", "counted", "predicted"]
 
@@ -36,12 +51,17 @@ class Decision:
     """What becomes of a candidate.
 
     `accepted` is None where nothing speaks against it but what there is to go by is not enough: a predicted time (whose gain
-    may be undecided: then `objective.met` is None too), a guessed contract, no reference.
+    may be undecided: then `objective.met` is None too), a guessed contract, no reference. `trade_offs` are what got worse and
+    is not held against it. `times` are both versions' at each listed size. `speedup` is by the contract's weights; None without
+    weights, or where a size has no ratio.
     """
 
     objective: ObjectiveResult | None
     accepted: bool | None
     reasons: tuple[str, ...]
+    trade_offs: tuple[str, ...] = ()
+    times: tuple[SizeTimes, ...] = ()
+    speedup: Speedup | None = None
 
 
 NOISE: Mapping[MetricName, float] = {
@@ -59,13 +79,19 @@ Time carries its own interval; the compiler's figures and occupancy have no nois
 lie; errors move by the order in which threads add.
 """
 
+LEAST_GAIN = 1.02
+"""The least that the lower end of a measured ratio's 95% interval must be to count as faster."""
+
+TOLD = 0.02
+"""A predicted time that rises by more than this fraction is told of, though it may be within the prediction's error."""
+
 KEPT = 0.02
-"""How much slower a version may be, beyond its interval, that was not asked to be faster."""
+"""How much slower a version may be, beyond its interval, that was asked for what cannot be measured."""
 
 MEANS = "a means to speed, which is what was asked for"
 DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] = {
     "time": {
-        "time": Limit(0.02, "no listed size may get slower, beyond the interval and two per cent"),
+        "time": Limit(SLOWDOWN, "the contract's `slowdown` of a listed size, beyond the interval"),
         "shared_bytes": Limit(None, MEANS),
         "registers": Limit(None, MEANS),
         "local_bytes": Limit(None, MEANS),
@@ -74,7 +100,7 @@ DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] 
         "accuracy": Limit(None, "the tolerance is the limit"),
     },
     "counted": {
-        "time": Limit(0.02, "no listed size may get slower, beyond the interval and two per cent"),
+        "time": Limit(SLOWDOWN, "the contract's `slowdown` of a listed size, beyond the interval"),
         "shared_bytes": Limit(None, "costs nothing until it lowers occupancy, which has its own limit"),
         "registers": Limit(None, "cost nothing until they lower occupancy, which has its own limit"),
         "local_bytes": Limit(0.0, "spilled values are memory traffic that no counter of the emulator shows"),
@@ -85,7 +111,7 @@ DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] 
 }
 """How much worse each metric may get, when time was asked for and when anything else was.
 
-An objective's own `limits` ("without using more shared memory") go before these.
+An objective's own `limits` ("without using more shared memory") go before these, and of time a contract's `slowdown`.
 """
 
 
@@ -96,7 +122,7 @@ def decide(
     baseline_sizes: Sequence[SizeMetrics] = (),
     candidate_sizes: Sequence[SizeMetrics] = (),
     *,
-    inferred: bool = False,
+    contract: Contract | None = None,
     error: RatioError = ANY,
 ) -> Decision:
     """Whether a candidate is accepted.
@@ -107,25 +133,30 @@ def decide(
         candidate: the verdict of the version in question; its own `objective`, `accepted`, `reasons` are not read.
         baseline_sizes: counts and times of the baseline at every listed size.
         candidate_sizes: the candidate's.
-        inferred: the contract is a guess; then nothing is accepted, only called promising.
+        contract: gives weights and `slowdown`; where it is a guess nothing is accepted, only called promising. None: no
+            weights, and the default slowdown.
         error: of the predicted ratio of the two.
     """
     broken = tuple(_broken(candidate))
     result: ObjectiveResult | None = None
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    traded: tuple[str, ...] = ()
+    times = () if baseline is None else times_at(baseline, candidate, baseline_sizes, candidate_sizes, contract, error)
+    mean = mean_by_weights(times)
     if objective is not None and baseline is not None:
-        beside = candidate_sizes[0].beside if candidate_sizes else None
-        result, unmet, notes = _meets(objective, baseline, candidate, beside, error)
+        result, unmet, notes = _meets(objective, baseline, candidate, times)
         if not broken and objective.metric != "correct":
-            worse, traded = _made_worse(objective, baseline, candidate, baseline_sizes, candidate_sizes, error)
-            broken, notes = worse, notes + traded
+            slowdown = SLOWDOWN if contract is None else contract.slowdown
+            broken, traded = _made_worse(
+                objective, baseline, candidate, pair_sizes(baseline_sizes, candidate_sizes), times, slowdown
+            )
     if broken or unmet:
-        return Decision(result, False, broken + unmet)
-    doubts = tuple(_doubts(candidate, result, inferred))
+        return Decision(result, False, broken + unmet, traded, times, mean)
+    doubts = tuple(_doubts(candidate, result, contract is not None and contract.inferred))
     if result is not None and result.basis == "predicted" and result.met is None:
-        return Decision(result, None, notes + doubts)
-    return Decision(result, None if doubts else True, doubts + notes)
+        return Decision(result, None, notes + doubts, traded, times, mean)
+    return Decision(result, None if doubts else True, doubts + notes, traded, times, mean)
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:
@@ -151,13 +182,13 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
 
 
 def _meets(
-    objective: Objective, baseline: Verdict, candidate: Verdict, beside: Timing | None, error: RatioError
+    objective: Objective, baseline: Verdict, candidate: Verdict, times: Sequence[SizeTimes]
 ) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """The result, what is missing (empty when met), and what is worth knowing though it is met."""
     metric = objective.metric
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
-        return _meets_time(beside or baseline.timing, candidate, error, keep=objective.keep)
+        return _meets_time(times, keep=objective.keep)
     if metric == "correct":
         met = None if after is None else bool(after) and not before
         return ObjectiveResult(metric, "measured", before, after, met), (), ()
@@ -173,52 +204,54 @@ def _meets(
     return ObjectiveResult(metric, basis, before, after, met), unmet, ()
 
 
-def _meets_time(
-    before: Timing | None, candidate: Verdict, error: RatioError, *, keep: bool
-) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
-    """By the ratio of the blocks that both were timed in, where there were such; else by the two times."""
-    """Whether it is faster; to `keep` the time, whether it is not slower."""
-    after, ratio = candidate.timing, candidate.speedup
-    if ratio is None or ratio.kind != "measured":
-        ratio = _ratio(before, after, error)
-    basis: Basis = "measured" if after is not None and after.kind == "measured" else "predicted"
+def _meets_time(times: Sequence[SizeTimes], *, keep: bool) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
+    """Whether the headline, or the mean by weights, is faster; to `keep` the time, whether it is not slower."""
+    headline = next(one for one in times if one.headline)
+    weighted = any(one.weight for one in times)
+    ratio = mean_by_weights(times) if weighted else headline.ratio
+    kind = None if headline.after is None else headline.after.kind
+    basis: Basis = "measured" if kind == "measured" else "predicted"
+    before, after = (mean_us(times, of) if weighted else median_us(headline, of) for of in ("before", "after"))
     if before is None or after is None or ratio is None:
-        known = [None if timing is None else timing.median_us for timing in (before, after)]
-        result = ObjectiveResult("time", basis, known[0], known[1], None)
+        result = ObjectiveResult("time", basis, before, after, None, weighted)
         return result, ("the two versions have no times that can be compared",), ()
+    met: bool | None = faster(ratio)
     if keep:
-        met: bool | None = not slower(ratio, KEPT)
-    else:
-        met = None if undecided(ratio) and basis == "predicted" else faster(ratio)
-    result = ObjectiveResult("time", basis, before.median_us, after.median_us, met)
+        met = not slower(ratio, KEPT)
+    elif basis == "measured":
+        met = ratio.ci95[0] >= LEAST_GAIN
+    elif undecided(ratio):
+        met = None
+    result = ObjectiveResult("time", basis, before, after, met, weighted)
+    words = f"{basis} {show(ratio)}"
+    by = " by the contract's weights" if weighted else ""
     if met:
-        return result, (), (f"{basis} {show(ratio)} as fast",)
+        return result, (), (f"{words} as fast{by}",)
     if met is None:
-        return result, (), (f"undecided: {basis} {show(ratio)}, an interval that holds 1",)
+        return result, (), (f"undecided{by}: {words}, an interval that holds 1",)
     if undecided(ratio):
-        return result, (f"not faster: {basis} {show(ratio)}, an interval that holds 1",), ()
-    return result, (f"slower: {basis} {show(ratio)}",), ()
+        return result, (f"not faster{by}: {words}, an interval that holds 1",), ()
+    if faster(ratio):
+        return result, (f"not faster by enough{by}: {words}, and the lower end must be {LEAST_GAIN} or more",), ()
+    return result, (f"slower{by}: {words}",), ()
 
 
 def _made_worse(
     objective: Objective,
     baseline: Verdict,
     candidate: Verdict,
-    baseline_sizes: Sequence[SizeMetrics],
-    candidate_sizes: Sequence[SizeMetrics],
-    error: RatioError,
+    pairs: Sequence[tuple[SizeMetrics, SizeMetrics | None]],
+    times: Sequence[SizeTimes],
+    slowdown: float,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What got worse beyond its limit, and what got worse within it (trade-offs are said, never hidden)."""
     worse: list[str] = []
     traded: list[str] = []
-    pairs = _pair_sizes(baseline_sizes, candidate_sizes)
     worse += [f"did not run at {_at(size.size)}" for size, other in pairs if other is None]
     for metric in METRICS:
-        limit = _limit(objective, metric)
+        limit = _limit(objective, metric, slowdown)
         if metric == "time":
-            problems, remarks = _slower_sizes(
-                baseline, candidate, pairs, limit, error, asked=objective.metric == "time"
-            )
+            problems, remarks = _slower_sizes(times, limit, asked=objective.metric == "time")
             worse += problems
             traded += remarks
             continue
@@ -244,64 +277,37 @@ def _made_worse(
             if limit is not None and loss > limit + NOISE[metric]:
                 worse.append(f"made worse beyond the limit of {limit:.0%}: {words}")
             else:
-                traded.append(f"trade-off: {words}")
+                traded.append(words)
     return tuple(worse), tuple(traded)
 
 
-def _slower_sizes(
-    baseline: Verdict,
-    candidate: Verdict,
-    pairs: Sequence[tuple[SizeMetrics, SizeMetrics | None]],
-    limit: float | None,
-    error: RatioError,
-    *,
-    asked: bool,
-) -> tuple[list[str], list[str]]:
-    """What is too slow, and what is a trade-off; said too where both versions mostly launch, which a contract's edges do."""
-    headline = f" at {_at(pairs[0][0].size)}" if pairs else ""
-    ratios = [
-        (
-            f" at {_at(b.size)}",
-            c.speedup or _ratio(b.timing, c.timing, error),
-            number > 0 and _launching(c.beside or b.timing, c.timing),
-        )
-        for number, (b, c) in enumerate(pairs)
-        if c is not None
-    ]
-    if not ratios:
-        ratios = [("", candidate.speedup or _ratio(baseline.timing, candidate.timing, error), False)]
+def _slower_sizes(times: Sequence[SizeTimes], limit: float | None, *, asked: bool) -> tuple[list[str], list[str]]:
+    """Sizes that are too slow, and trade-offs. Where time was asked for, what decides is held to more than this.
+
+    Of a measured ratio that is not slower beyond its interval nothing is known; a predicted one may be right, and is told of.
+    """
+    weighted = any(one.weight for one in times)
     worse: list[str] = []
     traded: list[str] = []
-    for place, ratio, launching in ratios:
-        if ratio is None:
+    for one in times:
+        ratio = one.ratio
+        if ratio is None or (asked and one.headline and not weighted):
             continue
-        why = ", where both versions mostly launch" if launching else ""
-        if limit is not None and slower(ratio, limit):
+        place = "" if one.size is None else f" at {_at(one.size)}"
+        why = ", where both versions mostly launch" if mostly_launching(one) else ""
+        if limit is not None and slower(ratio, limit) and not never_vetoes(one):
             worse.append(f"slower{place}: {ratio.kind} {show(ratio)}{why}")
-        elif ratio.median < 0.98 and (not asked or (ratio.kind == "predicted" and place != headline)):
-            # Of a measured ratio that is not slower beyond its interval nothing is known; a predicted one may be right.
-            traded.append(f"trade-off: {ratio.kind} {show(ratio)} as fast{place}{why}")
+        elif slower(ratio) or (ratio.kind == "predicted" and 1 / ratio.median > 1 + TOLD):
+            why = ", a size of weight 0" if one.weight == 0 else why
+            traded.append(f"slower{place}: {ratio.kind} {show(ratio)}{why}")
     return worse, traded
 
 
-def _launching(*timings: Timing | None) -> bool:
-    """All of them are mostly the time of the launch itself."""
-    return all(
-        timing is not None and any(note.startswith(MOSTLY_LAUNCHING) for note in timing.notes) for timing in timings
-    )
-
-
-def _ratio(before: Timing | None, after: Timing | None, error: RatioError) -> Speedup | None:
-    if before is None or after is None or before.kind != after.kind:
-        return None
-    if not (0 < before.median_us < math.inf and 0 < after.median_us < math.inf):
-        return None
-    return speedup(before, after, error)
-
-
-def _limit(objective: Objective, metric: MetricName) -> float | None:
+def _limit(objective: Objective, metric: MetricName, slowdown: float) -> float | None:
     if metric in objective.limits:
         return objective.limits[metric]
+    if metric == "time":
+        return slowdown
     return DEFAULT_LIMITS["time" if objective.metric == "time" else "counted"][metric].fraction
 
 
@@ -311,13 +317,6 @@ def _loss(metric: MetricName, before: float, after: float) -> float:
     if rise == 0:
         return 0.0
     return rise / abs(before) if before else math.copysign(math.inf, rise)
-
-
-def _pair_sizes(
-    baseline: Sequence[SizeMetrics], candidate: Sequence[SizeMetrics]
-) -> list[tuple[SizeMetrics, SizeMetrics | None]]:
-    by_size = {tuple(sorted(size.size.items())): size for size in candidate}
-    return [(size, by_size.get(tuple(sorted(size.size.items())))) for size in baseline]
 
 
 def _at(size: Mapping[str, int]) -> str:

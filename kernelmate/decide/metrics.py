@@ -1,10 +1,10 @@
-"""What an objective is measured by: one number of a verdict for each metric."""
+"""Metrics of a verdict: the one number that each objective is measured by."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from kernelmate.records import Counters, MetricName, Objective, Verdict
+from kernelmate.records import Counters, MetricName, Verdict
 
 NOT_THE_KERNELS = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
 """Findings that say that nothing could be found out, where correctness is left open."""
@@ -88,25 +88,12 @@ def metric_value(name: MetricName, verdict: Verdict) -> float | None:
     return float(max(resources.local_bytes, resources.spill_bytes or 0))
 
 
-def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
-    """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
-    standing = 2 if verdict.undecided else {True: 0, None: 1, False: 3}[verdict.accepted]
-    value = metric_value(objective.metric, verdict)
-    sign = 1.0 if better(objective.metric) == "lower" else -1.0
-    return standing, verdict.correct is False or not verdict.compiled, value is None, sign * (value or 0.0)
-
-
 def rightness(verdict: Verdict) -> float | None:
     """1 for a version that is right, 0 for one that is not or does not compile; None where nothing shows which."""
     errors = [finding.code for finding in verdict.findings if finding.severity == "error"]
     if verdict.correct is None and verdict.compiled and set(errors) <= NOT_THE_KERNELS:
         return None
     return float(verdict.compiled and verdict.correct is True and not errors)
-
-
-def measure(objective: Objective, verdict: Verdict) -> float | None:
-    """The number of a verdict that an objective is about."""
-    return metric_value(objective.metric, verdict)
 
 
 def format_value(metric: MetricName, value: float | None) -> str:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmate.decide.metrics import METRICS, better, metric_value
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import UsageError
-from kernelmate.suggest.objective import METRICS, better, metric_value, read_objective
 
 
 @pytest.mark.parametrize(
