@@ -13,7 +13,6 @@ from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.metrics import rank, rightness
-from kernelmate.suggest.small_sizes import best_first
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -101,8 +100,7 @@ class Search:
 
     def versions(self) -> Sequence[Judged]:
         """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
-        ranked = sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
-        return best_first(ranked) if self.objective.metric == "time" else ranked
+        return sorted(self._judged.values(), key=lambda judged: rank(judged.verdict, self.objective))
 
     def judge(self, candidate: Candidate) -> Judged:
         """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing."""

@@ -4,8 +4,7 @@ A beam search. Each recipe is tried on the kernel, then on the best of what came
 after each step; a recipe that made things worse is not tried again further down. A glimpse at the headline size says what is
 worth judging: at once what promises more than the best so far, in the end the best of the others, and never what gains nothing.
 What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
-candidate is offered as soon as it is judged, and asking to stop is honoured between any two. Where the leader of a depth loses at
-a small listed size, the same is offered with that size kept as it was (`small_sizes`).
+candidate is offered as soon as it is judged, and asking to stop is honoured between any two.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
-from kernelmate.suggest import small_sizes
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.metrics import better, metric_value
 from kernelmate.suggest.recipes import ALL, launch
@@ -68,25 +66,16 @@ class _Known:
     Attributes:
         contents: met so far. gains: how each recipe did where it was tried first.
         best: the least cost of a version that is worth taking. put_off: others that seem to gain, with their costs.
-        leader: the version of least cost that was judged at all sizes, and met the objective at the headline size.
-        spared: the leader whose small sizes were seen to last.
     """
 
     contents: set[tuple[str, str]] = field(default_factory=set)
     gains: dict[str, float] = field(default_factory=dict)
     best: float = 1.0
     put_off: list[tuple[float, Candidate]] = field(default_factory=list)
-    leader: tuple[float, Judged] | None = None
-    spared: Judged | None = None
 
     def note(self, judged: Judged, cost: float | None) -> None:
         """A version was judged at all sizes."""
-        if cost is None:
-            return
-        met = judged.verdict.objective is not None and judged.verdict.objective.met
-        if met and (self.leader is None or cost < self.leader[0]):
-            self.leader = cost, judged
-        if judged.verdict.worth_taking:
+        if cost is not None and judged.verdict.worth_taking:
             self.best = min(self.best, cost)
 
 
@@ -113,7 +102,7 @@ class Composition:
             return  # no rewrite of ours makes a kernel read better
         known = _Known({_content(request.kernel, request.contract)})
         search, rest = self._search(request, known), _alternatives(request, known)
-        for number, candidate in enumerate(chain(search, rest, _small_sizes_spared(request, known)), 1):
+        for number, candidate in enumerate(chain(search, rest), 1):
             yield candidate
             if number == self._most:
                 return
@@ -135,9 +124,6 @@ class Composition:
                 yield from self._try(request, leader, [self._launch], known, tuned)
                 if request.stop():
                     return
-            yield from _small_sizes_spared(request, known)
-            if request.stop():
-                return
             tuned = [step for step in sorted(tuned, key=lambda step: step.cost) if step.cost <= WORTH * leader.cost]
             frontier = [*tuned[:1], *(step for step in frontier if not tuned or step is not leader)]
             if not frontier or frontier[0].cost > WORTH * best.cost:
@@ -269,21 +255,6 @@ def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]
         judged = request.judge(candidate)
         yield candidate
         known.note(judged, _cost(request, judged))
-
-
-def _small_sizes_spared(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
-    """The leader with the sizes at which it loses kept as they were; nothing where it loses nowhere, or that was tried."""
-    if known.leader is None or known.leader[1] is known.spared or request.objective.metric != "time":
-        return
-    known.spared = known.leader[1]
-    leader = known.spared
-    candidate = small_sizes.spared(request.kernel, request.contract, request.verdict, leader.candidate, leader.verdict)
-    if candidate is not None:
-        judged = request.judge(candidate)
-        yield candidate
-        cost = _cost(request, judged)
-        if cost is not None and judged.verdict.worth_taking:
-            known.best = min(known.best, cost)
 
 
 def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:
