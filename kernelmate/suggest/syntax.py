@@ -273,6 +273,19 @@ def _atom(tokens: list[str]) -> int:
     return int(first)
 
 
+def plain_type(tree: Tree, name: str) -> str:
+    """The type that a name of the unit stands for by `typedef` or `using`; any other name as it is."""
+    for _ in range(4):
+        text = tree.kernel.unit.text
+        match = re.search(rf"\busing\s+{re.escape(name)}\s*=\s*([\w ]+?)\s*;", text) or re.search(
+            rf"\btypedef\s+([\w ]+?)\s+{re.escape(name)}\s*;", text
+        )
+        if match is None:
+            break
+        name = " ".join(match[1].split())
+    return name
+
+
 def strip_parentheses(node: Node) -> Node:
     """The expression inside any number of parentheses."""
     while node.type == "parenthesized_expression" and len(node.named_children) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -70,3 +71,31 @@ def relaunch(
     new = replace(old, grid=grid or old.grid, block=block or old.block, shared=old.shared if shared is None else shared)
     changed = change_launch(kernel, grid=new.grid, block=new.block, shared=new.shared, contract=old)
     return changed, new
+
+
+def covered(side: str) -> tuple[str, str] | None:
+    """What one side of a grid covers, and how many of it a block does: `n` and `block` of `cdiv(n, block)`, or None.
+
+    `(n + block - 1) // block` and `(n + 255) // 256` say the same.
+    """
+    text = side.strip()
+    match = re.fullmatch(r"cdiv\((?P<work>.+),\s*(?P<length>[\w.]+)\s*\)", text) or re.fullmatch(
+        r"\((?P<work>.+?)\s*\+\s*(?P<less>\w+(?:\s*-\s*1)?)\s*\)\s*//\s*(?P<length>\w+)", text
+    )
+    if match is None or not _one_argument(match["work"]):
+        return None
+    length, less = match["length"], match.groupdict().get("less")
+    rounds = {f"{length}-1"} | ({str(int(length) - 1)} if length.isdigit() else set())
+    if less is not None and "".join(less.split()) not in rounds:
+        return None
+    return match["work"].strip(), length
+
+
+def _one_argument(text: str) -> bool:
+    """Parentheses close only after they opened, and no comma stands outside of them."""
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0 or (letter == "," and depth == 0):
+            return False
+    return depth == 0

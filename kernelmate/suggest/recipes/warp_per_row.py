@@ -18,7 +18,7 @@ from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes import accumulate_in_register
-from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
 from kernelmate.suggest.recipes.sharing import Shared, Sharing, share
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
@@ -103,26 +103,20 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: Plan, la
 def _wider_launch(contract: Contract) -> Launch | None:
     """The launch for 32 times as many threads, where the grid's first side follows from a size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
-    rounded = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*([^,()]+?)\s*\)\s*", contract.grid[0]) or re.fullmatch(
-        r"\s*\(\s*([\w *]+?)\s*\+\s*[^()+]+\)\s*//\s*(\w+)\s*", contract.grid[0]
-    )
-    if rounded is None or not _balanced(rounded[1]):
+    rounded = covered(contract.grid[0])
+    if rounded is None:
         return None
-    work = rounded[1] if re.fullmatch(r"\w+", rounded[1]) else f"({rounded[1]})"
+    work = rounded[0] if re.fullmatch(r"\w+", rounded[0]) else f"({rounded[0]})"
     if all(shape.block[1:] == (1, 1) for shape in shapes):
         if all(shape.block[0] % 32 == 0 for shape in shapes):
-            return Launch((f"cdiv({work} * 32, {rounded[2]})", *contract.grid[1:]), contract.block)
+            return Launch((f"cdiv({work} * 32, {rounded[1]})", *contract.grid[1:]), contract.block)
         return None
     if any(shape.block[2] != 1 for shape in shapes) or len(contract.grid) < 2:
         return None
-    second = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*(?:\d+|block_y)\s*\)\s*", contract.grid[1])
-    if second is None or not _balanced(second[1]):
+    second = covered(contract.grid[1])
+    if second is None or not (second[1].isdigit() or second[1] == "block_y"):
         return None
-    return Launch((work, f"cdiv({second[1]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
-
-
-def _balanced(text: str) -> bool:
-    return text.count("(") == text.count(")") and "," not in re.sub(r"\([^()]*\)", "", text)
+    return Launch((work, f"cdiv({second[0]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
 
 
 # ------------------------------------------------------------------------------------------- finding
