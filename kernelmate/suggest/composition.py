@@ -169,6 +169,8 @@ class Composition:
                 closed.add(name)
             if name in closed or offer.content in known.contents:
                 continue
+            if step.recipes and offer.candidate.contract.require != step.contract.require:
+                continue  # what narrows the kernel's domain is a choice by itself, never a part of another candidate
             if taken[name] == self._most_of(offer.recipe):
                 closed.add(name)
                 continue
@@ -239,7 +241,7 @@ def _look(
         known.note(judged, cost)
     elif cost < HELPS:
         known.put_off.append((cost, candidate))
-    if cost is None:
+    if cost is None or candidate.contract.require != step.contract.require:
         known.gains.setdefault(name, 1.0)
         return
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
