@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -157,12 +158,21 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         if parts.shared:
             text = to_host(new.shared, names)
             if site.shared_span is not None:
-                edits.append((*site.shared_span, text))
+                edits.append((*site.shared_span, _in_elements(text, kernel.unit.text[slice(*site.shared_span)])))
             elif new.shared != "0":
                 edits.append((site.block_span[1], site.block_span[1], f", {text}"))
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+def _in_elements(text: str, old: str) -> str:
+    """Bytes as the old launch writes them: times `sizeof(float)` where it does so, and not times 4."""
+    written = re.search(r"\bsizeof\((\w+)\)", old)
+    size = None if written is None else {"float": "4", "int": "4", "unsigned": "4", "double": "8"}.get(written[1])
+    if written is None or size is None or not re.search(rf"\* {size}$", text):
+        return text
+    return f"{text[: -len(size)]}{written[0]}"
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
