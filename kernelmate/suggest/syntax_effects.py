@@ -197,8 +197,9 @@ def indent_step(tree: Tree) -> str:
 
 
 def fresh(tree: Tree, name: str) -> str:
-    """A name like this one that the unit does not use."""
-    while re.search(rf"\b{name}\b", tree.kernel.unit.text):
+    """A name like this one that the unit's code does not use; in comments it may stand."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", tree.kernel.unit.text, flags=re.DOTALL)
+    while re.search(rf"\b{name}\b", code):
         name += "_"
     return name
 

@@ -18,6 +18,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
 from kernelmate.suggest.recipes.restructure import further_in, last_return
+from kernelmate.suggest.recipes.warp_reduce import ZERO
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
@@ -219,13 +220,14 @@ def _tiled_loop(tree: Tree, product: Product, side: int, indent: str, step: str)
     bound = tree.text(loop.bound)
     tiles = [fresh(tree, f"tile_{one.array}") for one in product.operands]
     lines = [
-        f"__shared__ {one.type} {tile}[{side}][{side} + 1];" for one, tile in zip(product.operands, tiles, strict=True)
+        f"__shared__ {one.type} {tile}[{side}][{side} + 1];  // padded: no bank conflicts"
+        for one, tile in zip(product.operands, tiles, strict=True)
     ]
     lines.append(
         f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"
     )
     for one, tile in zip(product.operands, tiles, strict=True):
-        lines += [step + line for line in _load(tree, product, one, tile, base, bound, step)]
+        lines += [step + line for line in _load(tree, product, one, tile, base, bound)]
     lines.append(f"{step}__syncthreads();")
     changes = [
         (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]")
@@ -254,26 +256,25 @@ def _names_outside(tree: Tree, product: Product) -> bool:
     )
 
 
-def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str, step: str) -> list[str]:
+def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str) -> list[str]:
     """Each thread brings one element: lanes walk whichever way neighbouring elements lie."""
     owner = tree.variable(one.owner)
     assert owner is not None
     assert owner.value is not None
     across, deep = ("threadIdx.y", "threadIdx.x") if one.along else ("threadIdx.x", "threadIdx.y")
-    number, turn = fresh(tree, f"{one.owner}_of"), fresh(tree, f"{product.loop.name}_of")
-    place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
-    kind = owner.type
+    turn = fresh(tree, f"{product.loop.name}_{one.array}")
+    lines = [f"const {product.loop.declared or 'int'} {turn} = {base} + {deep};"]
+    number = one.owner
+    if across != f"threadIdx.{one.axis}":
+        number = fresh(tree, f"{one.owner}_{one.array}")
+        place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
+        lines.append(f"const {owner.type} {number} = {place};")
     conditions = [
         re.sub(rf"\b{one.owner}\b", number, text)
         for text in product.guard.conjuncts
         if re.search(rf"\b{one.owner}\b", text)
     ]
     element = substitute(tree, one.element, {one.owner: number, product.loop.name: turn})
-    return [
-        "{",
-        f"{step}const {kind} {number} = {place};",
-        f"{step}const {product.loop.declared or 'int'} {turn} = {base} + {deep};",
-        f"{step}const bool there = {' && '.join([*conditions, f'{turn} < {bound}'])};",
-        f"{step}{tile}[{across}][{deep}] = there ? {element} : {one.type}(0);",
-        "}",
-    ]
+    there = " && ".join([*conditions, f"{turn} < {bound}"])
+    zero = ZERO.get(one.type, f"{one.type}(0)")
+    return [*lines, f"{tile}[{across}][{deep}] = {there} ? {element} : {zero};"]
