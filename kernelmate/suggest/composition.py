@@ -231,6 +231,9 @@ def _look(
     """Look at a candidate, judge and hand it out if it is worth it, and note where it can be gone on from."""
     candidate, name = offer.candidate, offer.recipe.name
     judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
+    if new_warnings(request.verdict, judged.verdict):
+        known.gains.setdefault(name, 1.0)
+        return
     cost = _cost(request, judged)
     if request.glimpse is None:
         yield candidate
@@ -247,6 +250,14 @@ def _look(
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
     names, whys, idle = _names(step, offer.recipe), (*step.whys, offer.why), cost > HELPS * step.cost
     reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
+
+
+def new_warnings(before: Verdict, after: Verdict) -> list[str]:
+    """What the compiler warns of in a version and did not in the baseline; a message that comes more often is new too."""
+    counts = [
+        Counter(one.message for one in verdict.diagnostics if one.severity == "warning") for verdict in (before, after)
+    ]
+    return sorted((counts[1] - counts[0]).elements())
 
 
 def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:

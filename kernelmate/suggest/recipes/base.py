@@ -10,6 +10,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.source import change_launch
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.tidy import tidied
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class Recipe:
             for rewrite in self.rewrites(request):
                 changed = rewrite.kernel.unit.text != request.kernel.unit.text or rewrite.contract != request.contract
                 if changed:
+                    kernel = tidied(request.kernel, rewrite.kernel)
                     yield Candidate(
-                        f"recipe:{self.name}", rewrite.why, rewrite.kernel, rewrite.contract, caution=rewrite.caution
+                        f"recipe:{self.name}", rewrite.why, kernel, rewrite.contract, caution=rewrite.caution
                     )
         except (KernelmateError, RecursionError):
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kernelmate.records import Contract
 from kernelmate.source import apply_edits
@@ -139,7 +140,7 @@ def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
             lines.append(_comment(tree, alike))
             lines.append(f"const {loop.declared} {name} = {aligned} ? {_times(work.bound)} / {work.count} : 0;")
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
-        lines += _further_in(step, _vector(tree, work, lambda one, v=vector: f"({one})[{v}]", f"{work.count} * {vector}", loop.declared))  # fmt: skip
+        lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
         lines.append("}")
         start = _place(tree, loop.node)
         text = "\n".join(_further_in(indent, lines))
@@ -212,7 +213,7 @@ def _both_ways(tree: Tree, work: Work, first: str, kind: str, indent: str) -> st
     step = indent_step(tree)
     lines = [_comment(tree, [work])]
     lines.append(f"if ({first} + {work.count} <= {work.bound} && {_aligned(work.arrays, work.count)}) {{")
-    lines += _further_in(step, _vector(tree, work, lambda one: f"({one} + {first})", first, kind))
+    lines += _further_in(step, _vector(tree, work, partial("({1} + {0})".format, first), first, kind))
     lines.append("} else {")
     head = f"for ({kind} {work.index} = {first}; {work.index} < {work.bound} && {work.index} < {first} + {work.count}; ++{work.index})"  # fmt: skip
     body = _body(tree, work.body, []).split("\n")
