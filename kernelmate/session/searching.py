@@ -12,6 +12,7 @@ from kernelmate.records import Candidate, Contract, Finding, Judged, Kernel, Obj
 from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
 from kernelmate.suggest.base import Suggester, SuggestRequest
+from kernelmate.suggest.claims import borne_out
 from kernelmate.suggest.metrics import rank, rightness
 
 MOST_TIMED_AGAIN = 3
@@ -142,6 +143,7 @@ class Search:
         return self._foresight
 
     def _keep(self, key: str, judged: Judged) -> None:
+        judged = replace(judged, candidate=borne_out(judged.candidate, self.baseline, judged.verdict))
         self._judged[key] = judged
         if self.on_judged is not None:
             self.on_judged(judged)

@@ -9,12 +9,14 @@ candidate is offered as soon as it is judged, and asking to stop is honoured bet
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.metrics import better, metric_value
 from kernelmate.suggest.recipes import ALL, launch
@@ -46,7 +48,7 @@ WORTH = 0.98
 class Step:
     """A version that sequences go on from: what it is, how it was judged, and which recipes led to it.
 
-    `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
+    `whys` has each recipe with its reason; `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
     only what it makes possible is worth trying.
     """
 
@@ -54,7 +56,8 @@ class Step:
     contract: Contract
     verdict: Verdict
     recipes: tuple[str, ...] = ()
-    whys: tuple[str, ...] = ()
+    whys: tuple[tuple[str, str], ...] = ()
+    claims: tuple[Claim, ...] = ()
     cost: float = 1.0
     idle: bool = False
 
@@ -205,10 +208,10 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What a recipe makes of a version, with all the steps before it in its author and its reason; `why` is its own."""
+    """What a recipe makes of a version, with all the steps before it in its author and its reason; `whys` has them apart."""
 
     recipe: Recipe
-    why: str
+    whys: tuple[tuple[str, str], ...]
     candidate: Candidate
     content: tuple[str, str]
 
@@ -220,7 +223,8 @@ def _offers(
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
     for recipe in recipes:
         for alone in recipe.candidates(here):
-            yield _Offer(recipe, alone.why, _joined(step, recipe, alone), _content(alone.kernel, alone.contract))
+            joined, whys = _joined(request, step, recipe, alone)
+            yield _Offer(recipe, whys, joined, _content(alone.kernel, alone.contract))
             if recipe.name in closed:
                 break
 
@@ -248,8 +252,10 @@ def _look(
         known.gains.setdefault(name, 1.0)
         return
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
-    names, whys, idle = _names(step, offer.recipe), (*step.whys, offer.why), cost > HELPS * step.cost
-    reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
+    names, idle = _names(step, offer.recipe), cost > HELPS * step.cost
+    reached.append(
+        Step(candidate.kernel, candidate.contract, judged.verdict, names, offer.whys, candidate.claims, cost, idle)
+    )
 
 
 def new_warnings(before: Verdict, after: Verdict) -> list[str]:
@@ -275,11 +281,23 @@ def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:
     return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
 
 
-def _joined(step: Step, recipe: Recipe, alone: Candidate) -> Candidate:
-    """A recipe's candidate with all the steps before it in its author and its reason."""
-    return replace(
-        alone, author=f"recipe:{'+'.join(_names(step, recipe))}", why=" Then: ".join((*step.whys, alone.why))
+def _joined(
+    request: SuggestRequest, step: Step, recipe: Recipe, alone: Candidate
+) -> tuple[Candidate, tuple[tuple[str, str], ...]]:
+    """A recipe's candidate with all the steps before it in its author and its reason; the launch is told once, as a whole."""
+    why, before = alone.why, step.whys
+    if recipe.name == launch.RECIPE.name and any(name == recipe.name for name, _ in before):
+        before = tuple(one for one in before if one[0] != recipe.name)
+        with contextlib.suppress(KernelmateError):
+            why = launch.describe(request, alone.contract)
+    whys = (*before, (recipe.name, why))
+    candidate = replace(
+        alone,
+        author=f"recipe:{'+'.join(_names(step, recipe))}",
+        why=" Then: ".join(one for _, one in whys),
+        claims=(*step.claims, *alone.claims),
     )
+    return candidate, whys
 
 
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:

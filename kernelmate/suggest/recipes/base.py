@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Kernel, MetricName
+from kernelmate.records import Candidate, Claim, Contract, Kernel, MetricName
 from kernelmate.source import change_launch
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.tidy import tidied
@@ -34,6 +34,7 @@ class Recipe:
         name: in kebab case, part of a candidate's author.
         metrics: what it can improve, the likeliest first.
         costs: what it may make worse.
+        claims: what the reasons of its rewrites say about figures.
         rewrites: the changed kernels; none where the recipe does not apply or is not sure.
     """
 
@@ -41,6 +42,7 @@ class Recipe:
     metrics: tuple[MetricName, ...]
     costs: tuple[MetricName, ...]
     rewrites: Callable[[SuggestRequest], Iterator[Rewrite]]
+    claims: tuple[Claim, ...] = field(default=(), kw_only=True)
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none."""
@@ -50,7 +52,12 @@ class Recipe:
                 if changed:
                     kernel = tidied(request.kernel, rewrite.kernel)
                     yield Candidate(
-                        f"recipe:{self.name}", rewrite.why, kernel, rewrite.contract, caution=rewrite.caution
+                        f"recipe:{self.name}",
+                        rewrite.why,
+                        kernel,
+                        rewrite.contract,
+                        caution=rewrite.caution,
+                        claims=self.claims,
                     )
         except (KernelmateError, RecursionError):
             return

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
@@ -75,7 +75,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites)
+CLAIMS = (
+    Claim(
+        r", but lanes that sit side by side differ in (`\w+`); on the x axis, `\w+` lets a warp touch neighbouring elements",
+        "global_bytes",
+        instead=r"; it takes the x axis in the place of \1",
+    ),
+)
+RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
 def by_stride(lanes: Lanes, names: list[str]) -> list[str] | None:

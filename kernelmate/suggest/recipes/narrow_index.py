@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, size_allowed, write_contract
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered
@@ -58,7 +58,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites)
+CLAIMS = (Claim(r" take two registers each, and", "registers", instead=" are wider than they need be, and"),)
+RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites, claims=CLAIMS)
 
 
 def _missing(contract: Contract, bits: int) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -34,7 +35,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
 
 
-RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "accuracy"), rewrites)
+CLAIMS = (
+    Claim(
+        r"is read for the mean and again for the variance; sums",
+        "load_requests",
+        instead="needs one pass for both: sums",
+    ),
+)
+RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "accuracy"), rewrites, claims=CLAIMS)
 
 
 def _mean(tree: Tree, total: Pass, squares: Pass) -> str | None:

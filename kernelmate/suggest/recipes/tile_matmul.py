@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -89,7 +89,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield _rewrite(request, tree, product, followed, side)
 
 
-RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "registers"), rewrites)
+CLAIMS = (
+    Claim(
+        r"is read from global memory by every thread of a row or column of the block; through (tiles of \d+ x \d+ in shared memory) it is read once per block",
+        "load_requests",
+        instead=r"goes through \1",
+    ),
+)
+RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "registers"), rewrites, claims=CLAIMS)
 
 
 def _tied(tree: Tree, sides: Sequence[int]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
@@ -118,7 +118,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(apply_edits(request.kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
 
 
-RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites)
+CLAIMS = (Claim(r", one instruction for each", "load_requests"),)
+RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 
 
 # ------------------------------------------------------------------------------------------- strided loops
@@ -138,7 +139,9 @@ def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
             arrays = list({one.name: one for known in alike for one in known.arrays}.values())
             aligned = _aligned(arrays, work.count)
             lines.append(_comment(tree, alike))
-            lines.append(f"const {loop.declared} {name} = {aligned} ? {_times(work.bound)} / {work.count} : 0;")
+            lines.append(
+                f"const {loop.declared} {name} = {aligned} ? {work.bound if work.bound.isidentifier() else f'({work.bound})'} / {work.count} : 0;"
+            )
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
         lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
         lines.append("}")
@@ -382,10 +385,6 @@ def _aligned(arrays: Sequence[Packed], count: int) -> str:
     )
 
 
-def _times(bound: str) -> str:
-    return bound if bound.isidentifier() else f"({bound})"
-
-
 def _comment(tree: Tree, works: Sequence[Work]) -> str:
     """Why there are two ways."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
@@ -397,4 +396,4 @@ def _comment(tree: Tree, works: Sequence[Work]) -> str:
 
 def _why(works: Sequence[Work]) -> str:
     words = " and ".join(dict.fromkeys(f"{work.count} of {one.type}" for work in works for one in work.arrays))
-    return f"Elements are loaded and stored one by one; by whole vectors ({words}) there is one instruction for each, and the rest goes one by one."  # fmt: skip
+    return f"Elements are loaded and stored by whole vectors ({words}), one instruction for each; the rest goes one by one."

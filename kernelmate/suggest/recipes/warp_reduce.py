@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import sequential_reduction
@@ -89,7 +89,8 @@ def _of(request: SuggestRequest) -> Iterator[Rewrite]:
     yield from _finish(request, apply_edits(request.kernel, edits), arrays, len(found), threads)
 
 
-RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites)
+CLAIMS = (Claim(r": \d+ bytes of shared memory per block less", "shared_bytes"),)
+RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites, claims=CLAIMS)
 
 
 def block_threads(contract: Contract, least: int = 64) -> int | None:
