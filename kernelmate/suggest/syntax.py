@@ -128,6 +128,10 @@ class Tree:
             found.setdefault(self.text(node), []).append(node)
         return found
 
+    def names_in_scope(self) -> frozenset[str]:
+        """Every name that means something in the kernel, or may: those of the file outside of other functions' bodies."""
+        return _names_in_scope(self.kernel.unit.text, self.kernel.start, self.kernel.end)
+
     def name_node(self, declarator: Node) -> Node | None:
         """The identifier that a declarator declares."""
         node: Node | None = declarator
@@ -221,6 +225,25 @@ def integer_constants(text: str) -> dict[str, IntegerConstant]:
             twice.add(name)
         found[name] = IntegerConstant(name, int(match[group]), match.span(group))
     return {name: constant for name, constant in found.items() if name not in twice}
+
+
+@lru_cache(maxsize=32)
+def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
+    """Words of a text outside comments, bodies of functions left out unless they are within two offsets."""
+    data = text.encode()
+    first, last = len(text[:start].encode()), len(text[:end].encode())
+    stack, words = [tree_sitter.Parser(_LANGUAGE).parse(data).root_node], set()
+    while stack:
+        node = stack.pop()
+        owner = node.parent.type if node.parent is not None else ""
+        body = node.type == "compound_statement" and owner == "function_definition"
+        local = body or node.type == "parameter_list"
+        if node.type == "comment" or (local and not first <= node.start_byte < last):
+            continue
+        if not node.children or node.type.startswith("preproc"):
+            words |= set(re.findall(r"[A-Za-z_]\w*", data[node.start_byte : node.end_byte].decode()))
+        stack.extend(node.children)
+    return frozenset(words)
 
 
 def integer_value(text: str, constants: dict[str, IntegerConstant]) -> int | None:

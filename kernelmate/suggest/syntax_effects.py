@@ -197,9 +197,9 @@ def indent_step(tree: Tree) -> str:
 
 
 def fresh(tree: Tree, name: str) -> str:
-    """A name like this one that the unit's code does not use; in comments it may stand."""
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", tree.kernel.unit.text, flags=re.DOTALL)
-    while re.search(rf"\b{name}\b", code):
+    """A name like this one that means nothing yet in the kernel or outside of functions."""
+    known = tree.names_in_scope()
+    while name in known:
         name += "_"
     return name
 

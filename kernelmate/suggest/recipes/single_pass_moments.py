@@ -63,10 +63,10 @@ def _edits(tree: Tree, total: Pass, squares: Pass, mean: str) -> Iterator[Edit]:
     indent, step = indent_of(tree, total.loop.node), indent_step(tree)
     kind = total.carried.type
     first, count, sum_, square, value, away = (
-        fresh(tree, name) for name in ("first", "seen", "apart", "apart2", "value", "away")
+        fresh(tree, name) for name in ("shift", "taken", "shifted", "shifted2", "value", "delta")
     )
     start = tree.span(total.loop.node)[0]
-    yield start, start, f"{kind} {first} = 0, {count} = 0, {sum_} = 0, {square} = 0;\n{indent}"
+    yield start, start, f"// One pass: distances from the thread's first element lose no digits, whatever the mean.\n{indent}{kind} {first} = 0, {count} = 0, {sum_} = 0, {square} = 0;\n{indent}"  # fmt: skip
     body_start, body_end = body_span(tree, total.loop.node, total.loop.block)
     lines = [
         f"const {kind} {value} = {total.value};",

@@ -227,9 +227,9 @@ def _tiled_loop(tree: Tree, product: Product, side: int, indent: str, step: str)
     bound = tree.text(loop.bound)
     tiles = [fresh(tree, f"tile_{one.array}") for one in product.operands]
     lines = [
-        f"__shared__ {one.type} {tile}[{side}][{side} + 1];  // padded: no bank conflicts"
-        for one, tile in zip(product.operands, tiles, strict=True)
+        f"__shared__ {one.type} {tile}[{side}][{side} + 1];" for one, tile in zip(product.operands, tiles, strict=True)
     ]
+    lines[0] += "  // a column of padding: no bank conflicts"
     lines.append(
         f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"
     )

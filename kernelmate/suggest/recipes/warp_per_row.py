@@ -179,11 +179,15 @@ def _far_apart(lanes: Lanes, shared: Shared) -> bool:
 
 def _edits(tree: Tree, plan: Plan) -> list[Edit]:
     lane = fresh(tree, "lane")
+    name = tree.text(tree.name_node(plan.declaration) or plan.index)
     indent = indent_of(tree, plan.declaration)
     end = tree.span(plan.declaration)[1]
     number = f"({tree.text(plan.index)}) / 32" if plan.flat else "blockIdx.x"
     count = "threadIdx.x % 32" if plan.flat else "threadIdx.x"
-    edits: list[Edit] = [tree.replace(plan.index, number), (end, end, f"\n{indent}const int {lane} = {count};")]
+    edits: list[Edit] = [
+        tree.replace(plan.index, number),
+        (end, end, f"\n{indent}const int {lane} = {count};  // a warp for each {name}"),
+    ]
     for shared in plan.sharing.loops:
         edits += _loop_edits(tree, shared, lane)
     for stores in _adjacent(plan.sharing.stores):

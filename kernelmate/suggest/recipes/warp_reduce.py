@@ -85,7 +85,8 @@ def _of(request: SuggestRequest) -> Iterator[Rewrite]:
     functions = WarpFunctions(tree)
     edits = [_replace(tree, reduction, arrays, functions) for reduction in found]
     edits += [functions.edit()]
-    edits += [edit for variable in arrays.values() for edit in _shrink(tree, variable)]
+    ordered = sorted(arrays.values(), key=lambda variable: variable.node.start_byte)
+    edits += [edit for place, variable in enumerate(ordered) for edit in _shrink(tree, variable, told=place > 0)]
     yield from _finish(request, apply_edits(request.kernel, edits), arrays, len(found), threads)
 
 
@@ -357,7 +358,8 @@ def _braced(head: str, statements: Sequence[str], step: str) -> list[str]:
     return [f"{head} {{", *(f"{step}{statement}" for statement in statements), "}"]
 
 
-def _shrink(tree: Tree, variable: Variable) -> Iterator[Edit]:
+def _shrink(tree: Tree, variable: Variable, *, told: bool) -> Iterator[Edit]:
+    """The array with an element per warp; a comment says so unless it was `told` of another one."""
     if "extern" in variable.qualifiers:
         return
     array = next(tree.walk("array_declarator", under=variable.node))
@@ -365,7 +367,7 @@ def _shrink(tree: Tree, variable: Variable) -> Iterator[Edit]:
     if size is not None:
         yield tree.replace(size, str(WARPS))
         end = tree.span(variable.declaration)[1]
-        if tree.kernel.unit.text[end : end + 1] == "\n":
+        if not told and tree.kernel.unit.text[end : end + 1] == "\n":
             yield end, end, "  // one element per warp"
 
 

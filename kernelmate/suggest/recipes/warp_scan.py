@@ -250,6 +250,7 @@ def _text(tree: Tree, scan: Scan, reads: Reads, warps: int) -> Edit:
         return f"{one} += {other};" if scan.function is None else f"{one} = {scan.function}({one}, {other});"
 
     lines = [
+        "// Each warp scans by shuffles, and adds the totals of the warps before it.",
         f"{kind} {own} = {tree.text(scan.value)};",
         "for (int distance = 1; distance < 32; distance *= 2) {",
         f"{step}const {kind} {below} = __shfl_up_sync({FULL}, {own}, distance);",
