@@ -9,7 +9,7 @@ candidate's contract, and its reason says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernelmate.records import Claim, Contract
@@ -18,7 +18,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered
 from kernelmate.suggest.recipes.bounds import Bounds
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, statement_expression
-from kernelmate.suggest.syntax_effects import BUILTINS, fresh, indent_of, indent_step, statements
+from kernelmate.suggest.syntax_effects import BUILTINS, fresh, indent_of, indent_step, root_name, statements
 from kernelmate.suggest.syntax_loops import loops
 
 WIDE = frozenset({"long long", "unsigned long long", "size_t", "int64_t", "uint64_t", "long", "unsigned long", "ptrdiff_t", "long long int", "long int"})  # fmt: skip
@@ -42,7 +42,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if not edits:
         return
     bits = STRIDED if any(loop.step != "1" and loop.name in narrow for loop in loops(tree)) else COUNTED
-    missing = _missing(request.contract, bits)
+    missing = _missing(request.contract, _indexed(tree, edits, narrow), bits)
     contract = replace(request.contract, require=(*request.contract.require, *missing))
     kernel = apply_edits(request.kernel, edits)
     if missing:
@@ -62,11 +62,26 @@ CLAIMS = (Claim(r" take two registers each, and", "registers", instead=" are wid
 RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites, claims=CLAIMS)
 
 
-def _missing(contract: Contract, bits: int) -> list[str]:
-    """What must be required so that every array and every side of the grid has fewer than 2 to the `bits` elements."""
+def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
+    """The arguments that what is narrowed may index: those named in a statement with it, or that such a pointer is into."""
+    changed = [start for start, _, _ in edits]
+    used = {use.start_byte for name in narrow for use in tree.uses(name)}
+    met: set[str] = set()
+    for statement in tree.walk("declaration", "expression_statement", "condition_clause", "for_statement"):
+        first, last = tree.span(statement)
+        if any(first <= start < last for start in changed) or any(statement.start_byte <= use < statement.end_byte for use in used):  # fmt: skip
+            met |= {tree.text(node) for node in tree.walk("identifier", under=statement)}
+    for _ in range(4):
+        pointers = [v for v in tree.variables.values() if v is not None and v.name in met and v.pointers and v.value is not None]  # fmt: skip
+        met |= {root for v in pointers if v.value is not None and (root := root_name(tree, v.value)) is not None}
+    return met
+
+
+def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
+    """What must be required so that every indexed array and every side of the grid has fewer than 2 to the `bits` elements."""
     told = [f"{a.name} < 2**31" for a in contract.args if a.shape is None and a.value is None and a.dtype == "int32"]
     bounds = Bounds([*contract.require, *told])
-    counts = [" * ".join(extent if re.fullmatch(r"\w+", extent) else f"({extent})" for extent in a.shape) for a in contract.args if a.shape]  # fmt: skip
+    counts = [" * ".join(extent if re.fullmatch(r"\w+", extent) else f"({extent})" for extent in a.shape) for a in contract.args if a.shape and a.name in indexed]  # fmt: skip
     counts += [known[0] for side in contract.grid if (known := covered(side)) is not None]
     open_ = {
         tuple(sorted(count.split(" * "))): count for count in reversed(counts) if bounds.largest(count) >= 1 << bits
