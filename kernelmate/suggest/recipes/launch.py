@@ -13,6 +13,7 @@ from kernelmate.records import Claim, Contract, Kernel, LaunchShape, Occupancy
 from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.strides import turns_of_threads
 from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
 
 WARP = 32
@@ -52,7 +53,11 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     contract = follow_block(request.contract, sides)
     if contract is None or _tiled_otherwise(tree, request, sides):
         return
+    turns = turns_of_threads(tree, contract)
+    most = None if turns is None else -(-turns // WARP) * WARP
     for shape in _shapes(request, sides, ties):
+        if most is not None and _product(shape) > max(most, _product(sides)):
+            continue
         rewrite = _rewrite(request, contract, sides, shape, ties)
         if rewrite is not None:
             yield rewrite
