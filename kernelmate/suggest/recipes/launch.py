@@ -355,7 +355,7 @@ def describe(request: SuggestRequest, contract: Contract) -> str:
         if f"{now.theoretical:.0%}" != f"{was.theoretical:.0%}":
             rises = now.theoretical > was.theoretical
             text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}" if rises else f", occupancy down to {now.theoretical:.0%}"  # fmt: skip
-        if now.waves is not None and was.waves is not None:
+        if now.waves is not None and was.waves is not None and f"{now.waves:.2g}" != f"{was.waves:.2g}":
             text += f", {now.waves:.2g} waves instead of {was.waves:.2g}"
     return text + "."
 
