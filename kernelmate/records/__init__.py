@@ -28,7 +28,7 @@ from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Si
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
-from kernelmate.records.suggestions import Candidate, Judged, Objective, Optimization, SearchState
+from kernelmate.records.suggestions import Candidate, Claim, Judged, Objective, Optimization, SearchState
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -62,6 +62,7 @@ __all__ = [
     "CarriedFile",
     "Case",
     "Cause",
+    "Claim",
     "CommandName",
     "CompileOptions",
     "Compiled",

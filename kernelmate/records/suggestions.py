@@ -34,6 +34,35 @@ class Objective:
     keep: bool = False
 
 
+Figure = Literal[
+    "shared_bytes",
+    "registers",
+    "local_bytes",
+    "global_bytes",
+    "occupancy",
+    "load_requests",
+    "atomic_requests",
+    "bank_conflicts",
+]
+"""What a reason can be held against: metrics, and counts of the headline's launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Words of a reason that say something about a figure.
+
+    Attributes:
+        words: a regular expression of them. figure: what they are about.
+        change: what they say: it falls, it rises, or there was some of it before.
+        instead: what stands in their place where the figures do not bear them.
+    """
+
+    words: str
+    figure: Figure
+    change: Literal["falls", "rises", "present"] = "falls"
+    instead: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A changed kernel and who proposes it.
@@ -46,6 +75,7 @@ class Candidate:
             authors without a model.
         caution: why it is never accepted by itself, however it is judged; None where nothing speaks against it.
         steps: how its author came to it, one sentence each; empty where `why` is all.
+        claims: what `why` says about figures, to be checked once they are known.
     """
 
     author: str
@@ -55,6 +85,7 @@ class Candidate:
     cost: Cost | None = None
     caution: str | None = None
     steps: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

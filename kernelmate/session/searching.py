@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from kernelmate.decide.metrics import rightness
-from kernelmate.decide.ranking import best_first
+from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Candidate,
@@ -35,6 +35,7 @@ from kernelmate.session.foresight import Foresight
 from kernelmate.session.judging import Court, Trial
 from kernelmate.session.preparing import Prepared
 from kernelmate.suggest.base import Suggester, SuggestRequest
+from kernelmate.suggest.claims import borne_out
 
 MOST_TIMED_AGAIN = 3
 """Versions that are timed again at most, where the best does not stay the best."""
@@ -227,6 +228,7 @@ class Search:
         self.on_trying(SearchState(candidate.author, quick, tried, elapsed_s, budget_s, best))
 
     def _keep(self, key: str, judged: Judged) -> None:
+        judged = replace(judged, candidate=borne_out(judged.candidate, self.baseline, judged.verdict))
         self._judged[key] = judged
         if self.on_judged is not None:
             self.on_judged(judged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,7 @@ def change_launch(
         block=_texts(block, current.block),
         shared=current.shared if shared is None else str(shared),
     )
-    edits = [edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)]
+    edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)})
     result = apply_edits(kernel, edits) if edits else kernel
     if block_of(result) is not None:
         result = write_contract(result, changed)
@@ -150,19 +151,67 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     edits: list[Edit] = []
     try:
         names = _host_names(kernel, site, new)
-        if parts.block:
+        named = _named_length(kernel, site, old, new)
+        if parts.block and named is None:
             edits.append((*site.block_span, _host_sides(new.block, names)))
-        if parts.grid:
-            edits.append((*site.grid_span, _host_sides(new.grid, names)))
+        edits += named or ()
+        if parts.grid and not (_follows(kernel, site, old, new) and named is not None):
+            edits.append((*site.grid_span, _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)))
         if parts.shared:
             text = to_host(new.shared, names)
             if site.shared_span is not None:
-                edits.append((*site.shared_span, text))
+                edits.append((*site.shared_span, _in_elements(text, kernel.unit.text[slice(*site.shared_span)])))
             elif new.shared != "0":
                 edits.append((site.block_span[1], site.block_span[1], f", {text}"))
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
+    """The edit of the number that a launch's block is named after, `const int threads = 256;`; empty where it is the new one.
+
+    None where the block is not the name of a number that the text gives once and that serves this kernel alone.
+    """
+    text, name = kernel.unit.text, kernel.unit.text[slice(*site.block_span)].strip()
+    if not name.isidentifier() or len(new.block) != 1 or not new.block[0].isdigit():
+        return None
+    given = list(re.finditer(rf"(?:\b(?:int|unsigned|size_t|auto)[ \t]+{name}[ \t]*=[ \t]*|#[ \t]*define[ \t]+{name}[ \t]+)(\d+)", text))  # fmt: skip
+    if len(given) != 1 or re.search(rf"\b{name}\s*(?:[-+*/]?=[^=]|\+\+|--)", text[given[0].end() :]):
+        return None
+    own = [given[0].span(), site.block_span, site.grid_span, (kernel.start, kernel.end)]
+    own += [site.shared_span] if site.shared_span is not None else []
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+    if given[0][1] == new.block[0]:
+        return []
+    alone = all(any(start <= use < end for start, end in own) for use in uses)
+    return [(*given[0].span(1), new.block[0])] if alone and [given[0][1]] == list(old.block) else None
+
+
+def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> bool:
+    """The grid changes only with the block, by the name that the launch gives it."""
+    name = re.escape(kernel.unit.text[slice(*site.block_span)].strip())
+    return old.grid == new.grid and re.search(rf"\b{name}\b", kernel.unit.text[slice(*site.grid_span)]) is not None
+
+
+_CAPPED = re.compile(r"min\((.+), (\d+)\)")
+
+
+def _host_grid(text: str, old: Contract, new: Contract, names: Mapping[str, str]) -> str:
+    """The new grid for a launch; one that wrote out the most blocks of `min(cdiv(n, block), 64)` does so again."""
+    was, now = (_CAPPED.fullmatch(contract.grid[0]) if len(contract.grid) == 1 else None for contract in (old, new))
+    if was is not None and now is not None and text.strip() == was[2]:
+        return now[2]
+    return _host_sides(new.grid, names)
+
+
+def _in_elements(text: str, old: str) -> str:
+    """Bytes as the old launch writes them: times `sizeof(float)` where it does so, and not times 4."""
+    written = re.search(r"\bsizeof\((\w+)\)", old)
+    size = None if written is None else {"float": "4", "int": "4", "unsigned": "4", "double": "8"}.get(written[1])
+    if written is None or size is None or not re.search(rf"\* {size}$", text):
+        return text
+    return f"{text[: -len(size)]}{written[0]}"
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:

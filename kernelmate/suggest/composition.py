@@ -5,20 +5,20 @@ after each step; a recipe that made things worse is not tried again further down
 worth judging: the first that promises a gain at once, then at the end of each step the best of those that promise more than the
 best so far, in the end the best of the others, and never what gains nothing.
 What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
-candidate is offered as soon as it is judged, and asking to stop is honoured between any two. Where the leader of a depth loses at
-a small listed size, the same is offered with that size kept as it was (`small_sizes`).
+candidate is offered as soon as it is judged, and asking to stop is honoured between any two.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from kernelmate.decide.metrics import better, metric_value
-from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
-from kernelmate.suggest import small_sizes
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import ALL, launch
 from kernelmate.suggest.recipes.base import Recipe
@@ -49,7 +49,7 @@ WORTH = 0.98
 class Step:
     """A version that sequences go on from: what it is, how it was judged, and which recipes led to it.
 
-    `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
+    `whys` has each recipe with its reason; `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
     only what it makes possible is worth trying.
     """
 
@@ -57,7 +57,8 @@ class Step:
     contract: Contract
     verdict: Verdict
     recipes: tuple[str, ...] = ()
-    whys: tuple[str, ...] = ()
+    whys: tuple[tuple[str, str], ...] = ()
+    claims: tuple[Claim, ...] = ()
     cost: float = 1.0
     idle: bool = False
 
@@ -70,8 +71,6 @@ class _Known:
         contents: met so far. gains: how each recipe did where it was tried first.
         best: the least cost of a version that is worth taking. put_off: others that seem to gain, with their costs.
         waiting: those that promise more than the best, with their costs, until their step is over.
-        leader: the version of least cost that was judged at all sizes, and met the objective at the headline size.
-        spared: the leader whose small sizes were seen to last.
     """
 
     contents: set[tuple[str, str]] = field(default_factory=set)
@@ -79,17 +78,10 @@ class _Known:
     best: float = 1.0
     put_off: list[tuple[float, Candidate]] = field(default_factory=list)
     waiting: list[tuple[float, Candidate]] = field(default_factory=list)
-    leader: tuple[float, Judged] | None = None
-    spared: Judged | None = None
 
     def note(self, judged: Judged, cost: float | None) -> None:
         """A version was judged at all sizes."""
-        if cost is None:
-            return
-        met = judged.verdict.objective is not None and judged.verdict.objective.met
-        if met and (self.leader is None or cost < self.leader[0]):
-            self.leader = cost, judged
-        if judged.verdict.worth_taking:
+        if cost is not None and judged.verdict.worth_taking:
             self.best = min(self.best, cost)
 
 
@@ -116,7 +108,7 @@ class Composition:
             return  # no rewrite of ours makes a kernel read better
         known = _Known({_content(request.kernel, request.contract)})
         search, rest = self._search(request, known), _alternatives(request, known)
-        for number, candidate in enumerate(chain(search, rest, _small_sizes_spared(request, known)), 1):
+        for number, candidate in enumerate(chain(search, rest), 1):
             yield candidate
             if number == self._most:
                 return
@@ -140,7 +132,6 @@ class Composition:
                 if request.stop():
                     return
                 yield from _best_waiting(request, known, tuned)
-            yield from _small_sizes_spared(request, known)
             if request.stop():
                 return
             tuned = [step for step in sorted(tuned, key=lambda step: step.cost) if step.cost <= WORTH * leader.cost]
@@ -188,6 +179,8 @@ class Composition:
                 closed.add(name)
             if name in closed or offer.content in known.contents:
                 continue
+            if step.recipes and offer.candidate.contract.require != step.contract.require:
+                continue  # what narrows the kernel's domain is a choice by itself, never a part of another candidate
             if taken[name] == self._most_of(offer.recipe):
                 closed.add(name)
                 continue
@@ -222,10 +215,10 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What a recipe makes of a version, with all the steps before it in its author and its reason; `why` is its own."""
+    """What a recipe makes of a version, with all the steps before it in its author and its reason; `whys` has them apart."""
 
     recipe: Recipe
-    why: str
+    whys: tuple[tuple[str, str], ...]
     candidate: Candidate
     content: tuple[str, str]
 
@@ -237,7 +230,8 @@ def _offers(
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
     for recipe in recipes:
         for alone in recipe.candidates(here):
-            yield _Offer(recipe, alone.why, _joined(step, recipe, alone), _content(alone.kernel, alone.contract))
+            joined, whys = _joined(request, step, recipe, alone)
+            yield _Offer(recipe, whys, joined, _content(alone.kernel, alone.contract))
             if recipe.name in closed:
                 break
 
@@ -248,6 +242,9 @@ def _look(
     """Look at a candidate, judge and hand it out if it is worth it, and note where it can be gone on from."""
     candidate, name = offer.candidate, offer.recipe.name
     judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
+    if new_warnings(request.verdict, judged.verdict):
+        known.gains.setdefault(name, 1.0)
+        return
     cost = _cost(request, judged)
     if request.glimpse is None:
         yield candidate
@@ -260,12 +257,22 @@ def _look(
         known.note(judged, cost)
     elif cost < HELPS:
         known.put_off.append((cost, candidate))
-    if cost is None:
+    if cost is None or candidate.contract.require != step.contract.require:
         known.gains.setdefault(name, 1.0)
         return
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
-    names, whys, idle = _names(step, offer.recipe), (*step.whys, offer.why), cost > HELPS * step.cost
-    reached.append(Step(candidate.kernel, candidate.contract, judged.verdict, names, whys, cost, idle))
+    names, idle = _names(step, offer.recipe), cost > HELPS * step.cost
+    reached.append(
+        Step(candidate.kernel, candidate.contract, judged.verdict, names, offer.whys, candidate.claims, cost, idle)
+    )
+
+
+def new_warnings(before: Verdict, after: Verdict) -> list[str]:
+    """What the compiler warns of in a version and did not in the baseline; a message that comes more often is new too."""
+    counts = [
+        Counter(one.message for one in verdict.diagnostics if one.severity == "warning") for verdict in (before, after)
+    ]
+    return sorted((counts[1] - counts[0]).elements())
 
 
 def _best_waiting(request: SuggestRequest, known: _Known, reached: list[Step]) -> Iterator[Candidate]:
@@ -296,31 +303,28 @@ def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]
         known.note(judged, _cost(request, judged))
 
 
-def _small_sizes_spared(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
-    """The leader with the sizes at which it loses kept as they were; nothing where it loses nowhere, or that was tried."""
-    if known.leader is None or known.leader[1] is known.spared or request.objective.metric != "time":
-        return
-    known.spared = known.leader[1]
-    leader = known.spared
-    candidate = small_sizes.spared(request.kernel, request.contract, request.verdict, leader.candidate, leader.verdict)
-    if candidate is not None:
-        judged = request.judge(candidate)
-        yield candidate
-        cost = _cost(request, judged)
-        if cost is not None and judged.verdict.worth_taking:
-            known.best = min(known.best, cost)
-
-
 def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:
     """The recipes in their order; one that follows itself, as the launch may, is named once."""
     return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
 
 
-def _joined(step: Step, recipe: Recipe, alone: Candidate) -> Candidate:
-    """A recipe's candidate with all the steps before it in its author and its reason."""
-    return replace(
-        alone, author=f"recipe:{'+'.join(_names(step, recipe))}", why=" Then: ".join((*step.whys, alone.why))
+def _joined(
+    request: SuggestRequest, step: Step, recipe: Recipe, alone: Candidate
+) -> tuple[Candidate, tuple[tuple[str, str], ...]]:
+    """A recipe's candidate with all the steps before it in its author and its reason; the launch is told once, as a whole."""
+    why, before = alone.why, step.whys
+    if recipe.name == launch.RECIPE.name and any(name == recipe.name for name, _ in before):
+        before = tuple(one for one in before if one[0] != recipe.name)
+        with contextlib.suppress(KernelmateError):
+            why = launch.describe(request, alone.contract)
+    whys = (*before, (recipe.name, why))
+    candidate = replace(
+        alone,
+        author=f"recipe:{'+'.join(_names(step, recipe))}",
+        why=" Then: ".join(one for _, one in whys),
+        claims=(*step.claims, *alone.claims),
     )
+    return candidate, whys
 
 
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:

@@ -259,6 +259,35 @@ def lanes_of(tree: Tree, contract: Contract) -> Lanes | None:
         return None
 
 
+def turns_of_threads(tree: Tree, contract: Contract) -> int | None:
+    """The most turns at the headline size of loops that the threads of a block share: more threads have nothing to do.
+
+    None where there is no loop from `threadIdx.x` in steps of `blockDim.x`, where threads share loops in another way too, or where turns
+    cannot be counted.
+    """
+    lanes = lanes_of(tree, contract)
+    most = None
+    for loop in loops(tree):
+        step = "".join(loop.step.split())
+        if step.isdigit():
+            continue
+        if lanes is None or step != "blockDim.x":
+            return None
+        variable = tree.variable(tree.text(loop.start)) if loop.start.type == "identifier" else None
+        start = loop.start if variable is None or variable.value is None else variable.value
+        if "".join(tree.text(start).split()) != "threadIdx.x":
+            continue  # what another such loop left
+        bound = tree.variable(tree.text(loop.bound)) if loop.bound.type == "identifier" else None
+        given = None if bound is None else bound.value
+        if given is not None and given.type == "conditional_expression":
+            given = given.child_by_field_name("consequence")
+        turns = lanes.value(given or loop.bound, (0, 0, 0))
+        if turns is None:
+            return None
+        most = max(turns, most or 0)
+    return most
+
+
 def _inner(node: Node) -> Node:
     while node.type == "parenthesized_expression" and len(node.named_children) == 1:
         node = node.named_children[0]

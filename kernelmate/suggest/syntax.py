@@ -128,6 +128,10 @@ class Tree:
             found.setdefault(self.text(node), []).append(node)
         return found
 
+    def names_in_scope(self) -> frozenset[str]:
+        """Every name that means something in the kernel, or may: those of the file outside of other functions' bodies."""
+        return _names_in_scope(self.kernel.unit.text, self.kernel.start, self.kernel.end)
+
     def name_node(self, declarator: Node) -> Node | None:
         """The identifier that a declarator declares."""
         node: Node | None = declarator
@@ -223,6 +227,25 @@ def integer_constants(text: str) -> dict[str, IntegerConstant]:
     return {name: constant for name, constant in found.items() if name not in twice}
 
 
+@lru_cache(maxsize=32)
+def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
+    """Words of a text outside comments, bodies of functions left out unless they are within two offsets."""
+    data = text.encode()
+    first, last = len(text[:start].encode()), len(text[:end].encode())
+    stack, words = [tree_sitter.Parser(_LANGUAGE).parse(data).root_node], set()
+    while stack:
+        node = stack.pop()
+        owner = node.parent.type if node.parent is not None else ""
+        body = node.type == "compound_statement" and owner == "function_definition"
+        local = body or node.type == "parameter_list"
+        if node.type == "comment" or (local and not first <= node.start_byte < last):
+            continue
+        if not node.children or node.type.startswith("preproc"):
+            words |= set(re.findall(r"[A-Za-z_]\w*", data[node.start_byte : node.end_byte].decode()))
+        stack.extend(node.children)
+    return frozenset(words)
+
+
 def integer_value(text: str, constants: dict[str, IntegerConstant]) -> int | None:
     """The value of a size such as `32`, `TILE` or `TILE * 2 + 1`, or None."""
     spelled = re.sub(r"[A-Za-z_]\w*", lambda word: _spell_constant(word.group(), constants), text)
@@ -271,6 +294,19 @@ def _atom(tokens: list[str]) -> int:
             raise ValueError(first)
         return value
     return int(first)
+
+
+def plain_type(tree: Tree, name: str) -> str:
+    """The type that a name of the unit stands for by `typedef` or `using`; any other name as it is."""
+    for _ in range(4):
+        text = tree.kernel.unit.text
+        match = re.search(rf"\busing\s+{re.escape(name)}\s*=\s*([\w ]+?)\s*;", text) or re.search(
+            rf"\btypedef\s+([\w ]+?)\s+{re.escape(name)}\s*;", text
+        )
+        if match is None:
+            break
+        name = " ".join(match[1].split())
+    return name
 
 
 def strip_parentheses(node: Node) -> Node:

@@ -197,8 +197,9 @@ def indent_step(tree: Tree) -> str:
 
 
 def fresh(tree: Tree, name: str) -> str:
-    """A name like this one that the unit does not use."""
-    while re.search(rf"\b{name}\b", tree.kernel.unit.text):
+    """A name like this one that means nothing yet in the kernel or outside of functions."""
+    known = tree.names_in_scope()
+    while name in known:
         name += "_"
     return name
 

@@ -133,8 +133,9 @@ def screen(baseline: Kernel, candidate: Kernel) -> Finding | None:
     try:
         _check_characters(candidate.unit.text, extra=len(baseline.unit.text))
         _check_words(candidate.unit.text, baseline.unit.text)
-        before = list(_pieces(_without_kernel(baseline), _NAMESPACES))
-        after = list(_pieces(_without_kernel(candidate), _NAMESPACES))
+        texts = [_without_kernel(kernel) for kernel in (baseline, candidate)]
+        numbers = _launch_numbers(texts[0]) & _launch_numbers(texts[1])
+        before, after = (list(_pieces(text, _NAMESPACES, numbers)) for text in texts)
         new = _added(before, after)
         for piece in new:
             _check_node(piece.node)
@@ -185,8 +186,11 @@ def _without_kernel(kernel: Kernel) -> str:
     return text
 
 
-def _pieces(text: str, opened: frozenset[str] = frozenset()) -> Iterator[_Piece]:
-    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none."""
+def _pieces(text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()) -> Iterator[_Piece]:
+    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
+
+    `numbers` are names whose numbers are launch parameters.
+    """
     raw = text.encode("utf-8", "surrogatepass")
     stack = [tree_sitter.Parser(_LANGUAGE).parse(raw).root_node]
     while stack:
@@ -195,12 +199,23 @@ def _pieces(text: str, opened: frozenset[str] = frozenset()) -> Iterator[_Piece]
             stack.extend(reversed(node.children))
             continue
         piece = raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
-        words = tuple(_words(piece))
+        words = tuple(_words(piece, numbers))
         if words and words != (";",) and (node.is_named or node.type == "ERROR"):
             yield _Piece(node, piece, words)
 
 
-def _words(text: str) -> Iterator[str]:
+def _launch_numbers(text: str) -> frozenset[str]:
+    """Names of a text that are given a number, `const int threads = 256;`, and then stand in launches alone."""
+    outside = list(_words(text))
+    given = {
+        name
+        for name, sign, number in zip(outside, outside[1:], outside[2:], strict=False)
+        if sign == "=" and number.isdigit()
+    }
+    return frozenset(name for name in given if outside.count(name) == 1)
+
+
+def _words(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
     """The words of a text without comments, layout and launch parameters."""
     tokens = lex(text).tokens
     index = 0
@@ -210,7 +225,9 @@ def _words(text: str) -> Iterator[str]:
                 index += 1
             index += 3
             continue
-        yield tokens[index].text
+        named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
+        if not (named and tokens[index].text.isdigit()):
+            yield tokens[index].text
         index += 1
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from kernelmate.backends.cuda.availability import missing_for_gpu
 from kernelmate.config import load_settings
+from kernelmate.decide.objective import read_objective
 from kernelmate.records import SearchState
 from kernelmate.session import Session
 from kernelmate.source import apply_edits, find_kernels, text_unit
-from kernelmate.suggest.objective import read_objective
 
 _missing = missing_for_gpu()
 pytestmark = [

@@ -132,10 +132,12 @@ def _kernel_text(before: Kernel, after: Version) -> str:
 
 
 def _beside(kernel: Kernel) -> list[str]:
-    """The lines of a unit around the kernel, without its contract, blank lines and the parameters of launches."""
+    """The lines of a unit around the kernel, without its contract, blank lines, the parameters of launches and numbers they name."""
     text = kernel.unit.text
     for start, end in sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True):
         text = text[:start] + text[end:]
+    for name in {word for launch in _LAUNCH.findall(text) for word in re.findall(r"[A-Za-z_]\w*", launch)}:
+        text = re.sub(rf"\b{name} = \d+;", f"{name} = ;", text)
     return [line for line in _LAUNCH.sub("<<<>>>", text).split("\n") if line.strip()]
 
 

@@ -302,16 +302,17 @@ def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
 
 
 def _without_launches(line: Line) -> list[str]:
+    """A line's tokens but those between a launch's brackets, and but the number of a name that is an argument there."""
     kept: list[str] = []
+    inside: list[str] = []
     depth = 0
     for text in _split_angles(line.texts):
-        if text == "<<<":
-            depth += 1
-        if not depth:
-            kept.append(text)
-        if text == ">>>":
-            depth = 0
-    return kept
+        depth += text == "<<<"
+        (inside if depth else kept).append(text)
+        depth -= text == ">>>"
+    named = {name for before, name, after in zip(inside, inside[1:], inside[2:], strict=False) if before == "," and after in {",", ">>>"}}  # fmt: skip
+    pairs = zip(["", "", *kept], ["", *kept], kept, strict=False)
+    return [text for name, sign, text in pairs if not (text.isdigit() and sign == "=" and name in named)]
 
 
 def _split_angles(texts: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -54,7 +55,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, _joined(edits)), request.contract, why)
 
 
-RECIPE = Recipe("accumulate-in-register", ("time", "global_bytes"), ("registers",), rewrites)
+CLAIMS = (
+    Claim(
+        r"reads and writes (.+?) in global memory at every turn; a register does it",
+        "global_bytes",
+        instead=r"joins \1 in a register",
+    ),
+)
+RECIPE = Recipe("accumulate-in-register", ("time", "global_bytes"), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _kept(tree: Tree) -> Iterator[Kept]:

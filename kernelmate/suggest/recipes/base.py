@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Kernel, MetricName
+from kernelmate.records import Candidate, Claim, Contract, Kernel, MetricName
 from kernelmate.source import change_launch
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.tidy import tidied
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Recipe:
         name: in kebab case, part of a candidate's author.
         metrics: what it can improve, the likeliest first.
         costs: what it may make worse.
+        claims: what the reasons of its rewrites say about figures.
         rewrites: the changed kernels; none where the recipe does not apply or is not sure.
     """
 
@@ -39,6 +42,7 @@ class Recipe:
     metrics: tuple[MetricName, ...]
     costs: tuple[MetricName, ...]
     rewrites: Callable[[SuggestRequest], Iterator[Rewrite]]
+    claims: tuple[Claim, ...] = field(default=(), kw_only=True)
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none."""
@@ -46,8 +50,14 @@ class Recipe:
             for rewrite in self.rewrites(request):
                 changed = rewrite.kernel.unit.text != request.kernel.unit.text or rewrite.contract != request.contract
                 if changed:
+                    kernel = tidied(request.kernel, rewrite.kernel)
                     yield Candidate(
-                        f"recipe:{self.name}", rewrite.why, rewrite.kernel, rewrite.contract, caution=rewrite.caution
+                        f"recipe:{self.name}",
+                        rewrite.why,
+                        kernel,
+                        rewrite.contract,
+                        caution=rewrite.caution,
+                        claims=self.claims,
                     )
         except (KernelmateError, RecursionError):
             return
@@ -70,3 +80,31 @@ def relaunch(
     new = replace(old, grid=grid or old.grid, block=block or old.block, shared=old.shared if shared is None else shared)
     changed = change_launch(kernel, grid=new.grid, block=new.block, shared=new.shared, contract=old)
     return changed, new
+
+
+def covered(side: str) -> tuple[str, str] | None:
+    """What one side of a grid covers, and how many of it a block does: `n` and `block` of `cdiv(n, block)`, or None.
+
+    `(n + block - 1) // block` and `(n + 255) // 256` say the same.
+    """
+    text = side.strip()
+    match = re.fullmatch(r"cdiv\((?P<work>.+),\s*(?P<length>[\w.]+)\s*\)", text) or re.fullmatch(
+        r"\((?P<work>.+?)\s*\+\s*(?P<less>\w+(?:\s*-\s*1)?)\s*\)\s*//\s*(?P<length>\w+)", text
+    )
+    if match is None or not _one_argument(match["work"]):
+        return None
+    length, less = match["length"], match.groupdict().get("less")
+    rounds = {f"{length}-1"} | ({str(int(length) - 1)} if length.isdigit() else set())
+    if less is not None and "".join(less.split()) not in rounds:
+        return None
+    return match["work"].strip(), length
+
+
+def _one_argument(text: str) -> bool:
+    """Parentheses close only after they opened, and no comma stands outside of them."""
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0 or (letter == "," and depth == 0):
+            return False
+    return depth == 0

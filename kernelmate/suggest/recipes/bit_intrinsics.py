@@ -18,7 +18,7 @@ from kernelmate.suggest.syntax_loops import read_loop
 
 _WORDS = frozenset(
     {"unsigned", "unsigned int", "uint32_t", "uint", "unsigned char", "uint8_t", "unsigned short", "uint16_t"}
-)
+)  # fmt: skip
 _SIGNED = frozenset({"int", "int32_t"})
 
 _COUNTS = (
@@ -32,7 +32,7 @@ _SHIFTED = (r"(?P<c>\w+)\+=(?P<v>\w+)&1u?;(?P=v)>>=1", r"(?P<c>\w+)\+=\(?(?P<v>\
 _CLEARED = (
     r"(?P<v>\w+)&=(?P=v)-1u?;(?:\+\+)?(?P<c>\w+)(?:\+\+)?",
     r"(?:\+\+)?(?P<c>\w+)(?:\+\+)?;(?P<v>\w+)&=(?P=v)-1u?",
-)
+)  # fmt: skip
 _REVERSED = (
     r"(?P<c>\w+)=\((?P=c)<<1\)\|\((?P<v>\w+)&1u?\);(?P=v)>>=1", r"(?P<c>\w+)<<=1;(?P=c)\|=(?P<v>\w+)&1u?;(?P=v)>>=1",
     r"(?P<c>\w+)=\((?P=c)<<1\)\|\(\((?P<v>\w+)>>{i}\)&1u?\)", r"(?P<c>\w+)=(?P=c)<<1\|(?P<v>\w+)>>{i}&1u?",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelmate.records import Kernel
+from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -48,7 +48,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(_joined(kernel, tree, total, whole_block=False), request.contract, _why(total, "warp"))
 
 
-RECIPE = Recipe("block-atomics", ("time",), ("shared_bytes", "accuracy"), rewrites)
+CLAIMS = (Claim(r" by an atomic of its own, one after the other", "atomic_requests"),)
+RECIPE = Recipe("block-atomics", ("time",), ("shared_bytes", "accuracy"), rewrites, claims=CLAIMS)
 
 
 def _total(tree: Tree) -> Total | None:

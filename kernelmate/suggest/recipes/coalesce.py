@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -57,7 +57,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(kernel, contract, _why(order, before or 0, after))
 
 
-RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites)
+CLAIMS = (
+    Claim(
+        r"Neighbouring lanes touch elements far apart; with(.+), a warp touches [\d.e+]+ times fewer sectors",
+        "global_bytes",
+        instead=r"With\1, other lanes sit side by side",
+    ),
+)
+RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
 def _may_change_roles(tree: Tree) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
@@ -27,8 +27,9 @@ from kernelmate.suggest.syntax_effects import (
     index_of,
     only_pure_calls,
     plain,
+    statements,
 )
-from kernelmate.suggest.syntax_loops import is_global_index
+from kernelmate.suggest.syntax_loops import guarded, is_global_index
 
 AXES = ("x", "y", "z")
 THREADS = 256
@@ -74,7 +75,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites)
+CLAIMS = (
+    Claim(
+        r", but lanes that sit side by side differ in (`\w+`); on the x axis, `\w+` lets a warp touch neighbouring elements",
+        "global_bytes",
+        instead=r"; it takes the x axis in the place of \1",
+    ),
+)
+RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
 def by_stride(lanes: Lanes, names: list[str]) -> list[str] | None:
@@ -161,6 +169,8 @@ def _edits(
     if block is None:
         return None
     edits: list[Edit] = []
+    guard = guarded(tree, statements(tree.body))
+    known = set() if guard is None else {"".join(text.split()) for text in guard.conjuncts}
     guards: list[str] = []
     for place, one in enumerate(ordered):
         letter = AXES[place]
@@ -175,10 +185,13 @@ def _edits(
             bound = in_kernel(tree, contract, one.extent)
             if bound is None:
                 return None
-            guards.append(f"{one.variable.name} >= {bound}")
+            if f"{one.variable.name}<{bound}" not in known:
+                guards.append(f"{one.variable.name} >= {bound}")
     last = max((one.variable.declaration for one in ordered), key=lambda node: node.end_byte)
     if last.parent is None or last.parent.id != tree.body.id:
         return None
+    if not guards:
+        return edits
     end = tree.span(last)[1]
     return [*edits, (end, end, f"\n{indent_of(tree, last)}if ({' || '.join(guards)}) return;")]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -49,7 +49,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites)
+CLAIMS = (Claim(r"; taken apart the other way, neighbouring threads touch neighbouring elements", "global_bytes"),)
+RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
 def coordinates_of(tree: Tree, contract: Contract, number: str) -> dict[str, str] | None:

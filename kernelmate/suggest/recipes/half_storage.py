@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelmate.records import Kernel
+from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, same_kernel, with_text
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -54,7 +54,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, request.contract, f"{names} in shared memory as {kind}, half as large; {numerics}.")
 
 
-RECIPE = Recipe("half-storage", ("shared_bytes", "occupancy"), ("accuracy", "time"), rewrites)
+CLAIMS = (Claim(r", half as large", "shared_bytes"),)
+RECIPE = Recipe("half-storage", ("shared_bytes", "occupancy"), ("accuracy", "time"), rewrites, claims=CLAIMS)
 
 
 def _stored(tree: Tree, variable: Variable) -> list[Node] | None:

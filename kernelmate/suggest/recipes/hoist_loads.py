@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -49,7 +50,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("hoist-loads", ("time", "global_bytes"), ("registers",), rewrites)
+CLAIMS = (
+    Claim(
+        r", which stores to memory and so reads it again each time: read once before it",
+        "load_requests",
+        instead=": it is read once before it",
+    ),
+)
+RECIPE = Recipe("hoist-loads", ("time", "global_bytes"), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -37,7 +38,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
 
 
-RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites)
+CLAIMS = (
+    Claim(
+        r", so the lanes of a warp are that far apart; taking turns puts them side by side",
+        "global_bytes",
+        instead=" in a row; now threads take turns",
+    ),
+)
+RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
 def _run(tree: Tree, loop: Loop) -> tuple[Node, str] | None:

@@ -9,10 +9,11 @@ from math import log2
 
 from kernelmate.compiler import occupancy
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Kernel, LaunchShape, Occupancy
+from kernelmate.records import Claim, Contract, Kernel, LaunchShape, Occupancy
 from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.strides import turns_of_threads
 from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
 
 WARP = 32
@@ -52,13 +53,23 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     contract = follow_block(request.contract, sides)
     if contract is None or _tiled_otherwise(tree, request, sides):
         return
+    turns = turns_of_threads(tree, contract)
+    most = None if turns is None else -(-turns // WARP) * WARP
     for shape in _shapes(request, sides, ties):
+        if most is not None and _product(shape) > max(most, _product(sides)):
+            continue
         rewrite = _rewrite(request, contract, sides, shape, ties)
         if rewrite is not None:
             yield rewrite
 
 
-RECIPE = Recipe("block-size", ("time", "occupancy", "shared_bytes", "global_bytes"), ("registers",), rewrites)
+CLAIMS = (
+    Claim(r", occupancy \d+% instead of \d+%", "occupancy", "rises"),
+    Claim(r", occupancy down to \d+%", "occupancy"),
+)
+RECIPE = Recipe(
+    "block-size", ("time", "occupancy", "shared_bytes", "global_bytes"), ("registers",), rewrites, claims=CLAIMS
+)
 
 
 def block_sides(contract: Contract) -> tuple[int, ...] | None:
@@ -314,7 +325,7 @@ def _rewrite(
     fewer = after.shared_bytes < before.shared_bytes or any(_sizes_shared(request.kernel, edit) for edit in edits)
     if request.objective.metric == "shared_bytes" and not fewer:
         return None
-    return Rewrite(kernel, changed, _why(request, before, after))
+    return Rewrite(kernel, changed, describe(request, changed))
 
 
 def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
@@ -325,8 +336,14 @@ def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
     return any(name in re.findall(r"\w+", dim) for array in arrays for dim in array.dims)
 
 
-def _why(request: SuggestRequest, before: LaunchShape, after: LaunchShape) -> str:
-    """What changes, with the occupancy that the baseline's registers allow on the target."""
+def describe(request: SuggestRequest, contract: Contract) -> str:
+    """What another launch changes, with the occupancy that the baseline's registers allow on the target.
+
+    Raises:
+        KernelmateError: the launch is illegal at the headline size.
+    """
+    before = launch_shape(request.contract, request.contract.sizes[0])
+    after = launch_shape(contract, contract.sizes[0])
     text = f"{_words(after)} threads per block instead of {_words(before)}"
     if after.blocks != before.blocks:
         text += f", {after.blocks} blocks instead of {before.blocks}"
@@ -336,8 +353,9 @@ def _why(request: SuggestRequest, before: LaunchShape, after: LaunchShape) -> st
     was = request.verdict.occupancy
     if now is not None and was is not None:
         if f"{now.theoretical:.0%}" != f"{was.theoretical:.0%}":
-            text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}"
-        if now.waves is not None and was.waves is not None:
+            rises = now.theoretical > was.theoretical
+            text += f", occupancy {now.theoretical:.0%} instead of {was.theoretical:.0%}" if rises else f", occupancy down to {now.theoretical:.0%}"  # fmt: skip
+        if now.waves is not None and was.waves is not None and f"{now.waves:.2g}" != f"{was.waves:.2g}":
             text += f", {now.waves:.2g} waves instead of {was.waves:.2g}"
     return text + "."
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -51,7 +52,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, _why(tree, statements, early, late))
 
 
-RECIPE = Recipe("merge-shared-buffers", ("shared_bytes", "occupancy"), ("time",), rewrites)
+CLAIMS = (Claim(r", \d+ bytes of shared memory per block less", "shared_bytes"),)
+RECIPE = Recipe("merge-shared-buffers", ("shared_bytes", "occupancy"), ("time",), rewrites, claims=CLAIMS)
 
 
 def _buffers(tree: Tree, statements: list[Node]) -> Iterator[Buffer]:

@@ -1,59 +1,93 @@
-"""Indices of 64 bits become such of 32, where every array of the contract has fewer elements than those can count.
+"""Indices of 64 bits become such of 32, where the contract's `require` says that those can count every element.
 
 Applies to local variables, casts and arguments of `long long`, `size_t` and their like that only index, count or bound; an
-address that is cast to such a type stays one, since 32 bits hold none. A 64-bit index takes two registers and several instructions for each product. It is for registers and time; larger problems than
-the contract lists would overflow, which is said.
+address that is cast to such a type stays one, since 32 bits hold none. A 64-bit index takes two registers and several
+instructions for each product. It is for registers and time. Where `require` bounds nothing, the bound is written into the
+candidate's contract, and its reason says so.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from kernelmate.errors import KernelmateError
-from kernelmate.source import apply_edits, argument_shapes, launch_shape
+from kernelmate.records import Claim, Contract
+from kernelmate.source import apply_edits, size_allowed, write_contract
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered
+from kernelmate.suggest.recipes.bounds import Bounds
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, statement_expression
-from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
+from kernelmate.suggest.syntax_effects import BUILTINS, fresh, indent_of, indent_step, root_name, statements
+from kernelmate.suggest.syntax_loops import loops
 
 WIDE = frozenset({"long long", "unsigned long long", "size_t", "int64_t", "uint64_t", "long", "unsigned long", "ptrdiff_t", "long long int", "long int"})  # fmt: skip
-MOST = 1 << 30
-"""Elements and threads up to which sums of two indices stay within 32 bits."""
+INTS = frozenset({"int", "unsigned", "unsigned int"})
+COUNTED = 31
+"""Bits that count elements in a signed index."""
+STRIDED = 30
+"""Bits where a loop adds a stride to an index, which goes beyond the last element before the loop ends."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: every such variable, argument and cast."""
     tree = read_tree(request.kernel)
-    largest = _largest(request)
-    if tree is None or largest is None or largest > MOST:
+    if tree is None:
         return
     wide = {
         v.name for v in tree.variables.values() if v is not None and v.type in WIDE and not v.pointers and not v.dims
     }
     narrow = _only_counting(tree, wide)
-    edits = [*_of_variables(tree, narrow), *_of_casts(tree)]
-    if edits:
-        named = f" ({', '.join(sorted(narrow))})" if narrow else ""
-        why = f"No array of the contract has more than {largest:,} elements, so 32 bits hold every index{named}; 64 take two registers each. Larger problems than are listed would overflow."  # fmt: skip
-        yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
+    edits = [*_of_variables(tree, narrow), *_of_casts(tree, narrow)]
+    if not edits:
+        return
+    bits = STRIDED if any(loop.step != "1" and loop.name in narrow for loop in loops(tree)) else COUNTED
+    missing = _missing(request.contract, _indexed(tree, edits, narrow), bits)
+    contract = replace(request.contract, require=(*request.contract.require, *missing))
+    kernel = apply_edits(request.kernel, edits)
+    if missing:
+        if not all(size_allowed(contract, size) for size in contract.sizes):
+            return
+        kernel = write_contract(kernel, contract)
+    named = f" ({', '.join(sorted(narrow))})" if narrow else ""
+    why = f"Indices of 64 bits{named} take two registers each, and "
+    if missing:
+        why += f"32 bits are enough for smaller problems only: the contract now requires {' and '.join(missing)}."
+    else:
+        why += "the contract's require bounds every array below what 32 bits count."
+    yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites)
+CLAIMS = (Claim(r" take two registers each, and", "registers", instead=" are wider than they need be, and"),)
+RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites, claims=CLAIMS)
 
 
-def _largest(request: SuggestRequest) -> int | None:
-    """The most elements of an array, and threads of a launch, over all listed sizes."""
-    contract = request.contract
-    try:
-        counts = [math.prod(shape) for size in contract.sizes for shape in argument_shapes(contract, size).values()]
-        for size in contract.sizes:
-            shape = launch_shape(contract, size)
-            counts += [shape.blocks * shape.threads, *size.values()]
-    except KernelmateError:
-        return None
-    return max(counts, default=0)
+def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
+    """The arguments that what is narrowed may index: those named in a statement with it, or that such a pointer is into."""
+    changed = [start for start, _, _ in edits]
+    used = {use.start_byte for name in narrow for use in tree.uses(name)}
+    met: set[str] = set()
+    for statement in tree.walk("declaration", "expression_statement", "condition_clause", "for_statement"):
+        first, last = tree.span(statement)
+        if any(first <= start < last for start in changed) or any(statement.start_byte <= use < statement.end_byte for use in used):  # fmt: skip
+            met |= {tree.text(node) for node in tree.walk("identifier", under=statement)}
+    for _ in range(4):
+        pointers = [v for v in tree.variables.values() if v is not None and v.name in met and v.pointers and v.value is not None]  # fmt: skip
+        met |= {root for v in pointers if v.value is not None and (root := root_name(tree, v.value)) is not None}
+    return met
+
+
+def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
+    """What must be required so that every indexed array and every side of the grid has fewer than 2 to the `bits` elements."""
+    told = [f"{a.name} < 2**31" for a in contract.args if a.shape is None and a.value is None and a.dtype == "int32"]
+    bounds = Bounds([*contract.require, *told])
+    counts = [" * ".join(extent if re.fullmatch(r"\w+", extent) else f"({extent})" for extent in a.shape) for a in contract.args if a.shape and a.name in indexed]  # fmt: skip
+    counts += [known[0] for side in contract.grid if (known := covered(side)) is not None]
+    open_ = {
+        tuple(sorted(count.split(" * "))): count for count in reversed(counts) if bounds.largest(count) >= 1 << bits
+    }
+    most = [one for factors, one in open_.items() if not any(set(factors) < set(others) for others in open_)]
+    return [f"{one} < 2**{bits}" for one in reversed(most)]
 
 
 def _only_counting(tree: Tree, names: set[str]) -> set[str]:
@@ -165,11 +199,33 @@ def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
         yield start, start, "".join(f"\n{indent}{copy}" for copy in copies)
 
 
-def _of_casts(tree: Tree) -> Iterator[Edit]:
-    """Casts inside indices."""
+def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
+    """Casts inside indices: to 32 bits, or gone where what is cast has them already."""
     for cast in tree.walk("cast_expression"):
-        kind = cast.child_by_field_name("type")
-        if kind is None or re.sub(r"\s+", " ", tree.text(kind)) not in WIDE:
+        kind, value = cast.child_by_field_name("type"), cast.child_by_field_name("value")
+        if kind is None or value is None or re.sub(r"\s+", " ", tree.text(kind)) not in WIDE:
             continue
-        if _counts(tree, cast, set(tree.variables)) and not _is_address(tree, cast):
+        if not _counts(tree, cast, set(tree.variables)) or _is_address(tree, cast):
+            continue
+        if all(_has_32_bits(tree, node, narrow) for node in tree.walk("identifier", under=value)):
+            yield tree.span(cast)[0], tree.span(value)[0], ""
+        else:
             yield tree.replace(kind, "int")
+
+
+def _has_32_bits(tree: Tree, node: Node, narrow: set[str]) -> bool:
+    """A name stands for a builtin, or is declared with 32 bits wherever it is."""
+    name = tree.text(node)
+    if name in BUILTINS or name in narrow:
+        return True
+    variable = tree.variable(name)
+    if variable is not None:
+        return variable.type in INTS
+    kinds = {
+        tree.text(kind)
+        for place in tree.walk("declaration")
+        for declarator in place.children_by_field_name("declarator")
+        if (declared := tree.name_node(declarator)) is not None and tree.text(declared) == name
+        if (kind := place.child_by_field_name("type")) is not None
+    }
+    return bool(kinds) and kinds <= INTS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -36,7 +37,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewrites)
+CLAIMS = (
+    Claim(
+        r"; kept so, it takes a fraction of the shared memory, and is converted",
+        "shared_bytes",
+        instead="; kept so, it is converted",
+    ),
+)
+RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewrites, claims=CLAIMS)
 
 
 def _came_as(tree: Tree, variable: Variable) -> tuple[str, str | None] | None:

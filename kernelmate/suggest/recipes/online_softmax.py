@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -40,7 +41,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
 
 
-RECIPE = Recipe("online-softmax", ("time", "global_bytes"), ("registers", "accuracy"), rewrites)
+CLAIMS = (
+    Claim(
+        r"is read for the maximum and again for the sum of exponentials; kept",
+        "load_requests",
+        instead="needs one pass for both: kept",
+    ),
+)
+RECIPE = Recipe("online-softmax", ("time", "global_bytes"), ("registers", "accuracy"), rewrites, claims=CLAIMS)
 
 
 def _function(largest: Pass, total: Pass) -> str | None:

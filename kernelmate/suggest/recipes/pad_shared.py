@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -57,7 +58,11 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, _why(group, conflicts))
 
 
-RECIPE = Recipe("pad-shared-tile", ("time",), ("shared_bytes",), rewrites)
+CLAIMS = (
+    Claim(r"The launch has \d+ bank conflicts, and in", "bank_conflicts", "present", instead="In"),
+    Claim(r" spreads a column over all \d+ banks", "bank_conflicts", instead=" moves the rows apart"),
+)
+RECIPE = Recipe("pad-shared-tile", ("time",), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
 def _tiles(tree: Tree) -> Iterator[Tile]:

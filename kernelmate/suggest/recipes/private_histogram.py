@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelmate.records import Kernel
+from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, argument_shapes
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -59,7 +59,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(_private(kernel, tree, found), request.contract, _why(found))
 
 
-RECIPE = Recipe("private-histogram", ("time",), ("shared_bytes",), rewrites)
+CLAIMS = (
+    Claim(
+        r"in global memory, where all blocks wait for each other; counted",
+        "atomic_requests",
+        instead="in global memory; counted",
+    ),
+)
+RECIPE = Recipe("private-histogram", ("time",), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
 def _histogram(request: SuggestRequest, tree: Tree, array: str) -> Histogram | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
-from kernelmate.suggest.syntax_effects import indent_of, indent_step, statements
+from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
 from kernelmate.suggest.syntax_loops import Guarded, guarded
 
 
@@ -66,3 +66,65 @@ def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
             edits.append((line, line, step))
         line = text.find("\n", line, end) + 1
     return edits
+
+
+def above(kernel: Kernel) -> int:
+    """Where a function goes that the kernel calls: above its contract and their comments, unless code lies in between."""
+    text = kernel.unit.text
+    place = kernel.start
+    if kernel.contract_span is not None and kernel.contract_span[1] <= place:
+        between = text[kernel.contract_span[1] : place]
+        place = kernel.contract_span[0] if _only_comments(between) else place
+    line = text.rfind("\n", 0, place) + 1
+    if text[line:place].strip():
+        return place
+    while line > 0:
+        previous = text.rfind("\n", 0, line - 1) + 1
+        if not text[previous:line].lstrip().startswith("//"):
+            break
+        line = previous
+    return line
+
+
+def _only_comments(text: str) -> bool:
+    return all(not line.strip() or line.lstrip().startswith("//") for line in text.split("\n"))
+
+
+class WarpFunctions:
+    """The functions that join the values of a warp, each written once above the kernel, and names of values."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._names: dict[tuple[str | None, str], str] = {}
+        self._values: set[str] = set()
+
+    def name(self, function: str | None, kind: str) -> str:
+        """What the function is called that joins by addition, or by `function`, values of a type."""
+        if (function, kind) not in self._names:
+            what = "sum" if function is None else "max" if "max" in function else "min"
+            name = fresh(self._tree, f"warp_{what}")
+            if name in self._names.values():
+                name = fresh(self._tree, f"warp_{what}_{kind.replace(' ', '_')}")
+            self._names[function, kind] = name
+        return self._names[function, kind]
+
+    def value_name(self, name: str) -> str:
+        """A name that no value has yet."""
+        name = numbered = fresh(self._tree, name)
+        count = 1
+        while numbered in self._values:
+            count += 1
+            numbered = fresh(self._tree, f"{name}{count}")
+        self._values.add(numbered)
+        return numbered
+
+    def edit(self) -> Edit:
+        """The functions, above the kernel and its comments."""
+        place = above(self._tree.kernel)
+        step = indent_step(self._tree)
+        text = ""
+        for (function, kind), name in self._names.items():
+            other = "__shfl_down_sync(0xffffffffu, value, offset)"
+            join = f"value += {other};" if function is None else f"value = {function}(value, {other});"
+            text += f"__device__ {kind} {name}({kind} value) {{\n{step}for (int offset = 16; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"  # fmt: skip
+        return place, place, text

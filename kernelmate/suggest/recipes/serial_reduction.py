@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -58,7 +59,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("serial-reduction", ("shared_bytes", "time", "occupancy"), ("accuracy",), rewrites)
+CLAIMS = (Claim(r" and \d+ bytes of shared memory less", "shared_bytes"),)
+RECIPE = Recipe("serial-reduction", ("shared_bytes", "time", "occupancy"), ("accuracy",), rewrites, claims=CLAIMS)
 
 
 def _of(tree: Tree, variable: Variable, threads: int) -> list[Edit]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -34,7 +35,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
 
 
-RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "accuracy"), rewrites)
+CLAIMS = (
+    Claim(
+        r"is read for the mean and again for the variance; sums",
+        "load_requests",
+        instead="needs one pass for both: sums",
+    ),
+)
+RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "accuracy"), rewrites, claims=CLAIMS)
 
 
 def _mean(tree: Tree, total: Pass, squares: Pass) -> str | None:
@@ -55,10 +63,10 @@ def _edits(tree: Tree, total: Pass, squares: Pass, mean: str) -> Iterator[Edit]:
     indent, step = indent_of(tree, total.loop.node), indent_step(tree)
     kind = total.carried.type
     first, count, sum_, square, value, away = (
-        fresh(tree, name) for name in ("first", "seen", "apart", "apart2", "value", "away")
+        fresh(tree, name) for name in ("shift", "taken", "shifted", "shifted2", "value", "delta")
     )
     start = tree.span(total.loop.node)[0]
-    yield start, start, f"{kind} {first} = 0, {count} = 0, {sum_} = 0, {square} = 0;\n{indent}"
+    yield start, start, f"// One pass: distances from the thread's first element lose no digits, whatever the mean.\n{indent}{kind} {first} = 0, {count} = 0, {sum_} = 0, {square} = 0;\n{indent}"  # fmt: skip
     body_start, body_end = body_span(tree, total.loop.node, total.loop.block)
     lines = [
         f"const {kind} {value} = {total.value};",

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -79,7 +80,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(kernel, _edits(tree, found, bound, threads, guard.node)), request.contract, why)
 
 
-RECIPE = Recipe("stage-records", ("global_bytes", "time"), ("shared_bytes",), rewrites)
+CLAIMS = (Claim(r", so that lanes touch elements that far apart", "global_bytes"),)
+RECIPE = Recipe("stage-records", ("global_bytes", "time"), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
 def _bound(conjuncts: Sequence[str], number: str) -> str | None:

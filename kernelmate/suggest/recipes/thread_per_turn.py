@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -44,7 +45,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites)
+CLAIMS = (
+    Claim(
+        r", whose elements lie side by side; with a thread for each turn, a warp's do",
+        "global_bytes",
+        instead="; now there is a thread for each turn",
+    ),
+)
+RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites, claims=CLAIMS)
 
 
 def _loop(tree: Tree) -> Loop | None:

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
 from kernelmate.suggest.recipes.restructure import further_in, last_return
+from kernelmate.suggest.recipes.warp_reduce import ZERO
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
@@ -88,7 +89,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield _rewrite(request, tree, product, followed, side)
 
 
-RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "registers"), rewrites)
+CLAIMS = (
+    Claim(
+        r"is read from global memory by every thread of a row or column of the block; through (tiles of \d+ x \d+ in shared memory) it is read once per block",
+        "load_requests",
+        instead=r"goes through \1",
+    ),
+)
+RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "registers"), rewrites, claims=CLAIMS)
 
 
 def _tied(tree: Tree, sides: Sequence[int]) -> bool:
@@ -221,11 +229,12 @@ def _tiled_loop(tree: Tree, product: Product, side: int, indent: str, step: str)
     lines = [
         f"__shared__ {one.type} {tile}[{side}][{side} + 1];" for one, tile in zip(product.operands, tiles, strict=True)
     ]
+    lines[0] += "  // a column of padding: no bank conflicts"
     lines.append(
         f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"
     )
     for one, tile in zip(product.operands, tiles, strict=True):
-        lines += [step + line for line in _load(tree, product, one, tile, base, bound, step)]
+        lines += [step + line for line in _load(tree, product, one, tile, base, bound)]
     lines.append(f"{step}__syncthreads();")
     changes = [
         (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]")
@@ -254,26 +263,25 @@ def _names_outside(tree: Tree, product: Product) -> bool:
     )
 
 
-def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str, step: str) -> list[str]:
+def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str) -> list[str]:
     """Each thread brings one element: lanes walk whichever way neighbouring elements lie."""
     owner = tree.variable(one.owner)
     assert owner is not None
     assert owner.value is not None
     across, deep = ("threadIdx.y", "threadIdx.x") if one.along else ("threadIdx.x", "threadIdx.y")
-    number, turn = fresh(tree, f"{one.owner}_of"), fresh(tree, f"{product.loop.name}_of")
-    place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
-    kind = owner.type
+    turn = fresh(tree, f"{product.loop.name}_{one.array}")
+    lines = [f"const {product.loop.declared or 'int'} {turn} = {base} + {deep};"]
+    number = one.owner
+    if across != f"threadIdx.{one.axis}":
+        number = fresh(tree, f"{one.owner}_{one.array}")
+        place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
+        lines.append(f"const {owner.type} {number} = {place};")
     conditions = [
         re.sub(rf"\b{one.owner}\b", number, text)
         for text in product.guard.conjuncts
         if re.search(rf"\b{one.owner}\b", text)
     ]
     element = substitute(tree, one.element, {one.owner: number, product.loop.name: turn})
-    return [
-        "{",
-        f"{step}const {kind} {number} = {place};",
-        f"{step}const {product.loop.declared or 'int'} {turn} = {base} + {deep};",
-        f"{step}const bool there = {' && '.join([*conditions, f'{turn} < {bound}'])};",
-        f"{step}{tile}[{across}][{deep}] = there ? {element} : {one.type}(0);",
-        "}",
-    ]
+    there = " && ".join([*conditions, f"{turn} < {bound}"])
+    zero = ZERO.get(one.type, f"{one.type}(0)")
+    return [*lines, f"{tile}[{across}][{deep}] = {there} ? {element} : {zero};"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
@@ -103,7 +103,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("tile-permute", ("global_bytes", "time"), ("shared_bytes",), rewrites)
+CLAIMS = (
+    Claim(
+        r", so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are side by side",
+        "global_bytes",
+        instead="; the copy goes through a tile in shared memory",
+    ),
+)
+RECIPE = Recipe("tile-permute", ("global_bytes", "time"), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
 def _extents(tree: Tree, request: SuggestRequest, lanes: Lanes) -> Extents | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -72,7 +73,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield Rewrite(kernel, contract, why)
 
 
-RECIPE = Recipe("tile-transpose", ("time", "global_bytes"), ("shared_bytes",), rewrites)
+CLAIMS = (
+    Claim(
+        r" are a row apart whichever way the block is turned; through a tile of (\d+) bytes in shared memory both are side by side",
+        "global_bytes",
+        instead=r" go through a tile of \1 bytes in shared memory",
+    ),
+)
+RECIPE = Recipe("tile-transpose", ("time", "global_bytes"), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
 def _transposition(

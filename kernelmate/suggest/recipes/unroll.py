@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -41,7 +42,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("unroll", ("time", "registers", "occupancy", "local_bytes"), ("registers",), rewrites)
+CLAIMS = (Claim(r"told not to, it needs fewer registers", "registers", instead="told not to, it keeps those of one"),)
+RECIPE = Recipe("unroll", ("time", "registers", "occupancy", "local_bytes"), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _below(tree: Tree, node: Node) -> Iterator[Node]:

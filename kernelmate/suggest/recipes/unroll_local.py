@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
@@ -38,7 +39,15 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-RECIPE = Recipe("unroll-local-arrays", ("local_bytes", "time"), ("registers",), rewrites)
+CLAIMS = (
+    Claim(r" and so kept in local memory", "local_bytes", "present"),
+    Claim(
+        r"every index is a constant and the elements are registers",
+        "local_bytes",
+        instead="more of the indices are constants",
+    ),
+)
+RECIPE = Recipe("unroll-local-arrays", ("local_bytes", "time"), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _of_known_length(tree: Tree, loop: Node) -> bool:

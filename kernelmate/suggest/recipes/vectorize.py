@@ -1,22 +1,24 @@
 """Neighbouring elements are loaded and stored 16 bytes at a time, with a tail for the last few.
 
-Applies to element-wise work: a thread's number, or a strided loop's variable, used for nothing but `array[i]`. Each thread takes
-as many neighbouring elements as fit 16 bytes; where an array does not begin at such an address, or fewer elements are left,
-it takes them one by one. There are fewer, wider instructions. It is for time, and costs registers.
+Applies to element-wise work: a thread's number, or a strided loop's variable, by which `array[i]` is met; the arrays may be pointers
+to a row, and their type a name for another. Each thread takes as many neighbouring elements as fit 16 bytes; where an array does not
+begin at such an address, or fewer elements are left, it takes them one by one. There are fewer, wider instructions. It is for
+time, and costs registers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from kernelmate.records import Contract
+from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
 from kernelmate.suggest.recipes.restructure import without_early_returns
-from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, plain_type, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
     element_accesses,
@@ -25,6 +27,7 @@ from kernelmate.suggest.syntax_effects import (
     indent_step,
     index_of,
     is_written,
+    names,
     only_pure_calls,
     operator,
     plain,
@@ -32,32 +35,66 @@ from kernelmate.suggest.syntax_effects import (
     replaced,
     root_name,
     statements,
+    writes,
 )
-from kernelmate.suggest.syntax_loops import guarded, is_global_index, is_grid_stride, loops
+from kernelmate.suggest.syntax_loops import Loop, guarded, is_global_index, is_grid_stride, loops
 
 WIDEST = 16
 """Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
+LONGEST = 4
+"""Statements of work at most: it is written twice, for whole vectors and for the rest."""
+LINE = 110
+"""Characters of a line up to which a statement is written once for each component."""
+
+VECTORS = {
+    ("float", 4): "float4", ("float", 2): "float2", ("int", 4): "int4", ("int", 2): "int2", ("unsigned", 4): "uint4",
+    ("unsigned int", 4): "uint4", ("unsigned", 2): "uint2", ("unsigned int", 2): "uint2", ("double", 2): "double2",
+}  # fmt: skip
+"""CUDA's vector types, by element and count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One array that is met only at the element's own number."""
+    """One array that is met at the element's own number: `type` as written, `plain` what it stands for."""
 
     name: str
     type: str
+    plain: str
     read: bool
     stored: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Element-wise work: `body` for the element that `index` numbers, below `bound`."""
+    """Element-wise work: `body` for the element that `index` numbers, below `bound`.
+
+    Attributes:
+        count: elements of a vector. numbered: the work needs the element's number for more than the arrays.
+    """
 
     index: str
     bound: str
     body: Node
     arrays: tuple[Packed, ...]
     count: int
+    numbered: bool
+    structs: dict[str, str] = field(default_factory=dict)
+
+    def vector(self, tree: Tree, one: Packed) -> str:
+        """The type of a whole vector: CUDA's, or a struct of the kernel's own, which `structs` then has."""
+        if self.by_components(tree):
+            return VECTORS[one.plain, self.count]
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_")
+        name = fresh(tree, f"{stem}_x{self.count}")
+        size = self.count * ELEMENT_BYTES[one.plain]
+        self.structs[name] = f"struct alignas({size}) {name} {{ {one.type} at[{self.count}]; }};"
+        return name
+
+    def by_components(self, tree: Tree) -> bool:
+        """The work is one short statement on types that CUDA has vectors of: it is written for `.x`, `.y` and so on."""
+        body = statements(self.body)
+        short = len(body) == 1 and body[0].type == "expression_statement" and len(tree.text(body[0])) <= LINE
+        return short and not self.numbered and all((one.plain, self.count) in VECTORS for one in self.arrays)
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -66,26 +103,71 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     tree = read_tree(request.kernel)
     if tree is None:
         return
-    edits: list[Edit] = []
-    packs: dict[str, int] = {}
+    found: list[tuple[Loop, Work]] = []
     for loop in loops(tree):
         if loop.node.type != "for_statement" or not loop.declared or loop.inclusive or not _by_thread(tree, loop.start, loop.step):  # fmt: skip
             continue
-        work = _work(tree, loop.name, tree.text(loop.bound), loop.block)
-        if work is None:
-            continue
-        indent = indent_of(tree, loop.node)
-        base = fresh(tree, f"{loop.name}_base")
-        head = f"for ({loop.declared} {base} = ({tree.text(loop.start)}) * {work.count}; {base} < {work.bound}; {base} += ({loop.step}) * {work.count}) {{"  # fmt: skip
-        inner = _both_ways(tree, work, base, loop.declared, indent + indent_step(tree))
-        edits.append((*tree.span(loop.node), f"{head}\n{inner}\n{indent}}}"))
-        packs |= {one.type: work.count for one in work.arrays}
-    if edits and len({span[:2] for span in edits}) == len(edits):
-        kernel = apply_edits(request.kernel, [_structs(tree, packs), *edits])
-        yield Rewrite(kernel, request.contract, _why(packs))
+        alone = loop.node.parent is not None and loop.node.parent.type == "compound_statement"
+        work = _work(tree, loop.name, tree.text(loop.bound), loop.block) if alone else None
+        if work is not None:
+            found.append((loop, work))
+    if not found:
+        return
+    edits = list(_of_loops(tree, found))
+    works = [work for _, work in found]
+    yield Rewrite(apply_edits(request.kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
 
 
-RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites)
+CLAIMS = (Claim(r", one instruction for each", "load_requests"),)
+RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
+
+
+# ------------------------------------------------------------------------------------------- strided loops
+
+
+def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
+    """A loop over whole vectors before each loop, which goes on from where they end."""
+    together = _together(tree, found)
+    for place, (loop, work) in enumerate(found):
+        indent, step = indent_of(tree, loop.node), indent_step(tree)
+        name = f"{work.bound}{work.count}" if work.bound.isidentifier() else "vectors"
+        name = fresh(tree, name if together else f"{name}_{place}" if len(found) > 1 else name)
+        vector = fresh(tree, f"{loop.name}{work.count}")
+        lines = []
+        if place == 0 or not together:
+            alike = [one for _, one in found] if together else [work]
+            arrays = list({one.name: one for known in alike for one in known.arrays}.values())
+            aligned = _aligned(arrays, work.count)
+            lines.append(_comment(tree, alike))
+            lines.append(
+                f"const {loop.declared} {name} = {aligned} ? {work.bound if work.bound.isidentifier() else f'({work.bound})'} / {work.count} : 0;"
+            )
+        lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
+        lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
+        lines.append("}")
+        start = _place(tree, loop.node)
+        text = "\n".join(_further_in(indent, lines))
+        yield start, start, f"{text.removeprefix(indent)}\n{indent}"
+        yield tree.replace(loop.start, f"{work.count} * {name} + {tree.text(loop.start)}")
+
+
+def _place(tree: Tree, node: Node) -> int:
+    """Where statements go that come before one: above the pragma that belongs to it."""
+    before = node.prev_named_sibling
+    while before is not None and before.type == "preproc_call" and "pragma" in tree.text(before):
+        node, before = before, before.prev_named_sibling
+    return tree.span(node)[0]
+
+
+def _together(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> bool:
+    """One number of vectors serves all loops: they end alike, stand side by side, and know their arrays from the first on."""
+    first = found[0][0].node
+    same = {(work.bound, work.count, loop.declared, None if loop.node.parent is None else loop.node.parent.id) for loop, work in found}  # fmt: skip
+    known = (tree.variable(one.name) for _, work in found for one in work.arrays)
+    return len(same) == 1 and all(one is not None and one.node.start_byte < first.start_byte for one in known)
+
+
+# ------------------------------------------------------------------------------------------- a thread per element
 
 
 def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -95,7 +177,7 @@ def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
     if kernel is None or tree is None:
         return
     guard = guarded(tree, statements(tree.body))
-    match = None if guard is None else re.fullmatch(r"(\w+)\s*<\s*(\w+)", guard.inside)
+    match = None if guard is None else re.fullmatch(r"(\w+)\s*<\s*(\w[\w\s*]*)", guard.inside)
     if guard is None or match is None or len(guard.conjuncts) != 1 or guard.returns:
         return
     index = tree.variable(match[1])
@@ -106,28 +188,52 @@ def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
     if len(index.declaration.children_by_field_name("declarator")) != 1 or not constant_after_start(tree, match[1]):
         return
     uses = [use for use in tree.uses(match[1]) if not guard.node.start_byte <= use.start_byte < guard.node.end_byte]
-    work = None if uses else _work(tree, match[1], match[2], body)
-    grid = None if work is None else _shorter_grid(request.contract, work.count)
-    if work is None or grid is None:
+    work = None if uses else _work(tree, match[1], match[2].strip(), body)
+    if work is None:
         return
-    base = fresh(tree, f"{work.index}_base")
-    indent = indent_of(tree, guard.node)
-    kind = "const " + index.type
+    first = fresh(tree, "first")
     edits: list[Edit] = [
-        (*tree.span(index.declaration), f"{kind} {base} = ({tree.text(index.value)}) * {work.count};"),
-        (*tree.span(guard.node), _both_ways(tree, work, base, index.type, indent).lstrip()),
+        (*tree.span(index.declaration), f"const {index.type} {first} = {work.count} * ({tree.text(index.value)});"),
+        (*tree.span(guard.node), _both_ways(tree, work, first, index.type, indent_of(tree, guard.node))),
     ]
-    packs = {one.type: work.count for one in work.arrays}
-    changed = apply_edits(kernel, [_structs(tree, packs), *edits])
-    changed, contract = relaunch(request, changed, grid=(grid,))
-    yield Rewrite(changed, contract, _why(packs))
+    changed = apply_edits(kernel, [*_structs(tree, [work]), *edits])
+    grid = (_shorter_grid(request.contract, work.count), *request.contract.grid[1:])
+    changed, contract = relaunch(request, changed, grid=grid)
+    yield Rewrite(changed, contract, _why([work]))
 
 
-def _shorter_grid(contract: Contract, count: int) -> str | None:
-    if len(contract.grid) > 1:
-        return None
-    text, found = re.subn(r"cdiv\(\s*(\w+)\s*,\s*(\w+)\s*\)", rf"cdiv(\1, \2 * {count})", contract.grid[0])
-    return text if found == 1 else None
+def _shorter_grid(contract: Contract, count: int) -> str:
+    """The first side of the grid for so many elements per thread; any side that covers the elements will do."""
+    known = covered(contract.grid[0])
+    if known is None:
+        return f"cdiv({contract.grid[0].strip()}, {count})"
+    work, length = known
+    return f"cdiv({work}, {int(length) * count if length.isdigit() else f'{length} * {count}'})"
+
+
+def _both_ways(tree: Tree, work: Work, first: str, kind: str, indent: str) -> str:
+    """The work for a whole vector, and element by element where there is none."""
+    step = indent_step(tree)
+    lines = [_comment(tree, [work])]
+    lines.append(f"if ({first} + {work.count} <= {work.bound} && {_aligned(work.arrays, work.count)}) {{")
+    lines += _further_in(step, _vector(tree, work, partial("({1} + {0})".format, first), first, kind))
+    lines.append("} else {")
+    head = f"for ({kind} {work.index} = {first}; {work.index} < {work.bound} && {work.index} < {first} + {work.count}; ++{work.index})"  # fmt: skip
+    body = _body(tree, work.body, []).split("\n")
+    if work.body.type == "compound_statement":
+        rest = [f"{head} {{", *_further_in(step, body), "}"]
+    else:
+        rest = [head, *_further_in(step, body)] if len(head) + len(body[0]) > LINE else [f"{head} {body[0]}", *body[1:]]
+    lines += [*_further_in(step, rest), "}"]
+    return "\n".join(_further_in(indent, lines)).lstrip()
+
+
+def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
+    """Lines that begin further in; preprocessor lines stay at the margin."""
+    return [line if line.startswith("#") or not line else f"{indent}{line}" for line in lines]
+
+
+# ------------------------------------------------------------------------------------------- finding the work
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:
@@ -148,9 +254,10 @@ def _is(tree: Tree, start: Node, *, is_global: bool) -> bool:
 def _work(tree: Tree, index: str, bound: str, body: Node) -> Work | None:
     if next(tree.walk("return_statement", "continue_statement", "break_statement", "for_statement", under=body), None):
         return None
-    if not re.fullmatch(r"\w+", bound) or not only_pure_calls(tree, body):
+    if not re.fullmatch(r"\w[\w\s*]*", bound) or not only_pure_calls(tree, body) or len(statements(body)) > LONGEST:
         return None
     arrays: dict[str, Packed] = {}
+    elsewhere: set[str] = set()
     inside = 0
     for element in element_accesses(tree, body):
         name, at = root_name(tree, element), index_of(element)
@@ -158,25 +265,44 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> Work | None:
         if at is None or variable is None or name is None:
             return None
         if plain(tree, at) != index:
-            if is_written(tree, element) or index in {tree.text(n) for n in tree.walk("identifier", under=at)}:
+            if is_written(tree, element):
                 return None
+            if index in names(tree, at):
+                elsewhere.add(name)
             continue
-        if variable.pointers != 1 or variable.type not in ELEMENT_BYTES or "volatile" in variable.qualifiers:
+        packed = _packed(tree, name, element, arrays)
+        if packed is None:
             return None
         inside += 1
-        known = arrays.get(name, Packed(name, variable.type, False, False))
-        stored = is_written(tree, element)
-        fresh_value = stored and element.parent is not None and element.parent.type == "assignment_expression" and operator(tree, element.parent) == "="  # fmt: skip
-        arrays[name] = Packed(name, variable.type, known.read or not fresh_value, known.stored or stored)
+        arrays[name] = packed
     met = sum(1 for n in tree.walk("identifier", under=body) if tree.text(n) == index)
-    if not arrays or met != inside or _stores_in_part(tree, body, arrays):
+    if any(one.stored and one.name in elsewhere for one in arrays.values()) or _stores_in_part(tree, body, arrays):
         return None
-    count = WIDEST // max(ELEMENT_BYTES[one.type] for one in arrays.values())
-    return Work(index, bound, body, tuple(arrays.values()), count) if count > 1 else None
+    if not any(one.read for one in arrays.values()):
+        return None
+    count = WIDEST // max(ELEMENT_BYTES[one.plain] for one in arrays.values())
+    return Work(index, bound, body, tuple(arrays.values()), count, met != inside) if count > 1 else None
+
+
+def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, Packed]) -> Packed | None:
+    """What is known of an array with one more access; None where it cannot be met by vectors."""
+    variable = tree.variable(name)
+    if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
+        return None
+    if any(place.type == "identifier" and tree.text(place) == name for place in writes(tree, tree.body)):
+        return None
+    kind = plain_type(tree, variable.type)
+    if kind not in ELEMENT_BYTES:
+        return None
+    known = arrays.get(name, Packed(name, variable.type, kind, False, False))
+    stored = is_written(tree, element)
+    parent = element.parent
+    fresh_value = stored and parent is not None and parent.type == "assignment_expression" and operator(tree, parent) == "="  # fmt: skip
+    return replace(known, read=known.read or not fresh_value, stored=known.stored or stored)
 
 
 def _stores_in_part(tree: Tree, body: Node, arrays: dict[str, Packed]) -> bool:
-    """An element is stored only under a condition: the others of its pack would be stored too."""
+    """An element is stored only under a condition: the others of its vector would be stored too."""
     for element in element_accesses(tree, body):
         name = root_name(tree, element)
         if name not in arrays or not is_written(tree, element):
@@ -189,63 +315,85 @@ def _stores_in_part(tree: Tree, body: Node, arrays: dict[str, Packed]) -> bool:
     return False
 
 
-def _structs(tree: Tree, packs: dict[str, int]) -> Edit:
-    """Local types of so many elements, aligned to their size, declared first in the kernel."""
+# ------------------------------------------------------------------------------------------- writing
+
+
+def _structs(tree: Tree, works: Sequence[Work]) -> Iterator[Edit]:
+    """The vectors that CUDA has no type for, declared first in the kernel."""
     indent = indent_of(tree, statements(tree.body)[0])
     start = tree.span(tree.body)[0] + 1
-    text = "".join(
-        f"\n{indent}struct alignas({count * ELEMENT_BYTES[kind]}) {_pack(kind)} {{ {kind} at[{count}]; }};"
-        for kind, count in packs.items()
-    )
-    return start, start, text
+    for work in works:
+        for one in work.arrays:
+            work.vector(tree, one)
+    structs = {name: text for work in works for name, text in work.structs.items()}
+    if structs:
+        yield start, start, "".join(f"\n{indent}{text}" for text in structs.values())
 
 
-def _pack(kind: str) -> str:
-    return f"pack_{re.sub(r'[^A-Za-z0-9]+', '_', kind).strip('_')}"
+def _vector(tree: Tree, work: Work, at: Callable[[str], str], number: str, kind: str) -> list[str]:
+    """The work for one vector: loads, the work for each element, stores. `number` is that of its first element."""
+    names_ = {one.name: fresh(tree, f"{one.name}{work.count}") for one in work.arrays}
+    lines: list[str] = []
+    star = "*" if "+" in at("") else ""
+    for one in sorted(work.arrays, key=lambda one: not one.read):
+        vector = work.vector(tree, one)
+        const = "" if one.stored else "const "
+        given = f" = {star}reinterpret_cast<const {vector}*>{at(one.name)}" if one.read else ""
+        lines.append(f"{const}{vector} {names_[one.name]}{given};")
+    if work.by_components(tree):
+        lines += [_element(tree, work, names_, f".{axis}") for axis in "xyzw"[: work.count]]
+    else:
+        lane = min((fresh(tree, name) for name in "kje"), key=len)
+        step = indent_step(tree)
+        lines += ["#pragma unroll", f"for (int {lane} = 0; {lane} < {work.count}; ++{lane}) {{"]
+        if work.numbered:
+            lines.append(f"{step}const {kind} {work.index} = {number} + {lane};")
+        lines += [*_further_in(step, _element(tree, work, names_, f".at[{lane}]").split("\n")), "}"]
+    lines += [f"{star}reinterpret_cast<{work.vector(tree, one)}*>{at(one.name)} = {names_[one.name]};" for one in work.arrays if one.stored]  # fmt: skip
+    return lines
 
 
-def _both_ways(tree: Tree, work: Work, base: str, kind: str, indent: str) -> str:
-    """The work for a whole pack, and element by element where there is none."""
-    step = indent_step(tree)
-    lane = fresh(tree, "k")
-    old = indent_of(tree, statements(work.body)[0])
-    aligned = _aligned(work.arrays, work.count)
-    lines = [f"{indent}if ({base} + {work.count} <= {work.bound} && {aligned}) {{"]
-    for one in work.arrays:
-        pack = fresh(tree, f"{one.name}_pack")
-        given = f" = *reinterpret_cast<const {_pack(one.type)}*>({one.name} + {base})" if one.read else ""
-        lines.append(f"{indent}{step}{_pack(one.type)} {pack}{given};")
+def _element(tree: Tree, work: Work, names_: dict[str, str], part: str) -> str:
+    """The work on one part of the vectors, its lines indented from nothing."""
     changes = [
-        (element.start_byte, element.end_byte, f"{fresh(tree, f'{root_name(tree, element)}_pack')}.at[{lane}]")
+        (element.start_byte, element.end_byte, f"{names_[name]}{part}")
         for element in element_accesses(tree, work.body)
-        if (at := index_of(element)) is not None and plain(tree, at) == work.index
+        if (at := index_of(element)) is not None
+        and plain(tree, at) == work.index
+        and (name := root_name(tree, element)) in names_
     ]
-    lines += ["#pragma unroll", f"{indent}{step}for (int {lane} = 0; {lane} < {work.count}; ++{lane}) {{"]
-    lines += _body(tree, work.body, changes, old, indent + step * 2)
-    lines.append(f"{indent}{step}}}")
-    for one in work.arrays:
-        if one.stored:
-            pack = fresh(tree, f"{one.name}_pack")
-            lines.append(f"{indent}{step}*reinterpret_cast<{_pack(one.type)}*>({one.name} + {base}) = {pack};")
-    lines += [f"{indent}}} else {{", f"{indent}{step}for ({kind} {work.index} = {base}; {work.index} < {work.bound} && {work.index} < {base} + {work.count}; ++{work.index}) {{"]  # fmt: skip
-    lines += _body(tree, work.body, [], old, indent + step * 2)
-    return "\n".join([*lines, f"{indent}{step}}}", f"{indent}}}"])
+    if work.by_components(tree):
+        return replaced(tree, statements(work.body)[0], changes)
+    return _body(tree, work.body, changes)
 
 
-def _body(tree: Tree, body: Node, changes: list[tuple[int, int, str]], old: str, new: str) -> list[str]:
+def _body(tree: Tree, body: Node, changes: list[Edit]) -> str:
+    """The work's text with parts of it replaced, its lines indented from nothing."""
     text = replaced(tree, body, changes).strip()
     if body.type == "compound_statement":
-        text = text[1:-1].strip("\n").strip()
-    return [new + reindented(text, old, new)]
+        text = text[1:-1].strip()
+    return reindented(text, indent_of(tree, statements(body)[0]), "")
 
 
 def _aligned(arrays: Sequence[Packed], count: int) -> str:
     groups: dict[int, list[str]] = {}
     for one in arrays:
-        groups.setdefault(count * ELEMENT_BYTES[one.type], []).append(f"(size_t){one.name}")
-    return " && ".join(f"({' | '.join(names)}) % {size} == 0" for size, names in groups.items())
+        groups.setdefault(count * ELEMENT_BYTES[one.plain], []).append(f"(size_t){one.name}")
+    return " && ".join(
+        f"{'(' + ' | '.join(names_) + ')' if len(names_) > 1 else names_[0]} % {size} == 0"
+        for size, names_ in groups.items()
+    )
 
 
-def _why(packs: dict[str, int]) -> str:
-    words = ", ".join(f"{count} of {kind}" for kind, count in packs.items())
-    return f"Elements are loaded and stored one by one; taken together ({words}) there is one instruction for each pack, and a tail where arrays or sizes do not fit it."  # fmt: skip
+def _comment(tree: Tree, works: Sequence[Work]) -> str:
+    """Why there are two ways."""
+    kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
+    if len(kinds) > 1:
+        return "// Vector accesses need aligned addresses; what is left goes one by one."
+    ((kind, size),) = kinds.items()
+    return f"// {kind} accesses need {size}-byte alignment; what is left goes one by one."
+
+
+def _why(works: Sequence[Work]) -> str:
+    words = " and ".join(dict.fromkeys(f"{work.count} of {one.type}" for work in works for one in work.arrays))
+    return f"Elements are loaded and stored by whole vectors ({words}), one instruction for each; the rest goes one by one."

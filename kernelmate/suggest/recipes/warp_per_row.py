@@ -10,7 +10,7 @@ another order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Contract, Kernel
@@ -18,7 +18,9 @@ from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes import accumulate_in_register
-from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
+from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
+from kernelmate.suggest.recipes.carried import Carried
+from kernelmate.suggest.recipes.restructure import further_in
 from kernelmate.suggest.recipes.sharing import Shared, Sharing, share
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
@@ -103,26 +105,20 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: Plan, la
 def _wider_launch(contract: Contract) -> Launch | None:
     """The launch for 32 times as many threads, where the grid's first side follows from a size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
-    rounded = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*([^,()]+?)\s*\)\s*", contract.grid[0]) or re.fullmatch(
-        r"\s*\(\s*([\w *]+?)\s*\+\s*[^()+]+\)\s*//\s*(\w+)\s*", contract.grid[0]
-    )
-    if rounded is None or not _balanced(rounded[1]):
+    rounded = covered(contract.grid[0])
+    if rounded is None:
         return None
-    work = rounded[1] if re.fullmatch(r"\w+", rounded[1]) else f"({rounded[1]})"
+    work = rounded[0] if re.fullmatch(r"\w+", rounded[0]) else f"({rounded[0]})"
     if all(shape.block[1:] == (1, 1) for shape in shapes):
         if all(shape.block[0] % 32 == 0 for shape in shapes):
-            return Launch((f"cdiv({work} * 32, {rounded[2]})", *contract.grid[1:]), contract.block)
+            return Launch((f"cdiv({work} * 32, {rounded[1]})", *contract.grid[1:]), contract.block)
         return None
     if any(shape.block[2] != 1 for shape in shapes) or len(contract.grid) < 2:
         return None
-    second = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*(?:\d+|block_y)\s*\)\s*", contract.grid[1])
-    if second is None or not _balanced(second[1]):
+    second = covered(contract.grid[1])
+    if second is None or not (second[1].isdigit() or second[1] == "block_y"):
         return None
-    return Launch((work, f"cdiv({second[1]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
-
-
-def _balanced(text: str) -> bool:
-    return text.count("(") == text.count(")") and "," not in re.sub(r"\([^()]*\)", "", text)
+    return Launch((work, f"cdiv({second[0]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
 
 
 # ------------------------------------------------------------------------------------------- finding
@@ -183,17 +179,37 @@ def _far_apart(lanes: Lanes, shared: Shared) -> bool:
 
 def _edits(tree: Tree, plan: Plan) -> list[Edit]:
     lane = fresh(tree, "lane")
+    name = tree.text(tree.name_node(plan.declaration) or plan.index)
     indent = indent_of(tree, plan.declaration)
     end = tree.span(plan.declaration)[1]
     number = f"({tree.text(plan.index)}) / 32" if plan.flat else "blockIdx.x"
     count = "threadIdx.x % 32" if plan.flat else "threadIdx.x"
-    edits: list[Edit] = [tree.replace(plan.index, number), (end, end, f"\n{indent}const int {lane} = {count};")]
+    edits: list[Edit] = [
+        tree.replace(plan.index, number),
+        (end, end, f"\n{indent}const int {lane} = {count};  // a warp for each {name}"),
+    ]
     for shared in plan.sharing.loops:
         edits += _loop_edits(tree, shared, lane)
-    for statement in plan.sharing.stores:
-        start = tree.span(statement)[0]
-        edits.append((start, start, f"if ({lane} == 0) "))
+    for stores in _adjacent(plan.sharing.stores):
+        first, last = tree.span(stores[0])[0], tree.span(stores[-1])[1]
+        if len(stores) == 1:
+            edits.append((first, first, f"if ({lane} == 0) "))
+            continue
+        own = indent_of(tree, stores[0])
+        edits += [(first, first, f"if ({lane} == 0) {{\n{own}{indent_step(tree)}"), (last, last, f"\n{own}}}")]
+        edits += further_in(tree, first, last)
     return edits
+
+
+def _adjacent(stores: Sequence[Node]) -> list[list[Node]]:
+    """Stores in runs of those that follow each other."""
+    runs: list[list[Node]] = []
+    for store in stores:
+        if runs and runs[-1][-1].next_named_sibling == store:
+            runs[-1].append(store)
+        else:
+            runs.append([store])
+    return runs
 
 
 def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
@@ -206,7 +222,9 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
         yield tree.replace(update, f"{loop.name} += 32")
     first, last = tree.span(shared.around)
     resets = "".join(
-        f"if ({lane} != 0) {one.name} = {one.neutral};\n{indent}" for one in joined if one.neutral is not None
+        f"if ({lane} != 0) {one.name} = {one.neutral};\n{indent}"
+        for one in joined
+        if one.neutral is not None and not _starts_neutral(tree, one, shared.around)
     )
     if resets:
         yield first, first, resets
@@ -217,3 +235,15 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
     elif lines:
         inner = "".join(f"\n{indent}{step}{line}" for line in lines)
         yield last, last, f"\n{indent}for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{{inner}\n{indent}}}"
+
+
+def _starts_neutral(tree: Tree, one: Carried, around: Node) -> bool:
+    """The value is declared beside the loop as what changes no sum, or no product, and nothing is done to it until then."""
+    variable = tree.variable(one.name)
+    if variable is None or variable.value is None or variable.declaration.parent != around.parent:
+        return False
+    text = tree.text(variable.value).rstrip("fFuUlL").strip()
+    number = re.fullmatch(r"\d+(?:\.\d*)?", text)
+    between = (variable.declaration.end_byte, around.start_byte)
+    met = any(between[0] <= use.start_byte < between[1] for use in tree.uses(one.name))
+    return number is not None and not met and str(int(float(text))) == one.neutral and float(text).is_integer()

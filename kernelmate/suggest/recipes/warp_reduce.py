@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import sequential_reduction
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.restructure import WarpFunctions
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
     Edit,
@@ -23,6 +24,8 @@ from kernelmate.suggest.syntax import (
     read_tree,
     statement_expression,
 )
+from kernelmate.suggest.syntax_effects import indent_of, indent_step, operator
+from kernelmate.suggest.syntax_loops import previous
 
 WARPS = 32
 """Elements that are enough for any block: 1024 threads are 32 warps."""
@@ -79,12 +82,16 @@ def _of(request: SuggestRequest) -> Iterator[Rewrite]:
     used = {step.array for reduction in found for step in reduction.steps}
     if not found or used != set(arrays):
         return
-    edits = [edit for reduction in found for edit in _replace(tree, reduction, arrays)]
-    edits += [edit for variable in arrays.values() for edit in _shrink(tree, variable)]
+    functions = WarpFunctions(tree)
+    edits = [_replace(tree, reduction, arrays, functions) for reduction in found]
+    edits += [functions.edit()]
+    ordered = sorted(arrays.values(), key=lambda variable: variable.node.start_byte)
+    edits += [edit for place, variable in enumerate(ordered) for edit in _shrink(tree, variable, told=place > 0)]
     yield from _finish(request, apply_edits(request.kernel, edits), arrays, len(found), threads)
 
 
-RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites)
+CLAIMS = (Claim(r": \d+ bytes of shared memory per block less", "shared_bytes"),)
+RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rewrites, claims=CLAIMS)
 
 
 def block_threads(contract: Contract, least: int = 64) -> int | None:
@@ -224,9 +231,9 @@ def _stores(
     tree: Tree, loop: Node, thread: str, arrays: Sequence[str], *, barrier_inside: bool
 ) -> tuple[Node, tuple[Node, ...]] | None:
     """The first of the stores `a[t] = value;` just before the loop, and their values in the order of `arrays`."""
-    before = _previous(loop)
+    before = previous(loop)
     if is_barrier(tree, before):
-        before = None if before is None else _previous(before)
+        before = None if before is None else previous(before)
     elif not barrier_inside:
         return None
     values: dict[str, Node] = {}
@@ -244,17 +251,10 @@ def _stores(
             return None
         values[match[1]] = right
         first = before
-        before = _previous(before)
+        before = previous(before)
     if first is None or set(values) != set(arrays):
         return None
     return first, tuple(values[array] for array in arrays)
-
-
-def _previous(node: Node) -> Node | None:
-    before = node.prev_named_sibling
-    while before is not None and before.type == "comment":
-        before = before.prev_named_sibling
-    return before
 
 
 def _arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict[str, Variable]:
@@ -296,67 +296,79 @@ def _is_result(tree: Tree, use: Node) -> bool:
 # ------------------------------------------------------------------------------------------- changing them
 
 
-def _replace(tree: Tree, reduction: Reduction, arrays: dict[str, Variable]) -> Iterator[Edit]:
-    text = tree.kernel.unit.text
+def _replace(tree: Tree, reduction: Reduction, arrays: dict[str, Variable], functions: WarpFunctions) -> Edit:
+    """The statements that join the block's values by warps; every step's result is in its array's first element."""
     start = tree.span(reduction.first)[0]
-    line = text.rfind("\n", 0, start) + 1
-    indent = text[line:start] if not text[line:start].strip() else "  "
-    single = len(reduction.steps) == 1
-    names = [_fresh(tree, "value" if single else f"{step.array}_value") for step in reduction.steps]
-    offset = _fresh(tree, "offset")
-    thread = reduction.thread
-    lines = ["{"]
-    for step, value, name in zip(reduction.steps, reduction.values, names, strict=True):
-        lines.append(f"  {arrays[step.array].type} {name} = {tree.text(value)};")
-    shuffles = [_combine(step, name, offset) for step, name in zip(reduction.steps, names, strict=True)]
-    lines += _loop(offset, shuffles, "  ")
-    stores = [f"{step.array}[{thread} / 32] = {name};" for step, name in zip(reduction.steps, names, strict=True)]
-    lines += _braced(f"if ({thread} % 32 == 0)", stores, "  ")
-    lines += ["  __syncthreads();", f"  if ({thread} < 32) {{"]
-    for step, name in zip(reduction.steps, names, strict=True):
-        lines.append(f"    {_load(step, arrays[step.array].type, name, thread)}")
-    lines += _loop(offset, shuffles, "    ")
-    results = [f"{step.array}[0] = {name};" for step, name in zip(reduction.steps, names, strict=True)]
-    lines += _braced(f"if ({thread} == 0)", results, "    ")
-    lines += ["  }", "  __syncthreads();", "}"]
-    yield start, tree.span(reduction.last)[1], f"\n{indent}".join(lines)
+    step, thread = indent_step(tree), reduction.thread
+    before: list[str] = []
+    joined: list[tuple[str, str, str]] = []
+    for one, value in zip(reduction.steps, reduction.values, strict=True):
+        kind = arrays[one.array].type
+        name = tree.text(value)
+        if not _is_spent(tree, value, reduction, kind):
+            name = functions.value_name("value" if len(reduction.steps) == 1 else f"{one.array}_value")
+            before.append(f"{kind} {name} = {tree.text(value)};")
+        joined.append((one.array, name, functions.name(one.function, kind)))
+    lines = [*before, *(f"{name} = {helper}({name});" for _, name, helper in joined)]
+    lines += _braced(
+        f"if ({thread} % 32 == 0)", [f"{array}[{thread} / 32] = {name};" for array, name, _ in joined], step
+    )
+    lines += ["__syncthreads();", f"if ({thread} < 32) {{"]
+    for one, (array, name, helper) in zip(reduction.steps, joined, strict=True):
+        other = ZERO[arrays[array].type] if one.function is None else name
+        lines.append(f"{step}{name} = {helper}({thread} < blockDim.x / 32 ? {array}[{thread}] : {other});")
+    results = _braced(f"if ({thread} == 0)", [f"{array}[0] = {name};" for array, name, _ in joined], step)
+    lines += [*(f"{step}{line}" for line in results), "}", "__syncthreads();"]
+    return start, tree.span(reduction.last)[1], f"\n{indent_of(tree, reduction.first)}".join(lines)
 
 
-def _load(step: Step, kind: str, name: str, thread: str) -> str:
-    """What a lane of the first warp starts from; one beyond the warps must not change the result."""
-    if step.function is not None:
-        return f"if ({thread} < blockDim.x / 32) {name} = {step.array}[{thread}];"
-    return f"{name} = {thread} < blockDim.x / 32 ? {step.array}[{thread}] : {ZERO[kind]};"
+def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:
+    """The value is a variable that is not read again, so that it may hold the warp's."""
+    variable = tree.variable(tree.text(value)) if value.type == "identifier" else None
+    if (
+        variable is None
+        or variable.dims
+        or variable.pointers
+        or variable.type != kind
+        or "const" in variable.qualifiers
+    ):
+        return False
+    block = reduction.first.parent
+    declared = variable.declaration.parent
+    if block is None or declared is None or block.id != declared.id:
+        return False
+    later = [use for use in tree.uses(variable.name) if use.start_byte >= reduction.last.end_byte]
+    return not later or _is_assigned(tree, later[0], block)
 
 
-def _combine(step: Step, name: str, offset: str) -> str:
-    other = f"__shfl_down_sync(0xffffffffu, {name}, {offset})"
-    return f"{name} += {other};" if step.function is None else f"{name} = {step.function}({name}, {other});"
+def _is_assigned(tree: Tree, use: Node, block: Node) -> bool:
+    """The use is the left side of `name = ...;`, a statement of the block itself, whose right side does not name it."""
+    parent = use.parent
+    if parent is None or parent.type != "assignment_expression" or operator(tree, parent) != "=":
+        return False
+    left, right, statement = parent.child_by_field_name("left"), parent.child_by_field_name("right"), parent.parent
+    alone = statement is not None and statement.parent is not None and statement.parent.id == block.id
+    named = {tree.text(node) for node in tree.walk("identifier", under=right)}
+    return alone and left is not None and left.id == use.id and tree.text(use) not in named
 
 
-def _loop(offset: str, statements: Sequence[str], indent: str) -> list[str]:
-    return _braced(f"for (int {offset} = 16; {offset} > 0; {offset} /= 2)", statements, indent)
-
-
-def _braced(head: str, statements: Sequence[str], indent: str) -> list[str]:
+def _braced(head: str, statements: Sequence[str], step: str) -> list[str]:
     if len(statements) == 1:
-        return [f"{indent}{head} {statements[0]}"]
-    return [f"{indent}{head} {{", *(f"{indent}  {statement}" for statement in statements), f"{indent}}}"]
+        return [f"{head} {statements[0]}"]
+    return [f"{head} {{", *(f"{step}{statement}" for statement in statements), "}"]
 
 
-def _fresh(tree: Tree, name: str) -> str:
-    while re.search(rf"\b{name}\b", tree.kernel.unit.text):
-        name += "_"
-    return name
-
-
-def _shrink(tree: Tree, variable: Variable) -> Iterator[Edit]:
+def _shrink(tree: Tree, variable: Variable, *, told: bool) -> Iterator[Edit]:
+    """The array with an element per warp; a comment says so unless it was `told` of another one."""
     if "extern" in variable.qualifiers:
         return
     array = next(tree.walk("array_declarator", under=variable.node))
     size = array.child_by_field_name("size")
     if size is not None:
         yield tree.replace(size, str(WARPS))
+        end = tree.span(variable.declaration)[1]
+        if not told and tree.kernel.unit.text[end : end + 1] == "\n":
+            yield end, end, "  // one element per warp"
 
 
 def _finish(

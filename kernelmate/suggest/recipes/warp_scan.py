@@ -250,6 +250,7 @@ def _text(tree: Tree, scan: Scan, reads: Reads, warps: int) -> Edit:
         return f"{one} += {other};" if scan.function is None else f"{one} = {scan.function}({one}, {other});"
 
     lines = [
+        "// Each warp scans by shuffles, and adds the totals of the warps before it.",
         f"{kind} {own} = {tree.text(scan.value)};",
         "for (int distance = 1; distance < 32; distance *= 2) {",
         f"{step}const {kind} {below} = __shfl_up_sync({FULL}, {own}, distance);",
@@ -267,11 +268,19 @@ def _text(tree: Tree, scan: Scan, reads: Reads, warps: int) -> Edit:
     if reads.last:
         lines += [f"{kind} {last} = {keep.name}[0];"]
         lines += [f"for (int warp = 1; warp < {warps}; ++warp) {join(last, f'{keep.name}[warp]')}"]
-    if enclosing_loops(scan.loop):
+    if enclosing_loops(scan.loop) and not _barrier_follows(tree, scan.loop):
         lines += ["__syncthreads();"]
     used_later = [node for node in scan.between if _needed(tree, node, scan, reads)]
     lines += [tree.text(node) for node in used_later]
     return tree.span(scan.first)[0], tree.span(scan.loop)[1], f"\n{indent}".join(lines)
+
+
+def _barrier_follows(tree: Tree, loop: Node) -> bool:
+    """The block that the scan stands in has a barrier after it, so that the next turn finds the buffer read."""
+    node = loop.next_named_sibling
+    while node is not None and not is_barrier(tree, node):
+        node = node.next_named_sibling
+    return node is not None
 
 
 def _needed(tree: Tree, declaration: Node, scan: Scan, reads: Reads) -> bool:

@@ -33,7 +33,7 @@ _BINARY = {
     "__hadd_rn": "+",
     "__hsub_rn": "-",
     "__hmul_rn": "*",
-}
+}  # fmt: skip
 _COMPARED = {"__hgt": ">", "__hge": ">=", "__hlt": "<", "__hle": "<=", "__heq": "=="}
 _FUNCTIONS = {"hexp": "expf", "hlog": "logf", "hsqrt": "sqrtf", "hrsqrt": "rsqrtf", "hsin": "sinf", "hcos": "cosf", "hrcp": "1.0f / ", "__habs": "fabsf", "__hmax": "fmaxf", "__hmin": "fminf"}  # fmt: skip
 

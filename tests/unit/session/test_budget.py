@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Candidate, Judged, Judgement, JudgeTask, Kernel, SearchState, Speedup, Timing
 from kernelmate.session.budget import Budget
 from kernelmate.session.searching import Search
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.objective import read_objective
 
 QUICK_S, FULL_S, STARTED_S = 1.0, 4.0, 6.0
 """Seconds of a quick evaluation, of a full verdict, and of one by a process that knows nothing yet."""

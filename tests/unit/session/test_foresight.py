@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.compiler.process import CompilerProcess
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.objective import read_objective
 
 
 def variants(kernel: Kernel, count: int) -> list[Kernel]:

@@ -240,6 +240,54 @@ def test_a_kernel_without_a_block_follows_the_contract_it_is_given() -> None:
     assert changed.unit.text == KERNEL + host("k<<<(count + 127) / 128, 128>>>(p, count, 3)")
 
 
+@pytest.mark.parametrize(
+    ("launch", "becomes"),
+    [
+        ("k<<<(count + threads - 1) / threads, threads>>>(p, count, 3)",) * 2,
+        ("k<<<4, threads>>>(p, count, 3)", "k<<<(count + 63) / 64, threads>>>(p, count, 3)"),
+    ],
+)
+@pytest.mark.parametrize(
+    "given", ["const int threads = {};", "static constexpr unsigned threads = {};", "auto threads = {};"]
+)
+def test_a_block_that_has_a_name_keeps_it(given: str, launch: str, becomes: str) -> None:
+    text = BLOCK + KERNEL + host(f"{given.format(256)} {launch}")
+    changed = change_launch(kernel_of(text), block="64").unit.text
+    assert f"{given.format(64)} {becomes};" in changed
+    again = change_launch(kernel_of(text.replace("= 256;", "= 64;")), block="64").unit.text
+    assert again == changed
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "int threads = 256; threads /= 2;",
+        "const int threads = 256; use(threads);",
+        "const int threads = 256; j<<<1, threads>>>(3);",
+        "const int threads = n;",
+    ],
+)
+def test_a_name_that_serves_others_too_is_left(given: str) -> None:
+    text = BLOCK + KERNEL + "__global__ void j(int n) {}\n" + host(f"{given} k<<<1, threads>>>(p, count, 3)")
+    changed = change_launch(kernel_of(text), block="64").unit.text
+    assert given in changed
+    assert "k<<<(count + 63) / 64, 64>>>" in changed
+
+
+def test_a_written_out_cap_of_the_grid_is_replaced_by_the_new_cap() -> None:
+    kernel = kernel_of(BLOCK + KERNEL + host("k<<<64, 256>>>(p, count, 3)"))
+    capped = change_launch(kernel_of(BLOCK + KERNEL), grid="min(cdiv(n, block), 64)")
+    text = capped.unit.text + host("k<<<64, 256>>>(p, count, 3)")
+    changed = change_launch(kernel_of(text), grid="min(cdiv(n, block), 132)").unit.text
+    assert "k<<<132, 256>>>" in changed
+    assert kernel.launches
+
+
+def test_bytes_of_shared_memory_are_counted_by_sizeof_where_they_were() -> None:
+    text = BLOCK + KERNEL + host("k<<<1, 256, 256 * sizeof(float)>>>(p, count, 3)")
+    assert "k<<<1, 256, 32 * sizeof(float)>>>" in change_launch(kernel_of(text), shared="32 * 4").unit.text
+
+
 def test_launches_of_other_kernels_stay(tmp_path: Path) -> None:
     text = BLOCK + KERNEL + "__global__ void j(int n) {}\n" + host("j<<<1, 256>>>(3); k<<<1, 256>>>(p, count, 3)")
     assert "j<<<1, 256>>>" in change_launch(kernel_of(text), block="64").unit.text

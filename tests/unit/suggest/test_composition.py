@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kernelmate.config import load_settings
-from kernelmate.records import Candidate, Judged, Speedup, Verdict
+from kernelmate.records import Candidate, Diagnostic, Judged, Speedup, Verdict
 from kernelmate.session import Session
 from kernelmate.source import apply_edits, load_kernel
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.composition import Composition
+from kernelmate.suggest.composition import Composition, new_warnings
 from kernelmate.suggest.recipes import Recipe, Rewrite
 from kernelmate.suggest.recipes.launch import RECIPE as LAUNCH
 
@@ -290,3 +290,58 @@ def test_equal_seeds_search_equally_and_every_version_is_right(tmp_path: Path) -
     assert any("warp-per-row+" in author for author, *_ in first)
     assert first[0][0] == "recipe:warp-per-row"
     assert first[0][3] is None
+
+
+def test_a_version_that_brings_a_new_warning_is_neither_offered_nor_built_on(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    recipes = marking("a"), marking("b", needs="/*a*/"), marking("c")
+    old, new = Diagnostic("warning", "old", "k.cu", 1, 1), Diagnostic("warning", "unused variable", "k.cu", 3, 1)
+
+    def judge(candidate: Candidate) -> Judged:
+        warned = "/*a*/" in candidate.kernel.source
+        found = verdict(time_us=50.0, diagnostics=(replace(old, line=9), *([new] if warned else [])))
+        return Judged(candidate, replace(found, correct=True))
+
+    request = replace(ask(SOURCE, time_us=100.0, diagnostics=(old,)), judge=judge)
+    assert [one.author for one in Composition(recipes).propose(request)] == ["recipe:c"]
+    assert new_warnings(request.verdict, verdict(diagnostics=(old, old))) == ["old"]
+
+
+def test_what_narrows_the_domain_is_offered_alone(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    def narrowing(request: SuggestRequest) -> Iterator[Rewrite]:
+        if "/*n*/" not in request.kernel.source:
+            kernel = apply_edits(request.kernel, [(request.kernel.end - 1, request.kernel.end - 1, "/*n*/")])
+            yield Rewrite(kernel, replace(request.contract, require=("n < 2**31",)), "Narrower.")
+
+    def judge(candidate: Candidate) -> Judged:
+        time_us = 90.0 - 20.0 * len(candidate.kernel.source.split("/*"))
+        return Judged(candidate, replace(verdict(time_us=time_us), correct=True))
+
+    request = replace(ask(SOURCE, time_us=100.0), judge=judge)
+    recipes = marking("a"), Recipe("narrow", ("time",), (), narrowing), marking("b")
+    authors = [one.author for one in Composition(recipes).propose(request)]
+    assert "recipe:a+b" in authors
+    assert [author for author in authors if "narrow" in author] == ["recipe:narrow"]
+
+
+def test_another_launch_is_told_once_and_against_the_kernel_as_it_was(
+    ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
+) -> None:
+    times = {"128": 100.0, "256": 40.0, "512": 20.0, "1024": 60.0}
+    whys: dict[str, str] = {}
+
+    def judge(candidate: Candidate) -> Judged:
+        time_us = times.get(candidate.contract.block[0], 90.0) / (2 if "/*a*/" in candidate.kernel.source else 1)
+        whys[f"{candidate.author} {candidate.contract.block[0]}"] = candidate.why
+        return Judged(candidate, replace(verdict(time_us=time_us), correct=True))
+
+    request = replace(ask(SOURCE, time_us=100.0), judge=judge)
+    recipes = marking("a", needs="x[i]"), LAUNCH
+    assert list(Composition(recipes).propose(request))
+    assert all(
+        why.count("threads per block") == 1 and "instead of 128" in why for why in whys.values() if "threads" in why
+    )
+    assert any("block-size" in author for author in whys)

@@ -184,3 +184,23 @@ def test_launch_parameters_may_change(baseline: Kernel) -> None:
     text = FILE.replace("<<<(n + 255) / 256, 256>>>", "<<<(n + 127) / 128, 128, 64>>>").replace("256", "128")
     changed = next(k for k in find_kernels(text_unit(text)) if k.name == "scale")
     assert screen(baseline, changed) is None
+
+
+def host_of(body: str) -> Kernel:
+    text = (
+        f"__global__ void scale(float* x, int n) {{ if (n > 0) x[0] = 2; }}\nvoid run(float* x, int n) {{ {body} }}\n"
+    )
+    return find_kernels(text_unit(text))[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "allowed"),
+    [
+        ("const int threads = 256; scale<<<(n + threads - 1) / threads, threads>>>(x, n);", True),
+        ("const int threads = 256; scale<<<n, threads>>>(x, n); use(threads);", False),
+        ("const int threads = 256; scale<<<n, 64>>>(x, threads);", False),
+    ],
+)
+def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allowed: bool) -> None:
+    found = screen(host_of(body), host_of(body.replace("256", "512")))
+    assert (found is None) is allowed

@@ -232,7 +232,7 @@ def test_a_changed_launch_goes_into_contract_and_host_code(softmax: Question) ->
     assert got is not None
     assert got.launch.block == ("128",)
     assert "// block = 128" in got.text
-    assert "softmax<<<rows, 128, 128 * 4, stream>>>" in got.text
+    assert "softmax<<<rows, 128, 128 * sizeof(float), stream>>>" in got.text
 
 
 def test_an_else_does_not_change_its_if() -> None:

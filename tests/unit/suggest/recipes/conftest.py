@@ -12,6 +12,7 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.composition import new_warnings
 from kernelmate.suggest.recipes import Recipe
 
 
@@ -38,7 +39,7 @@ class Alone:
 def judged(emulated: Session, tmp_path: Path) -> Callable[..., list[Judged]]:
     """`judged(source, recipe, prompt="make it faster")`: what the recipe makes of the kernel, in its order, each judged right.
 
-    Fails where a candidate does not compile, is wrong, or has a finding of severity error.
+    Fails where a candidate does not compile, brings a new warning, is wrong, or has a finding of severity error.
     """
 
     def judge(source: str, recipe: Recipe, prompt: str = "make it faster") -> list[Judged]:
@@ -50,6 +51,7 @@ def judged(emulated: Session, tmp_path: Path) -> Callable[..., list[Judged]]:
         for one in found:
             assert one.verdict.compiled, one.verdict.diagnostics
             assert one.verdict.correct is True, (one.candidate.kernel.source, one.verdict.reasons)
+            assert new_warnings(result.baseline, one.verdict) == [], one.candidate.kernel.source
             assert [finding for finding in one.verdict.findings if finding.severity == "error"] == []
         return found
 

@@ -287,3 +287,34 @@ def test_a_scan_of_warps_is_not_given_another_block(ask) -> None:
     after = replace(request, kernel=scan.kernel, contract=scan.contract)
     assert list(RECIPE.candidates(request)) != []
     assert list(RECIPE.candidates(after)) == []
+
+
+SHARED_ROWS = """
+// /// kernelmate
+// sizes = [{ rows = 5, cols = 640 }, { rows = 1, cols = 1 }]
+// grid = "rows"
+// block = 128
+// [args]
+// x = "inout float32[rows, cols]"
+// cols = "int32"
+// ///
+__global__ void k(float* x, int cols) {
+  float* row = x + (size_t)blockIdx.x * cols;
+  const int cols4 = (size_t)row % 16 == 0 ? cols / 4 : 0;
+  for (int c4 = threadIdx.x; c4 < LOOP; c4 += blockDim.x) row[c4] *= 2.0f;
+}
+"""
+
+
+def blocks_of(ask, source: str) -> set[str]:
+    return {one.contract.block[0] for one in RECIPE.candidates(ask(source))}
+
+
+def test_no_block_is_longer_than_its_loops_have_turns(ask) -> None:
+    assert blocks_of(ask, SHARED_ROWS.replace("LOOP", "cols")) == {"32", "64", "256", "512"}
+    assert blocks_of(ask, SHARED_ROWS.replace("LOOP", "cols4")) == {"32", "64"}
+
+
+def test_threads_that_share_loops_otherwise_too_may_be_more(ask) -> None:
+    by_warps = SHARED_ROWS.replace("c4 += blockDim.x) ", "c4 += blockDim.x / 2) ").replace("LOOP", "cols4")
+    assert "1024" in blocks_of(ask, by_warps)

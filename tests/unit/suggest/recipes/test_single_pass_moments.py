@@ -41,7 +41,7 @@ def test_one_pass_gives_mean_and_variance(judged, second: str) -> None:
     (one,) = judged(SOURCE.format(first=FIRST, second=second, between=""), RECIPE)
     text = one.candidate.kernel.source
     assert text.count("for (") == 1
-    assert "if (seen > 0) {" in text
+    assert "if (taken > 0) {" in text
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def source(**parts: str) -> str:
 def rewritten(ask, **parts: str) -> str | None:
     found = list(RECIPE.candidates(ask(source(**parts), prompt="use less shared memory")))
     assert len(found) <= 1
-    return found[0].kernel.source if found else None
+    return found[0].kernel.unit.text if found else None
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,9 @@ def rewritten(ask, **parts: str) -> str | None:
 def test_trees_of_every_usual_spelling_are_recognised(ask, loop: str) -> None:
     text = rewritten(ask, loop=loop)
     assert text is not None
-    assert "__shared__ float s[32]" in text
-    assert "__shfl_down_sync(0xffffffffu" in text
+    assert "__shared__ float s[32];  // one element per warp" in text
+    assert text.count("__shfl_down_sync(0xffffffffu") == 1
+    assert "sum = warp_sum(tid < blockDim.x / 32 ? s[tid] : 0.0f);" in text
     assert loop not in text
     assert text.count("__syncthreads") == 2
 
@@ -72,8 +73,9 @@ def test_trees_of_every_usual_spelling_are_recognised(ask, loop: str) -> None:
 def test_extremes_start_from_what_a_lane_has(ask, function: str) -> None:
     text = rewritten(ask, loop=LOOP.replace("s[tid] += s[tid + o]", f"s[tid] = {function}(s[tid], s[tid + o])"))
     assert text is not None
+    name = "warp_max" if "max" in function else "warp_min"
     assert f"{function}(value, __shfl_down_sync" in text
-    assert "0.0f;\n" not in text[text.index("__syncthreads") :]
+    assert f"sum = {name}(tid < blockDim.x / 32 ? s[tid] : sum);" in text
 
 
 def test_two_arrays_in_one_loop_are_reduced_together(ask) -> None:
@@ -137,11 +139,29 @@ def test_what_is_not_surely_a_tree_stays(ask, parts: dict[str, str]) -> None:
         assert rewritten(ask, **changed) is None
 
 
-def test_names_of_the_kernel_are_not_taken(ask) -> None:
-    text = rewritten(ask, after="float value = s[0]; int offset = 1; y[offset] = value;")
+def test_names_of_the_file_are_not_taken(ask) -> None:
+    text = rewritten(ask, declaration="float warp_sum = 0; __shared__ float s[BLOCK]", store="s[tid] = sum + warp_sum;")
     assert text is not None
-    assert "float value_ = sum;" in text
-    assert "int offset_ = 16" in text
+    assert "float value = sum + warp_sum;\n  value = warp_sum_(value);" in text
+
+
+@pytest.mark.parametrize("after", ["y[0] = sum;", "sum += s[0];", "if (n > 4) sum = s[0];"])
+def test_a_variable_that_is_read_again_keeps_its_value(ask, after: str) -> None:
+    text = rewritten(ask, after=after)
+    assert text is not None
+    assert "float value = sum;\n  value = warp_sum(value);" in text
+
+
+def test_a_variable_that_the_result_is_assigned_to_holds_the_warps_sum(ask) -> None:
+    text = rewritten(ask, after="sum = s[0];\n  y[tid] = sum;")
+    assert text is not None
+    assert "sum = warp_sum(sum);" in text
+
+
+def test_functions_stand_above_the_contract_and_its_comments(ask) -> None:
+    text = source().replace("// /// kernelmate", "// Sums up.\n\n// About it.\n// /// kernelmate", 1)
+    (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
+    assert "  return value;\n}\n\n// About it.\n// /// kernelmate" in candidate.kernel.unit.text
 
 
 def test_the_reason_says_what_is_saved(ask) -> None:
@@ -177,5 +197,5 @@ __global__ void k(const float* x, float* y, int rows, int cols) {
 }
 """
     (one,) = judged(source, RECIPE, "use less shared memory")
-    assert "__shfl_down_sync" in one.candidate.kernel.source
+    assert "v = warp_sum(v);" in one.candidate.kernel.source
     assert one.verdict.objective.met is True

@@ -1,0 +1,127 @@
+"""The clean-up after a recipe: what it changes, and that it leaves all other lines alone."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits, find_kernels, load_kernel, text_unit
+from kernelmate.suggest.recipes.tidy import changed_lines, tidied
+
+KERNEL = """// Adds.
+__global__ void k(float* x, int n) {
+  int   unused_before = 3;
+  int from = 0;
+  int step = from + 1;
+#pragma unroll 4
+  for (int i = 0; i < n; i += step) {
+      x[i] += 1.0f;
+  }
+
+
+}
+"""
+
+
+@pytest.fixture
+def cleaned() -> Callable[..., str]:
+    """`cleaned(text, old, new, ...)`: the text after replacing parts of it, and tidying that."""
+
+    def run(text: str, *changes: str) -> str:
+        return tidied(*rewritten(find_kernels(text_unit(text, "k.cu"))[0], *changes)).unit.text
+
+    return run
+
+
+def rewritten(kernel: Kernel, *changes: str) -> tuple[Kernel, Kernel]:
+    text = kernel.unit.text
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    return kernel, apply_edits(kernel, [(0, len(kernel.unit.text), text)])
+
+
+def test_locals_that_lost_their_last_use_go_and_what_only_they_needed(cleaned) -> None:
+    text = cleaned(KERNEL, "i += step", "i += 1")
+    assert "from" not in text
+    assert "step" not in text
+    assert "int   unused_before = 3;\n" in text
+
+
+def test_what_may_do_something_stays(cleaned) -> None:
+    given = KERNEL.replace("from + 1", "atomicAdd(&from, 1)")
+    assert "int step = atomicAdd(&from, 1);" in cleaned(given, "i += step", "i += 1")
+
+
+def test_a_pragma_stands_before_its_loop_again(cleaned) -> None:
+    text = cleaned(KERNEL, "  for (int i", "  float sum = x[0];\n  x[1] = sum;\n  for (int i")
+    assert "  float sum = x[0];\n  x[1] = sum;\n#pragma unroll 4\n  for (int i = 0;" in text
+
+
+def test_a_pragma_that_is_new_is_as_far_in_as_the_others(cleaned) -> None:
+    given = KERNEL.replace("#pragma unroll 4", "  #pragma unroll 4").replace("}\n\n\n", "}\n  while (n > 0) --n;\n\n\n")
+    assert "  #pragma unroll\n  while" in cleaned(given, "  while", "#pragma unroll\n  while")
+
+
+def test_only_lines_that_changed_are_indented(cleaned) -> None:
+    text = cleaned(KERNEL, "  int step = from + 1;", "int step = from + 1;\n      if (n > 4) {\n x[0] = 2.0f;\n      }")
+    assert "  int step = from + 1;\n  if (n > 4) {\n    x[0] = 2.0f;\n  }\n" in text
+    assert "\n      x[i] += 1.0f;\n" in text
+
+
+def test_braces_stand_as_the_kernel_has_them(cleaned) -> None:
+    given = KERNEL.replace("i += step) {", "i += step)\n  {").replace("int n) {", "int n)\n{")
+    text = cleaned(
+        given, "      x[i] += 1.0f;", "    if (i > 3) {\n      x[i] = 0;\n    } else {\n      x[i] = 1;\n    }"
+    )
+    assert "    if (i > 3)\n    {\n      x[i] = 0;\n    }\n    else\n    {\n      x[i] = 1;\n    }\n" in text
+    attached = cleaned(KERNEL, "      x[i] += 1.0f;", "    if (i > 3) {\n      x[i] = 0;\n    }")
+    assert "    if (i > 3) {\n" in attached
+
+
+def test_blank_lines_are_single_where_something_changed_and_stay_elsewhere(cleaned) -> None:
+    text = cleaned(KERNEL, "  int step = from + 1;\n", "\n\n  int step = from + 2;   \n")
+    assert "  int from = 0;\n\n  int step = from + 2;\n" in text
+    assert text.endswith("  }\n\n\n}\n")
+
+
+def test_all_other_lines_stay_byte_for_byte(cleaned) -> None:
+    odd = KERNEL.replace("x[i] += 1.0f;", "x[i]+=1.0f ;  \t")
+    text = cleaned(odd, "from + 1", "from + 2")
+    assert changed_lines(odd, text) == {4}
+
+
+@pytest.fixture
+def formatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program called clang-format that notes how it was called, and writes `float *` as the tests' style asks for."""
+    program = tmp_path / "bin" / "clang-format"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/called"\nexec sed "s/float\\* p/float *p/"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return program.parent / "called"
+
+
+def test_clang_format_gets_the_changed_lines_where_a_style_is_found(tmp_path: Path, formatter: Path) -> None:
+    path = tmp_path / "src" / "k.cu"
+    path.parent.mkdir()
+    path.write_text(KERNEL)
+    pair = rewritten(load_kernel(str(path)), "  int step", "  float* p = x;\n  p[0] = 1;\n  int step")
+    assert "  float* p = x;\n" in tidied(*pair).unit.text
+    assert not formatter.exists()
+    (tmp_path / ".clang-format").write_text("BasedOnStyle: LLVM\n")
+    assert "  float *p = x;\n" in tidied(*pair).unit.text
+    assert f"--style=file --assume-filename={path} --lines=5:5 --lines=6:6" in formatter.read_text()
+
+
+def test_a_formatter_that_fails_changes_nothing(tmp_path: Path, formatter: Path) -> None:
+    formatter.with_name("clang-format").write_text("#!/bin/sh\nexit 1\n")
+    path = tmp_path / "k.cu"
+    path.write_text(KERNEL)
+    (tmp_path / ".clang-format").write_text("BasedOnStyle: LLVM\n")
+    pair = rewritten(load_kernel(str(path)), "  int step", "  float* p = x;\n  p[0] = 1;\n  int step")
+    assert "  float* p = x;\n" in tidied(*pair).unit.text
