@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-
 SKIPPED_TESTS = os.environ.get("CI_SKIPPED_TESTS")
 """File to which the identifiers of skipped tests, modules and folders are appended, for a later run with more tools."""
 
