@@ -98,6 +98,7 @@ class _Judge:
         self.reasons: list[str] = []
         self.lost_at: tuple[Size, Origin] | None = None
         self.cut_short = False
+        self.ended = False
         self.began = time.monotonic()
 
     def judgement(self) -> Judgement:
@@ -113,7 +114,10 @@ class _Judge:
             if self.backend.poisoned:
                 self.lost_at = (size, origin)
                 break
-            if self.cut_short or any(n.code in STOPPERS for record in self.records for n in record.noted):
+            if any(n.code in STOPPERS for record in self.records for n in record.noted):
+                self.cut_short |= any(origin == "contract" for _, origin in sizes[done + 1 :])
+                self.ended = True
+            if self.cut_short or self.ended:
                 break
         self.cases.foresee(())
         self._explain()
@@ -178,13 +182,16 @@ class _Judge:
         self._add(code, "error", f"at {size_text(size)}: {message}")
 
     def _too_large(self, size: Size, origin: Origin, error: EmulationTooLarge) -> None:
-        if origin == "own":
-            self.reasons.append(f"not tried at {size_text(size)}: {error}")
-            return
         baseline, mine = self.cases.baseline_longest, error.longest_thread
         if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
             more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
-            self._refused(size, "hang", f"{error} By then {more}")
+            self._refused(size, "hang", f"{error} By then {more}", origin)
+            self.ended = True
+            return
+        if origin == "own":
+            self.ended = mine is not None  # it ran into the limit, as it would again
+            more = ", nor at the sizes of our own after it" * self.ended
+            self.reasons.append(f"not tried at {size_text(size)}{more}: {error}")
             return
         hint = f"Judge smaller sizes (--size), {error.advice}, or use a GPU."
         if not self.cases.baseline_ran:

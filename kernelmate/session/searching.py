@@ -222,7 +222,9 @@ def verdict_on(
     if finding is not None:
         return _turned_away(baselines[0].verdict, finding)
     edited = candidate.author.startswith(REWRITES)
-    trials = court.candidates(candidate.kernel, candidate.contract, baselines, objective, edited=edited)
+    trials = court.candidates(
+        candidate.kernel, candidate.contract, baselines, objective, edited=edited, until_hang=True
+    )
     return _with_caution(candidate, _worst(trials))
 
 
