@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmate.backends.base import Run
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
-from kernelmate.checks.compare import Difference, compare, near, passes
+from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
@@ -20,6 +20,7 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.inputs import WIDE_INTEGERS
+from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
@@ -158,6 +159,8 @@ class CaseJudge:
         baseline_right = None if theirs is None else theirs.right if theirs.right is not None else not theirs.errors
         weight = self._weight(record.origin, shot, baseline_right)
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
+        if weight is None and theirs is not None and not outcome.stopped:
+            record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
         if answer is None or outcome.stopped:
             return Seen(outcome, answer, (), baseline_right, weight)
         return Seen(outcome, answer, _differences(outcome, answer), baseline_right, weight)
@@ -253,6 +256,19 @@ def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     arrays, allowed = outcome.result.arrays, answer.allowed
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+
+
+def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:
+    """The output that holds a number where the baseline and the reference both give NaN, and a sentence.
+
+    The baseline may treat NaN as the reference does at some elements alone: NaN binds there.
+    """
+    for name, both in nans.items():
+        lost = both & ~nan_in(outcome.result.arrays[name])
+        if lost.any():
+            place = [int(one) for one in np.argwhere(lost)[0]]
+            return name, f"on {outcome.shot}, {name}{place} is a number where the baseline and the reference give NaN"
+    return None
 
 
 def _is_degenerate(contract: Contract, first: Seen, other: Seen) -> bool:
