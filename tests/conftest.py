@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+SKIPPED_TESTS = os.environ.get("CI_SKIPPED_TESTS")
+"""File to which the identifiers of skipped tests, modules and folders are appended, for a later run with more tools."""
+
+
+def _list_skipped(report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Append to the list. Workers of pytest-xdist do it as well: only they see a module that is skipped as a whole."""
+    if SKIPPED_TESTS and report.skipped and not hasattr(report, "wasxfail"):
+        with Path(SKIPPED_TESTS).open("a", encoding="utf-8") as listed:
+            listed.write(f"{report.nodeid}\n")
+
+
+pytest_collectreport = pytest_runtest_logreport = _list_skipped
 
 
 @pytest.fixture(scope="session", autouse=True)

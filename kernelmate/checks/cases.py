@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmate.backends.base import Run
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
-from kernelmate.checks.compare import Difference, compare, near, passes
+from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
@@ -20,6 +20,7 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.inputs import WIDE_INTEGERS
+from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
@@ -106,11 +107,7 @@ class CaseJudge:
             seen = self._launch(record, shot, count=count)
             if seen is not None:
                 record.seen.append(seen)
-            if self.bench.poisoned:
-                break
-            if seen is None:
-                continue
-            if (seen.outcome.errors and seen.weight == "error") or "hang" in seen.outcome.errors:
+            if self.bench.over or (seen is not None and seen.outcome.errors and seen.weight == "error"):
                 break
         self.oracle.enter(GUARDS_STAGE)
         self._guard(record)
@@ -154,7 +151,7 @@ class CaseJudge:
                 raise
             return None
         self.baseline_ran = theirs is not None
-        if self.bench.poisoned or (theirs is not None and shot.misalign and theirs.errors):
+        if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
@@ -162,11 +159,13 @@ class CaseJudge:
             self.oracle.learn(self.bench, size, shot, outcome)
         if count:
             record.counted = outcome.result
-        if shot.misalign and not self._compared and outcome.errors:
+        if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:
             return None
         baseline_right = None if theirs is None else theirs.right if theirs.right is not None else not theirs.errors
         weight = self._weight(record.origin, shot, baseline_right)
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
+        if weight is None and theirs is not None and not outcome.stopped:
+            record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
         if answer is None or outcome.stopped:
             return Seen(outcome, answer, (), baseline_right, weight)
         return Seen(outcome, answer, _differences(outcome, answer), baseline_right, weight)
@@ -184,9 +183,13 @@ class CaseJudge:
     ) -> None:
         """Keep the backend's findings; an error that is not held against the version is at most a warning."""
         for finding in outcome.result.findings:
-            if finding.severity == "error" and weight is None:
-                continue
-            severity = weight if finding.severity == "error" and weight is not None else finding.severity
+            severity = finding.severity
+            if severity == "error":
+                # No launch follows a hang, so that it is told even where it is not held against the version.
+                held = weight or ("warning" if finding.code == "hang" else None)
+                if held is None:
+                    continue
+                severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
             record.noted.append(Noted(finding.code, severity, finding.message + both, finding))
 
@@ -209,10 +212,13 @@ class CaseJudge:
             record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
             if other is not None:
                 record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
-            if not self.bench.poisoned and not any(n.severity == "error" for n in record.noted):
+            if not self.bench.over and not any(n.severity == "error" for n in record.noted):
                 found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
                 record.note("stateful", first.weight, found)
-        if again is not None:
+                if self.bench.hung:
+                    said = "a launch that has ended before does not end on a freshly loaded module"
+                    record.noted.append(Noted("hang", first.weight, said))
+        if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
 
@@ -222,7 +228,7 @@ class CaseJudge:
         if not self.bench.on_hardware or elements > REPEATED_ELEMENTS or first.right is False:
             return
         for schedule in REPEATED_SCHEDULES:
-            if self.bench.poisoned or any(noted.code == "nondeterministic" for noted in record.noted):
+            if self.bench.over or any(noted.code == "nondeterministic" for noted in record.noted):
                 return
             outcome = self.bench.once_more(first.outcome, record.size, schedule)
             if outcome.errors:
@@ -256,6 +262,19 @@ def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     arrays, allowed = outcome.result.arrays, answer.allowed
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+
+
+def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:
+    """The output that holds a number where the baseline and the reference both give NaN, and a sentence.
+
+    The baseline may treat NaN as the reference does at some elements alone: NaN binds there.
+    """
+    for name, both in nans.items():
+        lost = both & ~nan_in(outcome.result.arrays[name])
+        if lost.any():
+            place = [int(one) for one in np.argwhere(lost)[0]]
+            return name, f"on {outcome.shot}, {name}{place} is a number where the baseline and the reference give NaN"
+    return None
 
 
 def _is_degenerate(contract: Contract, first: Seen, other: Seen | None) -> bool:

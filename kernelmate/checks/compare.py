@@ -116,6 +116,11 @@ def near(one: Array, two: Array, allowed: Array) -> bool:
     return True
 
 
+def nan_in(array: Array) -> Array:
+    """Which elements of a floating array are NaN."""
+    return np.isnan(wide(array))
+
+
 def absolute_error(got: Array, want: Array) -> Array:
     """|got - want| per element of a floating output, 0 where that is no number."""
     with np.errstate(all="ignore"):

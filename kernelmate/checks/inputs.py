@@ -36,9 +36,14 @@ class Style:
     specials: tuple[float, ...] = ()
     stress: bool = False
 
+    @property
+    def plants_nan(self) -> bool:
+        """NaN is among the inputs."""
+        return bool(self.specials) and bool(np.isnan(self.specials[0]))
+
     def __str__(self) -> str:
         if self.specials:
-            return "NaN among the inputs" if np.isnan(self.specials[0]) else "infinities among the inputs"
+            return "NaN among the inputs" if self.plants_nan else "infinities among the inputs"
         if self.name in ("zeros", "denormals"):
             return f"inputs that are all {self.name}"
         if self.name == "integers":

@@ -99,6 +99,7 @@ class _Judge:
         self.reasons: list[str] = []
         self.lost_at: tuple[Size, Origin] | None = None
         self.cut_short = False
+        self.ended = False
         self.began = time.monotonic()
 
     def judgement(self) -> Judgement:
@@ -114,7 +115,10 @@ class _Judge:
             if self.backend.poisoned:
                 self.lost_at = (size, origin)
                 break
-            if self.cut_short or any(n.code in STOPPERS for record in self.records for n in record.noted):
+            if any(n.code in STOPPERS for record in self.records for n in record.noted):
+                self.cut_short |= any(origin == "contract" for _, origin in sizes[done + 1 :])
+                self.ended = True
+            if self.cut_short or self.ended:
                 break
         self.cases.foresee(())
         self._explain()
@@ -179,13 +183,16 @@ class _Judge:
         self._add(code, "error", f"at {size_text(size)}: {message}")
 
     def _too_large(self, size: Size, origin: Origin, error: EmulationTooLarge) -> None:
-        if origin == "own":
-            self.reasons.append(f"not tried at {size_text(size)}: {error}")
-            return
         baseline, mine = self.cases.baseline_longest, error.longest_thread
         if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
             more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
-            self._refused(size, "hang", f"{error} By then {more}")
+            self._refused(size, "hang", f"{error} By then {more}", origin)
+            self.ended = True
+            return
+        if origin == "own":
+            self.ended = mine is not None  # it ran into the limit, as it would again
+            more = ", nor at the sizes of our own after it" * self.ended
+            self.reasons.append(f"not tried at {size_text(size)}{more}: {error}")
             return
         hint = f"Judge smaller sizes (--size), {error.advice}, or use a GPU."
         if not self.cases.baseline_ran:
@@ -375,6 +382,7 @@ def _with_counters(result: RunResult) -> RunResult:
 
 def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
     worst = record.worst
+    answer = next((seen.answer for seen in record.judged if seen.answer is not None), None)
     return Case(
         size=dict(record.size),
         origin=record.origin,
@@ -384,6 +392,8 @@ def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
         max_error=worst.error if worst is not None and math.isfinite(worst.error) else None,
         first_wrong=record.first_wrong,
         median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
+        tolerance_origin=None if answer is None else answer.origin,
+        held_against=None if answer is None else answer.against,
     )
 
 

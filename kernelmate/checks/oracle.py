@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 
 from kernelmate.backends.base import Computes
 from kernelmate.checks.carried import carried
-from kernelmate.checks.compare import absolute_error, compare
+from kernelmate.checks.compare import absolute_error, compare, nan_in
 from kernelmate.checks.inputs import DeviceRandom, Style
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_host, wide
 from kernelmate.checks.laws import Learnt, elements_at, learn
@@ -81,6 +81,7 @@ class Theirs:
         off: |got - want| per element of each output, empty without a reference.
         outputs: what it gave, kept only where it is itself what candidates are compared with.
         longest_thread: instructions of its longest thread, where the backend counts them.
+        nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
     """
 
     errors: frozenset[str]
@@ -88,11 +89,13 @@ class Theirs:
     off: Expected
     outputs: Arrays
     longest_thread: int | None = None
+    nans: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
         yield from self.off.values()
         yield from self.outputs.values()
+        yield from self.nans.values()
 
 
 _INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
@@ -354,7 +357,10 @@ class Oracle:
             for name, difference in found.items()
             if is_inexact(outputs[name].dtype) and difference.error > LOOSENING_FROM
         }
-        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread)
+        nans = {}
+        if shot.style.plants_nan and not outcome.errors:
+            nans = {n: nan_in(outputs[n]) & nan_in(w) for n, w in answer.want.items() if is_inexact(outputs[n].dtype)}
+        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans)
 
 
 def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:

@@ -149,6 +149,9 @@ def plan(
 class Bench:
     """One version loaded on a backend, and its launches at one size.
 
+    Attributes:
+        hung: one of its launches did not end.
+
     Raises:
         UnsupportedInstruction: the backend cannot run it, or it would launch work that nothing here could follow.
     """
@@ -160,11 +163,17 @@ class Bench:
         self.version = version
         self._backend, self._task = backend, task
         self._module: Module = backend.load(version.compiled, task.target)
+        self.hung = False
 
     @property
     def poisoned(self) -> bool:
         """The backend has lost its device, so that further launches say nothing of any kernel."""
         return self._backend.poisoned
+
+    @property
+    def over(self) -> bool:
+        """No further launch is to be made: the device is lost, or one hung, and each hang takes a whole time limit."""
+        return self.poisoned or self.hung
 
     @property
     def on_hardware(self) -> bool:
@@ -193,7 +202,7 @@ class Bench:
         """A launch that was made, made again under another schedule; nothing is looked for but its outputs."""
         run = self.launch(size, outcome.shot, outcome.given)
         again = self._module.run(replace(run, schedule_seed=schedule, check=False, key=None))
-        return Outcome(replace(outcome.shot, schedule=schedule), outcome.given, again)
+        return self._seen(Outcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
 
     def run(
         self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None
@@ -204,7 +213,11 @@ class Bench:
         takes `HUNG_FACTOR` times as many counts as hung.
         """
         run = self.launch(size, shot, given, count=count, others_longest=others_longest)
-        return Outcome(shot, given, self._module.run(run))
+        return self._seen(Outcome(shot, given, self._module.run(run)))
+
+    def _seen(self, outcome: Outcome) -> Outcome:
+        self.hung |= "hang" in outcome.errors
+        return outcome
 
     def launch(
         self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None

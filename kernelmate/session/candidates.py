@@ -52,7 +52,7 @@ def judged_by(
     """
     edited = candidate.author.startswith(REWRITES)
     trials = court.candidates(
-        candidate.kernel, candidate.contract, baselines, objective, edited=edited, prepared=prepared
+        candidate.kernel, candidate.contract, baselines, objective, edited=edited, prepared=prepared, until_hang=True
     )
     return with_caution(candidate, worst(trials))
 

@@ -61,6 +61,9 @@ OF_THE_EMULATOR = {
 """Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
 
 
+HANGS = frozenset({"hang", "time-limit"})
+"""Findings of a version that has used up a whole time limit."""
+
 COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
 """Metrics that are known once a version is compiled."""
 
@@ -139,6 +142,7 @@ class Court:
         *,
         edited: bool = False,
         prepared: Sequence[Prepared] = (),
+        until_hang: bool = False,
     ) -> tuple[Trial, ...]:
         """A candidate's trials against the baseline's, one per instance.
 
@@ -149,6 +153,7 @@ class Court:
             objective: what was asked for.
             edited: one of our own rewrites made it from the baseline, so that a predicted ratio is known better.
             prepared: the candidate compiled, one per instance; empty where that is still to be done.
+            until_hang: judge no further instance after one that hangs.
 
         Raises:
             ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -164,6 +169,8 @@ class Court:
             # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
             mends = objective is not None and objective.metric == "correct"
             tried.append(self._try(one, trial, objective, alone=mends, edited=edited))
+            if until_hang and any(finding.code in HANGS for finding in tried[-1].verdict.findings):
+                break
         return tuple(tried)
 
     def glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:

@@ -33,6 +33,15 @@ class Grade:
     suspicious: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """An answer that was drawn: its prompt, its text with what ends it, and its advantage over the others to its question."""
+
+    prompt: str
+    answer: str
+    advantage: float
+
+
 def reward(grade: Grade, clip: float) -> float:
     """Between 0 and 1 + `RIGHT`.
 

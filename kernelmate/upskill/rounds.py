@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernelmate.upskill.examples import Example, codec_named, hash_seed, lines_of, question_of, version_of
 from kernelmate.upskill.judges import Case, Judges, judge_all
-from kernelmate.upskill.rewards import Grade, advantages, reward
+from kernelmate.upskill.rewards import Grade, Weighed, advantages, reward
 from kernelmate.upskill.settings import ModelSection, RoundsSection, Upskill
 
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Answer, Codec, Question, Version
-    from kernelmate.upskill.torch_grpo import Weighed
 
 Told = Callable[[str], None]
 Kind = Literal["self", "contrastive", "grpo"]
@@ -237,8 +236,6 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
 
 def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> list[Weighed]:
     """Every answer of a round with its advantage over the others to its question; one that means nothing is worth nothing."""
-    from kernelmate.upskill.torch_grpo import Weighed
-
     found = []
     for one in asked:
         worth = [reward(grade, section.clip) for _, grade in one.answers]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernelmate.upskill.rewards import Weighed
 from kernelmate.upskill.torch_attention import mask_of
 from kernelmate.upskill.torch_llama import Llama
 from kernelmate.upskill.torch_optimisers import optimisers
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 
 SCORED_AT_ONCE = 32
 """Answers in one forward pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """An answer that was drawn: its prompt, its text with what ends it, and its advantage over the others to its question."""
-
-    prompt: str
-    answer: str
-    advantage: float
 
 
 @dataclass(frozen=True, slots=True)

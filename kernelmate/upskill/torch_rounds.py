@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 from kernelmate.upskill.encoded import Encoded, encode
 from kernelmate.upskill.examples import Example
 from kernelmate.upskill.preparing import Prepared, prepare
+from kernelmate.upskill.rewards import Weighed
 from kernelmate.upskill.schedule import Schedule
 from kernelmate.upskill.settings import ModelSection, Upskill
 from kernelmate.upskill.torch_device import place
 from kernelmate.upskill.torch_folders import load_folder, load_llama, save_folder
-from kernelmate.upskill.torch_grpo import GroupRelative, Policy, Weighed
+from kernelmate.upskill.torch_grpo import GroupRelative, Policy
 from kernelmate.upskill.torch_llama import Llama
 from kernelmate.upskill.torch_sampling import Drawing, answered, sample
 from kernelmate.upskill.torch_trainer import Trainer

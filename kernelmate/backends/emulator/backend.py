@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.attribution import with_l1
 from kernelmate.backends.emulator.bound import WorthCompiling
 from kernelmate.backends.emulator.caches import estimated
 from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.detours import with_detours
 from kernelmate.backends.emulator.execution import Choice
 from kernelmate.backends.emulator.extent import check_memory, out_of_memory
 from kernelmate.backends.emulator.facts import facts_of
@@ -71,7 +72,7 @@ class EmulatorBackend:
 @functools.lru_cache(maxsize=16)
 def _decoded(ptx: str, name: str) -> Decoded:
     """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate."""
-    return decode(link(parse_program(ptx, name), name))
+    return with_detours(decode(link(parse_program(ptx, name), name)))
 
 
 def _refusal(message: str, position: Position | None) -> Finding:

@@ -19,7 +19,7 @@ Resume = Callable[[int, Array], None]
 
 @dataclass(frozen=True, slots=True)
 class BoundBarrier:
-    """A barrier instruction with its operands bound."""
+    """A barrier instruction with its operands bound; `detours` are the ends of threads that have gone around it, by step."""
 
     mode: str
     number: Value
@@ -27,6 +27,8 @@ class BoundBarrier:
     source: Value | None
     target: Array | None
     position: Position | None
+    aligned: bool = True
+    detours: Array | None = None
 
 
 @dataclass(slots=True)
@@ -37,7 +39,9 @@ class _Parked:
     votes: Array | None
 
 
-def bind_barrier(operation: Barrier, machine: Machine, position: Position | None) -> BoundBarrier:
+def bind_barrier(
+    operation: Barrier, machine: Machine, position: Position | None, detours: frozenset[int] | None = None
+) -> BoundBarrier:
     """Bind the operands."""
     registers = machine.registers
     target = None
@@ -50,6 +54,8 @@ def bind_barrier(operation: Barrier, machine: Machine, position: Position | None
         registers.read(operation.source, "pred") if operation.source is not None else None,
         target,
         position,
+        operation.aligned,
+        None if detours is None else np.array(sorted(detours)),
     )
 
 
@@ -57,15 +63,17 @@ class Barriers:
     """The barrier resources of all blocks of a batch.
 
     `expected` is the number of living threads per block slot, kept by the scheduler; `resume` takes lanes that go on.
+    With `watch_ends`, threads that end after they went around a barrier are told from those that return early.
     """
 
-    def __init__(self, machine: Machine, expected: Array, resume: Resume) -> None:
+    def __init__(self, machine: Machine, expected: Array, resume: Resume, *, watch_ends: bool = False) -> None:
         self._machine = machine
         self._expected = expected
         self._resume = resume
         self._parked: dict[int, list[_Parked]] = {}
         self._arrived: dict[int, Array] = {}
         self._wanted: dict[int, Array] = {}
+        self._ended_at = np.full(machine.lanes.count, -1, np.int64) if watch_ends else None
 
     def __bool__(self) -> bool:
         return any(self._parked.values())
@@ -75,6 +83,13 @@ class Barriers:
         self._parked.clear()
         self._arrived.clear()
         self._wanted.clear()
+        if self._ended_at is not None:
+            self._ended_at.fill(-1)
+
+    def end(self, lanes: Array, step: int) -> None:
+        """Lanes end at a step."""
+        if self._ended_at is not None:
+            self._ended_at[lanes] = step
 
     def arrive(self, barrier: BoundBarrier, key: int, lanes: Array) -> None:
         """Lanes reach a barrier; `key` is where they go on. Those that need not wait are resumed at once."""
@@ -122,6 +137,9 @@ class Barriers:
                     group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
         self._parked[number] = kept
         self._report_split(leaving, plain)
+        for parked in leaving:
+            self.report_detours(parked.barrier, parked.lanes)
+        self._report_partial(leaving)
         self._reduce(leaving)
         for parked in leaving:
             self._resume(parked.key, parked.lanes)
@@ -144,6 +162,42 @@ class Barriers:
                     parked.barrier.position,
                     lanes,
                     lambda: "waits at this barrier while other threads of the block wait at another one",
+                )
+
+    def report_detours(self, barrier: BoundBarrier, lanes: Array) -> None:
+        """Report lanes that leave a barrier which others of their block have gone around before they ended."""
+        if self._ended_at is None or barrier.detours is None or barrier.count is not None:
+            return
+        slot = self._machine.lanes.slot
+        around = np.isin(self._ended_at, barrier.detours)
+        stranded = lanes[np.isin(slot[lanes], slot[around])]
+        if stranded.size:
+            self._machine.findings.report(
+                "divergent-barrier",
+                barrier.position,
+                stranded,
+                lambda: (
+                    "waits at this barrier, which other threads of the block go around: they run what comes after it, and end"
+                ),
+            )
+
+    def _report_partial(self, leaving: list[_Parked]) -> None:
+        """Report warps of which only a part comes to a barrier with a thread count, which counts whole warps."""
+        for parked in leaving:
+            if not parked.barrier.aligned or parked.barrier.count is None:
+                continue
+            warps = len(self._machine.live) // 32
+            here = np.bincount(parked.lanes // 32, minlength=warps)
+            living = self._machine.live.reshape(warps, 32).sum(axis=1)
+            partial = parked.lanes[((here > 0) & (here < living))[parked.lanes // 32]]
+            if partial.size:
+                self._machine.findings.report(
+                    "divergent-barrier",
+                    parked.barrier.position,
+                    partial,
+                    lambda: (
+                        "waits at this barrier without the other threads of its warp; with a thread count, it counts whole warps"
+                    ),
                 )
 
     def _reduce(self, leaving: list[_Parked]) -> None:

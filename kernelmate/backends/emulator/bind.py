@@ -186,7 +186,9 @@ class Binder:
             bound.targets = tuple(at[target] for target in operation.targets)
             bound.index = self._machine.registers.read(operation.index, "u32")
         if isinstance(operation, Barrier):
-            bound.end = bind_barrier(operation, self._machine, step.position)
+            bound.end = bind_barrier(
+                operation, self._machine, step.position, self._decoded.detours.get(bound.block.end - 1)
+            )
         elif isinstance(operation, Branch | BranchTable | Exit | Trap):
             bound.end = operation
 

@@ -78,6 +78,7 @@ class Decoded:
     """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step.
 
     `served` gives the bytes that a load from shared memory is expected to be made with, where that is not its own size.
+    `detours` gives, by the step of a barrier, the ends of threads that went around it (`detours.py`).
     """
 
     linked: Linked
@@ -85,6 +86,7 @@ class Decoded:
     blocks: tuple[Block, ...]
     block_at: Mapping[int, int]
     served: Mapping[int, int] = field(default_factory=dict)
+    detours: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
 def decode(linked: Linked) -> Decoded:

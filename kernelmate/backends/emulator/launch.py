@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -330,9 +331,10 @@ class Launch:
             for name, (argument, buffer) in self.arguments.items()
         }
         reads = frozenset(name for name, (_, buffer) in self.arguments.items() if buffer.read_first)
-        counts = {
-            block.label: int(count) for block, count in zip(self.decoded.blocks, tally.entered, strict=True) if count
-        }
+        counts = Counter[str]()
+        for block, count in zip(self.decoded.blocks, tally.entered, strict=True):
+            if count:
+                counts[block.label] += int(count)
         result = RunResult(
             arrays=arrays,
             findings=machine.findings.finish(),
@@ -340,7 +342,7 @@ class Launch:
             unwatched=self._unwatched(),
             counters=as_record(*self.counted, self.memory.footprint(), machine.barriers) if self.counted else None,
             reads=reads,
-            block_counts=counts,
+            block_counts=dict(counts),
             footprint_bytes=self.memory.footprint() if self.run.count else None,
             barriers=machine.barriers,
             printed="".join(machine.printed)[:MOST_PRINTED],

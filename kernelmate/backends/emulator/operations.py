@@ -159,13 +159,19 @@ class ActiveMask:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """`bar` and `barrier` of a block. `mode` is sync, arrive, or the reduction `popc`, `and`, `or`."""
+    """`bar` and `barrier` of a block.
+
+    Attributes:
+        mode: sync, arrive, or the reduction `popc`, `and`, `or`.
+        aligned: all threads of a warp must execute it together, as those of `__syncthreads` must.
+    """
 
     mode: str
     number: Operand
     count: Operand | None
     result: Operand | None = None
     source: Operand | None = None
+    aligned: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Scheduler:
         self._yielded: set[int] = set()
         self._living = 0
         self._per_block = np.zeros(machine.lanes.blocks, np.int64)
-        self._barriers = Barriers(machine, self._per_block, self._put)
+        self._barriers = Barriers(machine, self._per_block, self._put, watch_ends=bool(decoded.detours))
         self._rendezvous = Rendezvous(machine, self._gathering_at, self._put)
 
     def run(self, lanes: Array) -> None:
@@ -238,9 +238,10 @@ class Scheduler:
         if not len(taken):
             return number + 1, staying
         if isinstance(end, Exit):
-            self._exit(taken)
+            self._exit(taken, block.block.end - 1)
         elif isinstance(end, BoundBarrier):
             if len(taken) == self._living and not self._pending and self._barriers.passes_whole(end):
+                self._barriers.report_detours(end, taken)
                 self.machine.pass_barrier(self._per_block > 0)
                 return number + 1, taken
             if len(staying):
@@ -311,8 +312,9 @@ class Scheduler:
                 raise Stop
             self._put(base + block.targets[int(entry)], lanes[chosen == entry])
 
-    def _exit(self, lanes: Array) -> None:
+    def _exit(self, lanes: Array, step: int) -> None:
         machine = self.machine
+        self._barriers.end(lanes, step)
         machine.changes += 1
         machine.some_ended = True
         self._living -= len(lanes)

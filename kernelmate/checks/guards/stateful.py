@@ -21,7 +21,7 @@ def find(contract: Contract, bench: Bench, size: Size, later: Outcome) -> tuple[
     """
     bench.reload()
     fresh = bench.run(size, later.shot, later.given)
-    changed = _changed(contract, later, fresh)
+    changed = None if fresh.stopped else _changed(contract, later, fresh)
     if changed is None:
         return None
     bench.reload()

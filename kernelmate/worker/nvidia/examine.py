@@ -26,6 +26,9 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
         device: the GPU's number.
         tell: told of stages.
     """
+    if any(finding.code == "hang" for finding in judgement.findings):
+        line = "NVIDIA's tools were not run: a launch did not end, and would not end under them either"
+        return replace(judgement, reasons=(*judgement.reasons, line))
     known = [f for f in judgement.findings if f.severity == "error" and f.line is not None]
     if task.sanitize and known and task.baseline is not None:
         line = f"compute-sanitizer was not run: {known[0].code} at line {known[0].line} rejects the version already"

@@ -356,6 +356,25 @@ def test_a_candidate_must_be_accepted_at_every_instance(
     assert [one.verdict.accepted for one in result.candidates] == [True, False]
 
 
+def test_a_candidate_that_hangs_is_judged_at_no_further_instance(
+    load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement]
+) -> None:
+    text = scale.replace("__global__", "template <int N> __global__")
+    text = text.replace("block = 256", 'block = 256\n// instances = ["scale<1>", "scale<2>"]').replace(
+        "a * x", "N * a * x"
+    )
+
+    def answer(task: JudgeTask) -> Judgement | Death:
+        if task.baseline is not None:
+            return Death("hang", "cases", "No verdict within 1 s.")
+        return judgement(task, sectors=SECTORS)
+
+    session, worker = scripted(answer)
+    result = session.optimize(load(text), PROMPT, suggesters=[Proposer("half")])
+    assert [task.candidate.compiled.instance for task in worker.tasks if task.baseline is not None] == ["scale<1>"]
+    assert [one.verdict.accepted for one in result.candidates] == [False]
+
+
 class Writer:
     """An author that is no recipe: the kernel with a text put before it."""
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 torch = pytest.importorskip("torch", reason="rounds need the extra `train`")
 
-from kernelmate.upskill.rewards import advantages  # noqa: E402
+from kernelmate.upskill.rewards import Weighed, advantages  # noqa: E402
 from kernelmate.upskill.shapes import Shape  # noqa: E402
-from kernelmate.upskill.torch_grpo import GroupRelative, Policy, Weighed, token_losses  # noqa: E402
+from kernelmate.upskill.torch_grpo import GroupRelative, Policy, token_losses  # noqa: E402
 from kernelmate.upskill.torch_llama import Llama  # noqa: E402
 from kernelmate.upskill.torch_sampling import Drawing, following, sample  # noqa: E402
 

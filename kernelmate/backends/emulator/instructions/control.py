@@ -12,14 +12,15 @@ def decode_barrier(instruction: Instruction) -> Operation:
     """Barriers of a block or a warp."""
     parts = [part for part in instruction.parts[1:] if part not in {"cta", "aligned"}]
     operands = instruction.operands
+    aligned = instruction.name == "bar" or instruction.has("aligned")
     if parts[:2] == ["warp", "sync"]:
         return WarpBarrier(operands[0] if operands else Immediate(0xFFFFFFFF))
     if parts == ["sync"] or parts == ["arrive"]:
         number = operands[0] if operands else Immediate(0)
-        return Barrier(parts[0], number, operands[1] if len(operands) > 1 else None)
+        return Barrier(parts[0], number, operands[1] if len(operands) > 1 else None, aligned=aligned)
     if parts and parts[0] == "red" and parts[1] in {"popc", "and", "or"}:
         result, number, *count, source = operands
-        return Barrier(parts[1], number, count[0] if count else None, result, source)
+        return Barrier(parts[1], number, count[0] if count else None, result, source, aligned)
     raise Unsupported(instruction.opcode)
 
 

@@ -181,3 +181,48 @@ def test_each_barrier_of_a_reduction_is_needed(missing: str, cuda: Callable[...,
         assert not good.findings
         assert good.arrays["out"][0] == x.sum()
         assert codes(run_cuda(cuda(broken), *arguments, block=(256,), schedule_seed=seed))[0] == "shared-race"
+
+
+def test_a_thread_that_goes_around_a_barrier_and_on_is_found(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} st.shared.u32 [%r43], %r40; setp.ge.u32 %q1, %r40, 16; @%q1 bra JOIN; .loc 1 7 4
+    bar.sync 0; JOIN: .loc 1 8 4
+    ld.shared.u32 %r1, [%r43]; st.global.u32 [%at4], %r1; ret;"""
+    result = launch(kernel(body), np.zeros(128, np.uint32), grid=(2,), block=(64,))
+    assert [(finding.code, finding.line) for finding in result.findings] == [("divergent-barrier", 7)]
+
+
+def test_a_loop_with_a_barrier_that_threads_take_unevenly_is_found(launch: Launch, kernel: Text) -> None:
+    body = """mov.u32 %r40, %tid.x; and.b32 %r2, %r40, 3; mov.u32 %r1, 0; TOP: bar.sync 0; add.u32 %r1, %r1, 1;
+    setp.le.u32 %q1, %r1, %r2; @%q1 bra TOP; st.global.u32 [%at4], %r1; ret;"""
+    assert "divergent-barrier" in codes(launch(kernel(body), np.zeros(64, np.uint32), block=(64,)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # An end with work of its own, and one that shares the end of the threads that have passed the barrier.
+        "@%q1 bra EARLY; bar.sync 0; st.global.u32 [%at4], %r40; ret; EARLY: st.global.u32 [%at4], 7; ret;",
+        "@%q1 bra OUT; TOP: bar.sync 0; add.u32 %r1, %r1, 1; setp.lt.u32 %q2, %r1, 3; @%q2 bra TOP; st.global.u32 [%at4], %r1; OUT: ret;",
+        "TOP: @%q1 bra OUT; bar.sync 0; add.u32 %r1, %r1, 1; setp.lt.u32 %q2, %r1, 3; @%q2 bra TOP; st.global.u32 [%at4], %r1; OUT: ret;",
+        "@%q1 bra JOIN; barrier.sync 1, 32; JOIN: st.global.u32 [%at4], %r40; ret;",
+        "@%q1 bra JOIN; bar.sync 1, 32; JOIN: st.global.u32 [%at4], %r40; ret;",
+    ],
+)
+def test_threads_that_end_early_or_have_no_part_in_a_barrier_are_no_fault(launch: Launch, kernel: Text, body: str) -> None:  # fmt: skip
+    start = "mov.u32 %r40, %tid.x; mov.u32 %r1, 0; setp.ge.u32 %q1, %r40, 32;"
+    assert not launch(kernel(f"{start} {body}"), np.zeros(64, np.uint32), block=(64,)).findings
+
+
+def test_part_of_a_warp_at_a_barrier_with_a_thread_count_is_found(launch: Launch, kernel: Text) -> None:
+    body = """mov.u32 %r40, %tid.x; and.b32 %r1, %r40, 1; setp.ne.u32 %q1, %r1, 0; @%q1 bra JOIN;
+    bar.sync 1, 32; JOIN: st.global.u32 [%at4], %r40; ret;"""
+    result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
+    assert codes(result) == ["divergent-barrier"]
+    assert "whole warps" in result.findings[0].message
+
+
+def test_an_end_that_is_copied_counts_for_its_own_block(launch: Launch, kernel: Text) -> None:
+    body = """mov.u32 %r40, %tid.x; mov.u32 %r1, 0; setp.ge.u32 %q1, %r40, 32; @%q1 bra OUT;
+    TOP: bar.sync 0; add.u32 %r1, %r1, 1; setp.lt.u32 %q2, %r1, 3; @%q2 bra TOP; st.global.u32 [%at4], %r1; OUT: ret;"""
+    result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
+    assert sorted(result.block_counts.values()) == [32, 64, 64, 96, 96]
