@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shutil
@@ -14,6 +15,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.source import argument_shapes, launch_shape, load_kernels, numpy_dtype, parse_contract
 
 ROOT = Path(__file__).resolve().parents[1]
+_EDITS = itertools.count()
 LARGE, EXAMPLES = ROOT / "benchmarks" / "large", ROOT / "examples"
 
 
@@ -61,14 +63,15 @@ def copy_of(folder: Path, into: Path) -> Path:
 def write_edited(one: Listed, folder: Path) -> str:
     """Write a version of the kernel whose code is new into the copied folder; returns FILE::KERNEL.
 
-    A mark in its body changes the PTX, and launch bounds that it does not reach change the CUBIN. Its work is the same.
+    A mark in its body changes the PTX. Launch bounds that it does not reach, where it has none of its own, change the
+    CUBIN. Its work is the same.
     """
-    kernel, mark = one.kernel, time.time_ns()
+    kernel, mark, number = one.kernel, time.time_ns(), next(_EDITS) % 255
     text = kernel.unit.text
     body = text.index("{", text.index(kernel.name, kernel.start)) + 1
     text = f'{text[:body]} asm volatile("// edit {mark}");{text[body:]}'
     threads = launch_shape(one.contract, one.contract.sizes[0]).threads
-    bounds = f"__launch_bounds__({min(threads + 1 + mark // 1000 % 255, 1024)}) "
+    bounds = f"__launch_bounds__({min(threads + 1 + number, 1024)}) "
     if "__launch_bounds__" not in text[kernel.start : body]:
         name = re.compile(rf"\b{re.escape(kernel.name.rpartition('::')[2])}\b")
         found = name.search(text, kernel.start)
