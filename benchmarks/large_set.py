@@ -63,20 +63,21 @@ def copy_of(folder: Path, into: Path) -> Path:
 def write_edited(one: Listed, folder: Path) -> str:
     """Write a version of the kernel whose code is new into the copied folder; returns FILE::KERNEL.
 
-    A mark in its body changes the PTX. Launch bounds that it does not reach, where it has none of its own, change the
-    CUBIN. Its work is the same.
+    A mark in its body changes the PTX, and launch bounds that it does not reach change the CUBIN. Its work is the same.
     """
-    kernel, mark, number = one.kernel, time.time_ns(), next(_EDITS) % 255
+    kernel, number = one.kernel, next(_EDITS) % 255
     text = kernel.unit.text
     body = text.index("{", text.index(kernel.name, kernel.start)) + 1
-    text = f'{text[:body]} asm volatile("// edit {mark}");{text[body:]}'
+    mark = f' asm volatile("// edit {time.time_ns()}");'
     threads = launch_shape(one.contract, one.contract.sizes[0]).threads
-    bounds = f"__launch_bounds__({min(threads + 1 + number, 1024)}) "
-    if "__launch_bounds__" not in text[kernel.start : body]:
-        name = re.compile(rf"\b{re.escape(kernel.name.rpartition('::')[2])}\b")
-        found = name.search(text, kernel.start)
-        assert found is not None
-        text = text[: found.start()] + bounds + text[found.start() :]
+    head = _bounded(text[kernel.start : body], kernel.name.rpartition("::")[2], threads, number + 1)
     path = folder / Path(kernel.unit.path).name
-    path.write_text(text)
+    path.write_text(text[: kernel.start] + head + mark + text[body:])
     return f"{path}::{kernel.name}"
+
+
+def _bounded(head: str, name: str, threads: int, more: int) -> str:
+    """A kernel's head with launch bounds of some threads more than it has: those of its own, or new ones."""
+    if "__launch_bounds__" in head:
+        return re.sub(r"__launch_bounds__\(([^,()]*)", rf"__launch_bounds__((\1) + {more}", head, count=1)
+    return re.sub(rf"\b{re.escape(name)}\b", f"__launch_bounds__({min(threads + more, 1024)}) {name}", head, count=1)

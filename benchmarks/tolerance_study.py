@@ -162,7 +162,7 @@ def _variants(tolerance: Tolerance, names: list[str]) -> list[dict[str, Any]]:
     for workload in WORKLOADS:
         if names and workload.kernel not in names:
             continue
-        problem = Problem(_contract(workload), workload.base, workload.large)
+        problem = Problem(contract_of(workload), workload.base, workload.large)
         allowed, _ = _mean(tolerance, problem)
         for meant, variants in (("honest", workload.honest), ("mutant", workload.mutants)):
             for total in variants:
@@ -177,7 +177,8 @@ def _variants(tolerance: Tolerance, names: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _contract(workload: Workload) -> Contract:
+def contract_of(workload: Workload) -> Contract:
+    """The contract that a workload computes for."""
     if workload.kernel is None:
         return contract_for(find_kernels(text_unit(COUNTING))[0])
     return next(listed(LARGE, [workload.kernel])).contract
