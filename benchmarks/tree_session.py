@@ -51,7 +51,9 @@ def environment(tree: Path, caches: Path) -> dict[str, str]:
     caches.mkdir(parents=True, exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KERNELMATE_")}
     return kept | {
-        "PYTHONPATH": os.pathsep.join(str(tree / part) for part in ("", "lsp", "widgets")),
+        "PYTHONPATH": os.pathsep.join(
+            [*(str(tree / part) for part in ("", "lsp", "widgets")), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
         "KERNELMATE_CACHE_DIR": str(caches / "kernelmate"),
         "KERNELMATE_HISTORY_FILE": str(caches / "history.db"),
         "XDG_CACHE_HOME": str(caches / "user"),
