@@ -47,7 +47,7 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
             if not size_allowed(contract, size):
                 continue
             elements = elements_of(argument_shapes(contract, size).values())
-            for shot in plan(contract, elements, number, listed=number < len(listed)):
+            for shot in plan(contract, elements, number, listed=number < len(listed), large=oracle.large(size)):
                 tell()
                 if shot.style == WIDE_INTEGERS and task.baseline is None:
                     continue

@@ -90,7 +90,8 @@ class CaseJudge:
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
-        shots = plan(self.contract, elements, number, listed=listed, repeated=repeated, alone=self._alone)
+        large = self.oracle.large(size)
+        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
             if shot.style != WIDE_INTEGERS or self._compared:

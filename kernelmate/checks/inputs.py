@@ -146,7 +146,8 @@ def draw(
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
-        return _made(contract, size, int(rng.integers(2**31)), shapes, directory)
+        drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**31)
+        return _made(contract, size, int(drawn), shapes, directory)
     made: Arrays = {}
     for a in arguments:
         live = live_array(a, shapes[a.name], directory, rng, first=first)

@@ -28,9 +28,7 @@ def later_findings(contract: Contract, kept: Kept | None, timed: Timed) -> Itera
         if other is not None:
             yield "stateful", other[1], other[0]
             return
-    if repeats is None:
-        return
-    idle, late = repeated_launches.find(repeats), clocks.find(repeats)
+    idle, late = repeated_launches.find(repeats, timed.timing), None if repeats is None else clocks.find(repeats)
     if idle is not None:
         yield "stateful", idle, None
     if late is not None:

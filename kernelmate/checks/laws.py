@@ -6,13 +6,20 @@ contract and the reference alone, not on the seed or the kernel.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
+import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import platformdirs
 
 from kernelmate.checks.carried import Law, OutputLaw, law_of
 from kernelmate.checks.inputs import NORMAL, UNIFORM, WIDE_INTEGERS, Style
@@ -23,6 +30,15 @@ from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
+
+LARGE_ELEMENTS = 1 << 17
+"""Elements over all arrays from which a case is large: its reference is evaluated twice, and few launches are made."""
+
+MEDIUM_ELEMENTS, LONG_S = 1 << 13, 0.05
+"""A case of more elements is large as well where one evaluation of its reference takes longer than this."""
+
+FORM = 1
+"""Changes with whatever is learnt, so that nothing older is read."""
 
 BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)
 """Elements at the smallest size that is learnt from; the next one where an evaluation takes longer than `CHEAP_S`."""
@@ -62,6 +78,33 @@ class Learnt:
         (few, short), (more, long) = self.seconds[0], self.seconds[-1]
         growth = math.log(long / short) / math.log(more / few) if more > few and short > 0 else 1.0
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
+
+
+def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
+    """What was learnt before under a key that says all it depends on, by whichever process, else now."""
+    name = hashlib.sha256(f"{FORM} {np.__version__} {key!r}".encode("utf-8", "surrogatepass")).hexdigest()
+    base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
+    path = Path(base) / "references" / f"{name}.bin"
+    with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
+        return msgspec.msgpack.decode(path.read_bytes(), type=Learnt)
+    learnt = make()
+    # A disk that is full or cannot be written to costs the next process some tenths of a second.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.msgpack.encode(learnt))
+            os.replace(part, path)
+        except OSError:
+            os.unlink(part)
+    return learnt
+
+
+def is_long(contract: Contract, reference: Reference, size: Size, draw: Draw) -> bool:
+    """Whether an evaluation of the reference takes long at a size, to judge from small ones."""
+    _, seconds = _affordable(contract, reference, size, draw)
+    return Learnt(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size)) > LONG_S
 
 
 def learn(

@@ -15,12 +15,12 @@ from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
 from kernelmate.checks.inputs import DeviceRandom, Style
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_host, wide
-from kernelmate.checks.laws import Learnt, elements_at, learn
+from kernelmate.checks.laws import LARGE_ELEMENTS, MEDIUM_ELEMENTS, Learnt, elements_at, is_long, kept, learn
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, python_reference
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
-from kernelmate.checks.trials import LARGE_ELEMENTS, Bench, Outcome, Shot, errors_of, inputs_for
-from kernelmate.checks.userfiles import stamp
+from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of, inputs_for
+from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size
 from kernelmate.source import numpy_dtype
@@ -103,6 +103,8 @@ _ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED
 _BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
 _LEARNT: dict[Hashable, Learnt] = {}
 """What was learnt of references at small sizes."""
+_LONG: dict[Hashable, bool] = {}
+"""Whether an evaluation of a reference takes long, by size."""
 
 
 class NotHad(Exception):
@@ -229,8 +231,21 @@ class Oracle:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def large(self, size: Size) -> bool:
-        """Whether a size has so many elements that its reference is evaluated twice and not twenty times."""
-        return elements_at(self.contract, size) > LARGE_ELEMENTS
+        """Whether a size has so many elements, or so long a reference, that it is evaluated twice and not twenty times."""
+        elements = elements_at(self.contract, size)
+        if elements > LARGE_ELEMENTS or elements <= MEDIUM_ELEMENTS or self._python is None:
+            return elements > LARGE_ELEMENTS
+        key = (self._context[:-1], tuple(sorted(size.items())))
+        if key not in _LONG:
+            try:
+                _LONG[key] = is_long(self.contract, self._python, size, self._draw_small)
+            except ReferenceFailed:
+                return False
+        return _LONG[key]
+
+    def _draw_small(self, size: Size, number: int, style: Style) -> Arrays:
+        """Inputs on the host that depend on no verdict's seed."""
+        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
 
     def _on_device(self, size: Size) -> bool:
         """Whether inputs and answers of a size are computed on the GPU: large ones, of types that CuPy has."""
@@ -308,20 +323,20 @@ class Oracle:
             if exact:
                 self._tell(REFERENCE_STAGE, 0, 1)
 
-            def draw(at: Size, number: int, style: Style) -> Arrays:
-                return inputs_for(self.contract, at, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
-
-            to_device: Callable[[Array], Any] | None = None
-            if self._on_device(size) and exact:
-                assert self._device is not None
-                with self._device.computing() as cupy:
-                    to_device = cupy.asarray
-                    _LEARNT[key] = learn(
-                        self.contract, reference, size, draw, SEED_OF_LAWS, exact=exact, to_device=to_device
-                    )
-            else:
-                _LEARNT[key] = learn(self.contract, reference, size, draw, SEED_OF_LAWS, exact=exact)
+            files = [content(where, self._directory) for where in (self.contract.reference, self.contract.inputs)]
+            by = None if self._kernel is None else self._kernel.version.compiled.binary
+            lasting = (self._context[0], by, files, key[1:], self._on_device(size))
+            _LEARNT[key] = kept(lasting, lambda: self._learn(reference, size, exact=exact))
         return _LEARNT[key]
+
+    def _learn(self, reference: Reference, size: Size, *, exact: bool) -> Learnt:
+        if not (self._on_device(size) and exact):
+            return learn(self.contract, reference, size, self._draw_small, SEED_OF_LAWS, exact=exact)
+        assert self._device is not None
+        with self._device.computing() as cupy:
+            return learn(
+                self.contract, reference, size, self._draw_small, SEED_OF_LAWS, exact=exact, to_device=cupy.asarray
+            )
 
     def _placed(self, reference: Reference, size: Size, *, exact: bool) -> Reference:
         """The reference where it is evaluated at a large size: on the GPU, else on the host where there is time for it.

@@ -45,9 +45,6 @@ REPEATED_SCHEDULES = range(1001, 1005)
 KEPT_POISON_BYTES = 4 << 20
 """Outputs of at most so many bytes share the bytes that they are filled with."""
 
-LARGE_ELEMENTS = 1 << 17
-"""Elements over all arrays from which a case is large: its reference is evaluated twice, and few launches are made."""
-
 CHEAP_ELEMENTS = 1 << 15
 """Listed cases with at most this many array elements are tried with every style, and off alignment."""
 
@@ -112,7 +109,14 @@ STOPPING = frozenset(
 
 
 def plan(
-    contract: Contract, elements: int, number: int, *, listed: bool, repeated: bool = True, alone: bool = False
+    contract: Contract,
+    elements: int,
+    number: int,
+    *,
+    listed: bool,
+    large: bool = False,
+    repeated: bool = True,
+    alone: bool = False,
 ) -> tuple[Shot, ...]:
     """The launches of one case: the same inputs twice with others between, and more where they cost little.
 
@@ -124,11 +128,12 @@ def plan(
         elements: over all arrays of the case.
         number: of the case, which varies the schedule.
         listed: the contract names this size.
+        large: its arrays or its reference are too large for many launches.
         repeated: launch a large case a second time, over another poison and in another order.
         alone: there is no small case, so that a large one has other inputs as well.
     """
     schedule = 16 * number
-    if elements > LARGE_ELEMENTS and listed:
+    if large and listed:
         again = Shot(FIRST, NORMAL, 1, schedule + 15)
         other = Shot(OTHER, NORMAL, 1, schedule + 1)
         return (Shot(FIRST, NORMAL, 0, schedule), *((other,) if alone else ()), *((again,) if repeated else ()))
@@ -307,7 +312,8 @@ def still_poisoned(array: Array, poison: int) -> Array:
     held = words(array)
     whole = held == int.from_bytes(bytes([poison_byte(array.dtype, poison)]) * held.dtype.itemsize, "little")
     # Along so short an axis a reduction takes many times what looking at its only word does.
-    return np.asarray(whole[..., 0] if whole.shape[-1] == 1 else whole.all(axis=-1))
+    unchanged: Array = whole[..., 0] if whole.shape[-1] == 1 else whole.all(axis=-1)
+    return unchanged
 
 
 def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -50,6 +51,18 @@ def stamp(where: str | None, directory: Path) -> object:
     path = directory / (where.rpartition(":")[0] or where)
     try:
         return _stamps(path.resolve())
+    except OSError:
+        return None
+
+
+def content(where: str | None, directory: Path) -> str | None:
+    """A digest of the file behind `path:function` and of the modules that it imports from its folder; None without a file."""
+    if where is None:
+        return None
+    path = (directory / (where.rpartition(":")[0] or where)).resolve()
+    try:
+        names = [Path(name) for name, _ in _stamps(path)]
+        return hashlib.sha256(b"\0".join(name.read_bytes() for name in names if name.is_file())).hexdigest()
     except OSError:
         return None
 

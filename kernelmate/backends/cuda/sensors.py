@@ -93,15 +93,24 @@ def named(pids: list[int]) -> tuple[str, ...]:
 
 
 def _kept_ready(pid: int) -> bool:
-    """This process, or one beside it that waits for its turn as a worker of the same session: started by the same one."""
+    """This process's worker and runner, or those that wait for their turn in the same session: started by the same one."""
     if pid == os.getpid():
         return True
+    # A worker leads a process group of its own, in which its runner is as well.
+    sessions = {os.getppid(), _parent_of(os.getpgrp())} - {None}
+    if b"kernelmate.worker.child" not in _started_as(pid):
+        return False
+    parent = _parent_of(pid)
+    return parent in sessions or (parent is not None and _parent_of(parent) in sessions)
+
+
+def _parent_of(pid: int) -> int | None:
+    """A process's parent; None where there is no such process, or the system does not tell."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
-    parent = int(status.rpartition(")")[2].split()[1])
-    return parent == os.getppid() and b"kernelmate.worker.child" in _started_as(pid)
+        return None
+    return int(status.rpartition(")")[2].split()[1])
 
 
 def _started_as(pid: int) -> bytes:

@@ -10,12 +10,11 @@ import pytest
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import compare
 from kernelmate.checks.inputs import NORMAL, draw
-from kernelmate.checks.laws import elements_at, learn, usual_law
+from kernelmate.checks.laws import LARGE_ELEMENTS, Learnt, elements_at, kept, learn, usual_law
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.tolerances import derive
-from kernelmate.checks.trials import LARGE_ELEMENTS
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}
 
@@ -157,3 +156,38 @@ def test_a_large_size_costs_two_evaluations(contract_of, tmp_path) -> None:
     answer = oracle.answer(size, shot, oracle.inputs(size, shot), None)
     assert answer.origin == "carried"
     assert calls.read_text().split().count(str(size["n"])) == 2
+
+
+def test_what_was_learnt_is_read_by_the_next_process(study, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path))
+    law = study(*CASES["row sums"]).law
+    made = []
+
+    def make():
+        made.append(1)
+        return Learnt(law, True, ((10, 0.5),))
+
+    first, again = kept(("a", 1), make), kept(("a", 1), make)
+    assert first == again
+    assert len(made) == 1
+    kept(("a", 2), make)
+    assert len(made) == 2
+    for path in (tmp_path / "references").iterdir():
+        path.write_bytes(b"cut off")
+    assert kept(("a", 1), make) == first
+    assert len(made) == 3
+
+
+def test_a_long_reference_makes_a_small_case_large(contract_of, tmp_path) -> None:
+    (tmp_path / "reference.py").write_text("def f(x):\n    return (x[:, None] - x[None, :]).sum(1)\n")
+    contract = contract_of(
+        'sizes = [{ n = 12000 }]\ngrid = 1\nblock = 32\nreference = "reference.py:f"\n[args]\nx = "in float32[n]"\ny = "out float32[n]"\nn = "int32"\n'
+    )
+    version = SimpleNamespace(contract=contract, compiled=SimpleNamespace(binary="b", lowered_name="k"))
+    task = SimpleNamespace(
+        baseline=None, candidate=version, directory=str(tmp_path), backend="emulator", seed=3,
+        target=SimpleNamespace(arch="sm_90"),
+    )  # fmt: skip
+    oracle = Oracle(task, None, None, lambda *_: None)
+    assert oracle.large({"n": 12000})
+    assert not oracle.large({"n": 300})
