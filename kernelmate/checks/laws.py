@@ -34,8 +34,11 @@ from kernelmate.source import argument_shapes, numpy_dtype
 LARGE_ELEMENTS = 1 << 17
 """Elements over all arrays from which a case is large: its reference is evaluated twice, and few launches are made."""
 
+DEVICE_ELEMENTS = 1 << 20
+"""Elements over all arrays from which a GPU, where there is one, computes inputs and answers."""
+
 MEDIUM_ELEMENTS, LONG_S = 1 << 13, 0.05
-"""A case of more elements is large as well where one evaluation of its reference takes longer than this."""
+"""A case of more elements is large as well, and a GPU's, where one evaluation of its reference takes longer than this."""
 
 FORM = 1
 """Changes with whatever is learnt, so that nothing older is read."""

@@ -15,7 +15,16 @@ from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
 from kernelmate.checks.inputs import DeviceRandom, Style
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_host, wide
-from kernelmate.checks.laws import LARGE_ELEMENTS, MEDIUM_ELEMENTS, Learnt, elements_at, is_long, kept, learn
+from kernelmate.checks.laws import (
+    DEVICE_ELEMENTS,
+    LARGE_ELEMENTS,
+    MEDIUM_ELEMENTS,
+    Learnt,
+    elements_at,
+    is_long,
+    kept,
+    learn,
+)
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, python_reference
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
@@ -232,9 +241,13 @@ class Oracle:
 
     def large(self, size: Size) -> bool:
         """Whether a size has so many elements, or so long a reference, that it is evaluated twice and not twenty times."""
+        return elements_at(self.contract, size) > LARGE_ELEMENTS or self._long(size)
+
+    def _long(self, size: Size) -> bool:
+        """Whether an evaluation of the reference takes long; not asked where the number of elements decides anyway."""
         elements = elements_at(self.contract, size)
-        if elements > LARGE_ELEMENTS or elements <= MEDIUM_ELEMENTS or self._python is None:
-            return elements > LARGE_ELEMENTS
+        if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:
+            return False
         key = (self._context[:-1], tuple(sorted(size.items())))
         if key not in _LONG:
             try:
@@ -248,9 +261,11 @@ class Oracle:
         return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
 
     def _on_device(self, size: Size) -> bool:
-        """Whether inputs and answers of a size are computed on the GPU: large ones, of types that CuPy has."""
+        """Whether inputs and answers of a size are computed on the GPU: those of many elements, of types that CuPy has."""
         kinds = (numpy_dtype(a.dtype).kind for a in self.contract.args)
-        return self._device is not None and self.large(size) and all(kind in "biufc" for kind in kinds)
+        if self._device is None or any(kind not in "biufc" for kind in kinds):
+            return False
+        return elements_at(self.contract, size) > DEVICE_ELEMENTS or self._long(size)
 
     def _known_answer(self, size: Size, shot: Shot, given: Arrays) -> Answer | None:
         """The reference's answer; None where it is not to be had at this size."""
