@@ -73,13 +73,20 @@ def main() -> None:
         print("\n".join(side_by_side(before, after)))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        entries = list(judged(given, Path(scratch)))
+        entries: list[Entry] = []
+        for entry in judged(given, Path(scratch)):
+            entries.append(entry)
+            save(given, entries)
+    print("\n".join(table(entries)))
+
+
+def save(given: argparse.Namespace, entries: Sequence[Entry]) -> None:
+    """Write what was judged so far, so that a run that is cut short keeps it."""
     if given.out:
         run = {
             name: str(value) for name, value in vars(given).items() if name in ("backend", "budget", "author", "seed")
         }
         given.out.write_text(json.dumps({"given": run, "entries": [asdict(entry) for entry in entries]}, indent=1))
-    print("\n".join(table(entries)))
 
 
 def judged(given: argparse.Namespace, scratch: Path) -> Iterator[Entry]:

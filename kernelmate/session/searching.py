@@ -285,13 +285,13 @@ class Search:
         again: set[str] = set()
         court = replace(self.court, seed=other_seed(self.court.seed))
         baselines: tuple[Trial, ...] = ()
-        while len(self._judged) > 1 and len(again) < MOST_TIMED_AGAIN:
+        while self._judged and len(again) < MOST_TIMED_AGAIN:
             best = self.versions()[0]
             key = content_key(best.candidate.kernel, best.candidate.contract)
             key = self._twins.get(key, key)
             if not is_measured(best.verdict) or not self._final() or not best.verdict.worth_taking or key in again:
                 break
-            if again and not self.budget.fits("final"):
+            if (again or len(self._judged) == 1) and not self.budget.fits("final"):
                 break
             try:
                 with self.budget.spent_on("final"):
@@ -327,7 +327,12 @@ class Search:
         return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        """Whether another version can no longer be looked at, judged and, as the best, timed again."""
+        """Whether another version can no longer be looked at, judged and, as the best, timed again.
+
+        However short the time, one is looked at, and judged where it promises a gain.
+        """
+        if not self._judged and not self._glimpsed:
+            return False
         return not self.budget.fits("quick", "full", *self._final())
 
     def _note_the_end(self) -> None:

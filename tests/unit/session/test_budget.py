@@ -137,11 +137,12 @@ def test_what_looked_best_is_judged_in_full_before_the_time_is_over(searched) ->
     assert few.candidates[0].candidate.author == "recipe:4"
 
 
-def test_with_too_little_time_nothing_is_begun_and_that_is_said(searched) -> None:
+def test_with_too_little_time_one_version_is_tried_and_that_is_said(searched) -> None:
     found, gpu, _ = searched(5.0)
-    assert found.candidates == ()
-    assert gpu.seen["quick"] == set()
-    assert "time that was allowed" in found.notes[0]
+    assert len(found.candidates) <= 1
+    assert gpu.seen["quick"] == {7}
+    assert gpu.worker.renewed == 0
+    assert any("time that was allowed" in note for note in found.notes)
 
 
 def test_each_attempt_is_told_before_it_is_made_with_the_best_so_far(searched) -> None:
