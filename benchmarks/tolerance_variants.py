@@ -145,7 +145,7 @@ HONEST: tuple[Total, ...] = (in_order, backwards, fused, tree, split)
 class Workload:
     """A computation with variants: `kernel` is a file of `benchmarks/large`, or None for `COUNTING`.
 
-    `base` is the size that tolerances are carried from, `large` the one that they are held against.
+    `large` is the size that they are held against carried tolerances at, `base` one that the arithmetic itself is cheap at.
     """
 
     name: str
@@ -170,7 +170,7 @@ WORKLOADS = (
     ),
     Workload(
         "convolution", "conv2d", {"cin": 4, "cout": 4, "height": 32, "width": 32},
-        {"cin": 16, "cout": 16, "height": 128, "width": 128}, _conv2d, (float16_accumulator, tf32_products),
+        {"cin": 16, "cout": 16, "height": 192, "width": 192}, _conv2d, (float16_accumulator, tf32_products),
     ),
     Workload("counts", None, {"n": 786432}, {"n": 50331648}, _counts, (saturating,), (backwards, tree, split)),
 )  # fmt: skip

@@ -22,6 +22,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from kernelmate.checks.tolerances import (
     measured,
     movable,
     rounded_outputs,
+    terms_of,
     toleranced,
 )
 from kernelmate.records import Contract, Size
@@ -60,6 +62,9 @@ reference's own rounding stands beside them."""
 DRAWS = 3
 """Steps that are taken at a small size to choose the pooling."""
 
+COUNTS = 8
+"""Terms are counted so often at a small size where the first two counts differ: sparse references have no one number."""
+
 BLENDS = (0.0, 0.3, 0.6)
 """Exponents of an element's own step in its pooled one."""
 
@@ -69,8 +74,8 @@ BLOCKS = (8, 64)
 LEAST = 64
 """Elements that a pool of nearly equal results has at least."""
 
-EXPONENTS = 2200
-"""Powers of two of float64, and one bin for what has none."""
+BINS = 1 << 13
+"""Of values of one sign: what float64's exponent and the first two bits after it can be."""
 
 VECTOR = 8
 """A last axis of at most so many elements is taken for the parts of vectors."""
@@ -88,6 +93,8 @@ OUTLYING = 6.0
 
 BEYOND_LAW = 4.0
 
+LOWEST, HIGHEST = 0.6, 2.5
+"""Carried over full tolerance: its geometric mean is 1, or more where the quantiles are below and there is room above."""
 
 TAIL = 0.01
 """Quantiles of the ratio between carried and full tolerance that a pooling is chosen by: this and its complement."""
@@ -182,7 +189,7 @@ def law_of(
             before, after = _step(at_base, name), _step(at_probe, name)
             steps[name][changed] = _snapped(math.log(after / before) / ratio) if before and after else 0.0
     bare = {name: OutputLaw("size", 0.0, 1.0, 0.0, _step(at_base, name), steps[name], math.inf) for name in names}
-    law = Law(dict(sizes.base), first.terms, terms, bare)
+    law = Law(dict(sizes.base), max((one.terms for one in first.full.values()), default=1.0), terms, bare)
     outputs = {name: _output_law(contract, law, at_larger, name) for name in names}
     return replace(law, outputs=outputs)
 
@@ -215,7 +222,7 @@ def carried(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A small size with what the full derivation measures there, and some steps."""
+    """A small size with what the full derivation measures there, the mean number of terms, and some steps."""
 
     size: Size
     given: Arrays
@@ -234,7 +241,11 @@ class _Sample:
             step_of(contract, reference, arrays, size, want, (*seed, draw), exact=exact) for draw in range(DRAWS)
         )
         given = {name: array for name, array in arrays.items() if name not in want}
-        return _Sample(size, given, want, next(iter(full.values())).terms if full else 1.0, full, steps)
+        counted: list[float] = []
+        while full and len(counted) < COUNTS and (len(counted) < 2 or len(set(counted)) > 1):
+            again = (*seed, len(counted))
+            counted.append(terms_of(contract, reference, arrays, size, want, again, exact=exact, of_places=fmean))
+        return _Sample(size, given, want, fmean(counted or [1.0]), full, steps)
 
 
 def _step(samples: Sequence[_Sample], name: str) -> float:
@@ -352,15 +363,15 @@ def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Arra
 
 
 def _by_size(step: Array, want: Array) -> tuple[Array, int]:
-    """Over elements whose wanted values have the same sign and power of two; rare ones together with their neighbours."""
+    """Over elements whose wanted values have the same sign and quarter of a power of two; rare ones with their neighbours."""
     xp, wanted, held = module_of(want), flat(want), flat(step)
     bins = xp.empty(wanted.shape, np.int16)
-    count, total = np.zeros(2 * EXPONENTS), np.zeros(2 * EXPONENTS)
+    count, total = np.zeros(2 * BINS), np.zeros(2 * BINS)
     for part in blocks_of(wanted):
         some = _bins(wanted[part])
         bins[part] = some
-        count += on_host(xp.bincount(some, minlength=2 * EXPONENTS))
-        total += on_host(xp.bincount(some, weights=held[part] ** 2, minlength=2 * EXPONENTS))
+        count += on_host(xp.bincount(some, minlength=2 * BINS))
+        total += on_host(xp.bincount(some, weights=held[part] ** 2, minlength=2 * BINS))
     halves = zip(np.split(count, 2), np.split(total, 2), strict=True)
     roots = xp.asarray(np.concatenate([_smoothed(one, other) for one, other in halves]))
     pool = xp.empty(step.shape)
@@ -370,34 +381,27 @@ def _by_size(step: Array, want: Array) -> tuple[Array, int]:
 
 
 def _bins(wanted: Array) -> Array:
-    """The bin of each value, by power of two; those of negative ones follow those of others."""
-    with np.errstate(all="ignore"):
-        magnitude = np.abs(wanted)
-        usual = (magnitude > 0) & np.isfinite(magnitude)
-        exponents = np.frexp(np.where(usual, magnitude, 1.0))[1].astype(np.int32)
-    return np.where(usual, exponents + EXPONENTS // 2, 0) + EXPONENTS * (wanted.real < 0).astype(np.int32)
+    """The bin of each value, by its size; those of negative ones follow those of others."""
+    if wanted.dtype.kind == "c":
+        with np.errstate(all="ignore"):
+            wanted = np.copysign(np.abs(wanted), wanted.real)
+    bits = wanted.astype(np.float64, copy=False).view(np.int64)
+    return (bits >> 50) & (2 * BINS - 1)
 
 
 def _smoothed(count: Array, total: Array) -> Array:
-    """Roots of means over bins; a bin of few takes its neighbours', as many as make `LEAST`."""
-    held = np.flatnonzero(count)
-    if held.size < count.size and held.size:
-        root, part = np.zeros(count.size), slice(held[0], held[-1] + 1)
-        if part.stop - part.start < count.size:
-            root[part] = _smoothed(count[part], total[part])
-            return root
-    counts, totals = np.concatenate([[0.0], np.cumsum(count)]), np.concatenate([[0.0], np.cumsum(total)])
-    bins = np.arange(count.size)
-    root = np.zeros(count.size)
-    left = np.ones(count.size, bool)
+    """Roots of means over bins; a bin of few takes those beside it that hold any, as many as make `LEAST`."""
+    held, root = np.flatnonzero(count), np.zeros(count.size)
+    counts, totals = (np.concatenate([[0.0], np.cumsum(array[held])]) for array in (count, total))
+    places, left = np.arange(held.size), np.ones(held.size, bool)
     for reach in itertools.count():
-        low, high = np.maximum(bins - reach, 0), np.minimum(bins + reach + 1, count.size)
-        held = counts[high] - counts[low]
-        done = left & ((held >= LEAST) | (reach >= count.size))
-        root[done] = np.sqrt(np.maximum(totals[high] - totals[low], 0.0)[done] / np.maximum(held[done], 1.0))
-        left &= ~done
         if not left.any():
             return root
+        low, high = np.maximum(places - reach, 0), np.minimum(places + reach + 1, held.size)
+        some = counts[high] - counts[low]
+        done = left & ((some >= LEAST) | (reach >= held.size))
+        root[held[done]] = np.sqrt(np.maximum(totals[high] - totals[low], 0.0)[done] / some[done])
+        left &= ~done
     raise AssertionError
 
 
@@ -442,7 +446,8 @@ def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: Outp
         mean = np.mean([toleranced(contract, want, {name: made}).error[name] for made in found], axis=0)
         ratios.append((mean / toleranced(contract, want, {name: full}).error[name]).reshape(-1))
     low, high = _quantiles(np.concatenate(ratios))
-    centre = min(max(1 / math.sqrt(low * high), 0.2), 5.0)
+    centre = max(1 / math.sqrt(low * high), min(LOWEST / low, HIGHEST / high))
+    centre = min(max(centre, 0.2), 5.0)
     return replace(law, moved=moved * centre, inner=inner * centre, spread=high / low)
 
 

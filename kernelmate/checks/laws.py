@@ -46,6 +46,9 @@ FORM = 1
 BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)
 """Elements at the smallest size that is learnt from; the next one where an evaluation takes longer than `CHEAP_S`."""
 
+MOST_BASE_ELEMENTS = 1 << 17
+"""The same where shapes cannot be made as small as that."""
+
 CHEAP_S = 0.01
 
 SAME = 1e-9
@@ -160,20 +163,21 @@ def _affordable(
     contract: Contract, reference: Reference, size: Size, draw: Draw
 ) -> tuple[SmallSizes | None, tuple[tuple[int, float], ...]]:
     """Small sizes at which an evaluation is cheap, and how long it takes there."""
-    for elements in BASE_ELEMENTS:
-        small = small_sizes(contract, size, elements)
-        if small is None:
-            return None, ()
+    found = [small_sizes(contract, size, elements) for elements in BASE_ELEMENTS]
+    fitting = [small for small in found if small is not None]
+    if not fitting and (small := small_sizes(contract, size, MOST_BASE_ELEMENTS)) is not None:
+        fitting = [small]
+    for small in fitting:
         try:
             base = _seconds(contract, reference, small.base, draw)
         except KernelmateError:
             return None, ()
-        if base[1] <= CHEAP_S or elements == BASE_ELEMENTS[-1]:
+        if base[1] <= CHEAP_S or small is fitting[-1]:
             try:
                 return small, (base, _seconds(contract, reference, small.larger, draw))
             except KernelmateError:
                 return SmallSizes(small.base, small.base, {}), (base,)
-    raise AssertionError
+    return None, ()
 
 
 def _seconds(contract: Contract, reference: Reference, size: Size, draw: Draw) -> tuple[int, float]:

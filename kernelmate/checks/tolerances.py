@@ -44,7 +44,7 @@ tolerance doubles, and the sensitivity is measured with moves that stand out fro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -327,23 +327,26 @@ def _keep_largest(worst: Expected, got: Expected, want: Expected, unit: float) -
 
 def terms_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    *, exact: bool = True,
+    *, exact: bool = True, of_places: Callable[[list[int]], float] = max,
 ) -> float:  # fmt: skip
-    """How many floating inputs go into one output: outputs that follow a single input, times inputs per output."""
+    """How many floating inputs go into one output: outputs that follow a single input, times inputs per output.
+
+    `of_places` makes one number of the outputs that follow inputs at several places.
+    """
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))
     most = 1.0
     moved = {name: wide(array) for name, array in arrays.items()}
     for name in movable(contract, arrays):
-        flat = moved[name].reshape(-1)
+        flat, follow = moved[name].reshape(-1), []
         for place in rng.integers(0, arrays[name].size, 4 if exact else 1):
             stood = flat[place]
             with np.errstate(all="ignore"):
                 flat[place] += abs(stood) / 64 + (1e-3 if stood == 0 else 0.0)
             got = reference(moved, size)
             flat[place] = stood
-            follow = sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items())
-            most = max(most, follow * arrays[name].size / outputs)
+            follow.append(sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items()))
+        most = max(most, of_places(follow) * arrays[name].size / outputs)
     return min(float(MOST_TERMS), most)
 
 

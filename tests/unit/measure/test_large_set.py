@@ -105,8 +105,7 @@ def test_tf32_has_ten_bits_after_the_leading_one() -> None:
 
 @pytest.mark.parametrize("workload", variants.WORKLOADS, ids=lambda workload: workload.name)
 def test_variants_compute_what_the_reference_says(workload) -> None:
-    base = workload.base
-    problem = Problem(contract_of(workload), base, base)
+    problem = Problem(contract_of(workload), workload.base)
     got = workload.run(problem.arrays, variants.tree)
     for name, want in problem.want.items():
         np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=1e-4)
