@@ -42,6 +42,15 @@ class Memo(Generic[T]):
             self._count(self._kept.popitem(last=False)[1][1], -1)
         return value
 
+    def bound_device(self, limit: int) -> None:
+        """Keep no more than so many bytes on a GPU from now on."""
+        self._limits = self._limits[0], limit
+
+    def forget_device(self) -> None:
+        """Give back all that is kept on a GPU."""
+        for key in [key for key, (_, size) in self._kept.items() if size[1]]:
+            self._count(self._kept.pop(key)[1], -1)
+
     def _count(self, size: Sequence[int], sign: int) -> None:
         self._bytes = [held + sign * more for held, more in zip(self._bytes, size, strict=True)]
 

@@ -14,7 +14,7 @@ from kernelmate.backends.base import Computes
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
 from kernelmate.checks.inputs import DeviceRandom, Style
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_host, wide
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_device, on_host, wide
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
@@ -48,8 +48,8 @@ GUARDS_STAGE = "guards"
 REMEMBERED_BYTES = 96 << 20
 """Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
 
-DEVICE_REMEMBERED_BYTES = 4 << 30
-"""The same on a GPU. Whoever keeps memory there that is needed elsewhere gives it back: see `forget_device`."""
+DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
+"""The same on a GPU, and no more than this part of its memory: what does not fit when it is needed makes it be given back."""
 
 LONGEST_REFERENCE_S = 3.0
 """Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
@@ -118,6 +118,12 @@ _LONG: dict[Hashable, bool] = {}
 
 class NotHad(Exception):
     """The reference's answer cannot be had at a size; the message says why."""
+
+
+def bound_device(total: int) -> None:
+    """Keep no more on a GPU than its memory of so many bytes allows."""
+    for memo in (_INPUTS, _ANSWERS, _BASELINES):
+        memo.bound_device(min(DEVICE_REMEMBERED_BYTES, total // DEVICE_SHARE))
 
 
 class Oracle:
@@ -212,20 +218,27 @@ class Oracle:
     def _draw(self, size: Size, shot: Shot) -> Arrays:
         if self.contract.inputs is not None:
             self._tell(REFERENCE_STAGE, 0, 1)
-        if self._on_device(size):
-            assert self._device is not None
-            with self._device.computing() as cupy:
-                drawn = inputs_for(
-                    self.contract, size, shot, self._task.seed, self._directory, partial(DeviceRandom, cupy)
-                )
-                given = {name: cupy.asarray(array) for name, array in drawn.items()}
-        else:
+        given = self._drawn_on_device(size, shot) if self._on_device(size) else None
+        if given is None:
             given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
             for array in given.values():
                 array.setflags(write=False)
         if self.contract.inputs is not None:
             self._tell(CASES_STAGE, 0, 1)
         return given
+
+    def _drawn_on_device(self, size: Size, shot: Shot) -> Arrays | None:
+        """Inputs in the GPU's memory; None where there is no room for them."""
+        assert self._device is not None
+        with self._device.computing() as cupy:
+            maker = partial(DeviceRandom, cupy)
+            for _ in range(2):
+                try:
+                    drawn = inputs_for(self.contract, size, shot, self._task.seed, self._directory, maker)
+                    return {name: cupy.asarray(array) for name, array in drawn.items()}
+                except MemoryError:
+                    _forget_device(cupy)
+        return None
 
     def _context_of_answers(self) -> tuple[Hashable, ...]:
         """All that inputs and answers hang on besides the size and the shot."""
@@ -314,7 +327,7 @@ class Oracle:
             answer = self._held(reference, "", size, shot, given, reference(given, size), exact=exact)
         else:
             with self._device.computing():
-                placed = self._placed(reference, size, exact=exact)
+                placed = self._placed(reference, size, given, exact=exact)
                 answer = self._held(placed, "", size, shot, given, placed(given, size), exact=exact)
         self._tell(CASES_STAGE, 0, 1)
         return answer
@@ -353,14 +366,14 @@ class Oracle:
                 self.contract, reference, size, self._draw_small, SEED_OF_LAWS, exact=exact, to_device=cupy.asarray
             )
 
-    def _placed(self, reference: Reference, size: Size, *, exact: bool) -> Reference:
+    def _placed(self, reference: Reference, size: Size, given: Arrays, *, exact: bool) -> Reference:
         """The reference where it is evaluated at a large size: on the GPU, else on the host where there is time for it.
 
         Raises:
             NotHad: there is not.
         """
         learnt = self._learnt(reference, "", size, exact=exact)
-        if not exact or (learnt.device and self._on_device(size)):
+        if not exact or (learnt.device and any(on_device(array) for array in given.values())):
             return partial(_on_device_or_host, reference, learnt, elements_at(self.contract, size))
         _refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
         return partial(_on_host, reference)
@@ -395,7 +408,7 @@ class Oracle:
 
 def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
     """The reference's answer by NumPy, for arrays that lie elsewhere."""
-    module = module_of(next(iter(arrays.values())))
+    module = module_of(next((array for array in arrays.values() if on_device(array)), None))
     expected = reference({name: on_host(array) for name, array in arrays.items()}, size, working)
     return {name: module.asarray(array) for name, array in expected.items()}
 
@@ -412,9 +425,17 @@ def _on_device_or_host(
     try:
         return reference(arrays, size, working)
     except (ReferenceFailed, MemoryError):
-        module_of(next(iter(arrays.values()))).get_default_memory_pool().free_all_blocks()
+        module = module_of(next(array for array in arrays.values() if on_device(array)))
+        _forget_device(module)
     _refuse_long(learnt.seconds_at(elements))
     return _on_host(reference, arrays, size, working)
+
+
+def _forget_device(cupy: Any) -> None:
+    """Give back the GPU's memory that is kept for later."""
+    for memo in (_INPUTS, _ANSWERS, _BASELINES):
+        memo.forget_device()
+    cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _refuse_long(seconds: float) -> None:
