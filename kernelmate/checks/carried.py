@@ -323,7 +323,7 @@ def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: f
     """The pooled step of each element, within what the law of growth allows."""
     pool, count = pool_of(law.pooling, step, want, given)
     if count < FEW and math.isfinite(expected):
-        pool = np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN))
+        np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN), out=pool)
     out, single, own = pool.reshape(-1), flat(step), flat(_of_vector(step))
     for part in blocks_of(step):
         some = out[part]
