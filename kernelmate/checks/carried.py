@@ -216,7 +216,9 @@ def carried(
     for name in rounded_outputs(contract, want):
         own = law.outputs[name]
         pooled = _pooled(own, step[name], want[name], arrays, law.step_at(name, size))
-        found[name] = Measured(own.moved * pooled, own.inner * pooled, terms)
+        inner = own.inner * pooled
+        pooled *= own.moved
+        found[name] = Measured(pooled, inner, terms)
     return toleranced(contract, want, found, exact=exact)
 
 
@@ -321,19 +323,18 @@ def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: f
     """The pooled step of each element, within what the law of growth allows."""
     pool, count = pool_of(law.pooling, step, want, given)
     if count < FEW and math.isfinite(expected):
-        pool = np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN))
-    blended = module_of(step).empty(step.shape)
-    held, single, own, out = flat(pool), flat(step), flat(_of_vector(step)), blended.reshape(-1)
+        np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN), out=pool)
+    out, single, own = pool.reshape(-1), flat(step), flat(_of_vector(step))
     for part in blocks_of(step):
-        some = held[part]
+        some = out[part]
         if law.blend:
             mine = np.maximum(own[part], 0.05 * some)
             some = np.where(some > 0, some ** (1 - law.blend) * mine**law.blend, 0.0)
         out[part] = np.where(single[part] > OUTLYING * some, single[part], some)
-    found = _rms(blended)
+    found = _rms(pool)
     if found > BEYOND_LAW * expected:
-        blended *= BEYOND_LAW * expected / found
-    return blended  # type: ignore[no-any-return]
+        pool *= BEYOND_LAW * expected / found
+    return pool
 
 
 def _of_vector(step: Array) -> Array:
@@ -344,7 +345,7 @@ def _of_vector(step: Array) -> Array:
 
 
 def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Array, int]:
-    """The root mean square of the steps that are pooled with each element's, and how many those are at least."""
+    """The root mean square of the steps that are pooled with each element's, a new array; how many those are at least."""
     way, _, axis = pooling.partition(" ")
     if way == "size":
         return _by_size(step, want)
@@ -359,7 +360,7 @@ def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Arra
         return _by_block(step, number)
     axes = (number,) if way == "along" else tuple(one for one in range(step.ndim) if one != number)
     pool = np.sqrt((step**2).mean(axis=axes, keepdims=True))
-    return np.broadcast_to(pool, step.shape), step.size // max(pool.size, 1)
+    return np.broadcast_to(pool, step.shape).copy(), step.size // max(pool.size, 1)
 
 
 def _by_size(step: Array, want: Array) -> tuple[Array, int]:

@@ -20,7 +20,7 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.inputs import WIDE_INTEGERS
-from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.kinds import Arrays, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
@@ -284,7 +284,8 @@ def _is_degenerate(contract: Contract, first: Seen, other: Seen | None) -> bool:
     if answer is None or (other is not None and other.answer is None):
         return False
     arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
-    zero = all(passes(n, np.zeros_like(arrays[n]), w, allowed[n]) for n, w in want.items())
+    zeros = {n: module_of(arrays[n]).zeros(w.shape, arrays[n].dtype) for n, w in want.items()}
+    zero = all(passes(n, zeros[n], w, allowed[n]) for n, w in want.items())
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     unchanged = all(
         a.direction == "inout" and passes(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])

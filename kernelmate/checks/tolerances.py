@@ -188,8 +188,12 @@ def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, ti
     for part in blocks_of(want):
         one = Measured(moved[part], inner[part], found.terms)
         some, rough = _derived(contract, output, wanted[part], one)
-        for whole, block in ((error, times * some), (coarse, rough)):
-            whole.reshape(-1)[part] = np.where(np.isfinite(block), block, 0.0)
+        for whole, block, factor in ((error, some, times), (coarse, rough, 1.0)):
+            kept = whole.reshape(-1)[part]
+            np.multiply(block, factor, out=kept)
+            finite = np.isfinite(kept)
+            if not bool(finite.all()):
+                kept[~finite] = 0.0
     return error, coarse
 
 
@@ -283,7 +287,7 @@ def _sensitivity(
 class Movable:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
-    `wide` holds them all, `fixed` says for each that moves which elements stay: whole numbers may be positions or classes
+    `wide` holds them all, in float64 those that move; `fixed` says for each that moves which elements stay: whole numbers may be positions or classes
     in floating dress, and are exact in any case.
     """
 
@@ -293,7 +297,7 @@ class Movable:
     @staticmethod
     def of(arrays: Arrays, names: list[str]) -> Movable:
         """The inputs, of which those with these names may be moved."""
-        widened = {name: wide(array) for name, array in arrays.items()}
+        widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
         with np.errstate(all="ignore"):
             return Movable(widened, {name: widened[name] == np.rint(widened[name]) for name in names})
 
