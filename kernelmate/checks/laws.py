@@ -40,7 +40,7 @@ DEVICE_ELEMENTS = 1 << 20
 MEDIUM_ELEMENTS, LONG_S = 1 << 13, 0.05
 """A case of more elements is large as well, and a GPU's, where one evaluation of its reference takes longer than this."""
 
-FORM = 1
+FORM = 2
 """Changes with whatever is learnt, so that nothing older is read."""
 
 BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)

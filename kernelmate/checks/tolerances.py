@@ -287,8 +287,8 @@ def _sensitivity(
 class Movable:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
-    `wide` holds them all, in float64 those that move; `fixed` says for each that moves which elements stay: whole numbers may be positions or classes
-    in floating dress, and are exact in any case.
+    `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
+    may be positions or classes in floating dress, and are exact in any case.
     """
 
     wide: Arrays
