@@ -18,7 +18,6 @@ its own failure must not excuse a kernel's.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,12 +31,11 @@ from kernelmate.checks.kinds import (
     blocks_of,
     flat,
     generator,
-    is_inexact,
     module_of,
-    on_host,
     unit_roundoff,
     wide,
 )
+from kernelmate.checks.pooling import FEW, of_vector, pool_of, poolings, rms
 from kernelmate.checks.reference import Expected, Reference
 from kernelmate.checks.sizes import SmallSizes
 from kernelmate.checks.tolerances import (
@@ -68,22 +66,8 @@ COUNTS = 8
 BLENDS = (0.0, 0.3, 0.6)
 """Exponents of an element's own step in its pooled one."""
 
-BLOCKS = (8, 64)
-"""Neighbours that are pooled."""
-
-LEAST = 64
-"""Elements that a pool of nearly equal results has at least."""
-
-BINS = 1 << 13
-"""Of values of one sign: what float64's exponent and the first two bits after it can be."""
-
-VECTOR = 8
-"""A last axis of at most so many elements is taken for the parts of vectors."""
-
-FEW = 32
-"""Fewer elements than this are pooled with what the law of growth says of them, as if that were `KNOWN` elements."""
-
 KNOWN = 8
+"""An output of few elements is pooled with what the law of growth says of it, as if that were so many elements."""
 
 SETS = 4
 """Sets of inputs that outputs of few elements are measured on at small sizes."""
@@ -92,6 +76,7 @@ OUTLYING = 6.0
 """An element's own step that stands so many times above its pool is kept."""
 
 BEYOND_LAW = 4.0
+"""The pooled step may be so many times what the law of growth says."""
 
 LOWEST, HIGHEST = 0.6, 2.5
 """Carried over full tolerance: its geometric mean is 1, or more where the quantiles are below and there is room above."""
@@ -252,7 +237,7 @@ class _Sample:
 
 def _step(samples: Sequence[_Sample], name: str) -> float:
     """Root mean square of an output's steps over all draws of some samples."""
-    squares = [_rms(step[name]) ** 2 for sample in samples for step in sample.steps]
+    squares = [rms(step[name]) ** 2 for sample in samples for step in sample.steps]
     return math.sqrt(sum(squares) / len(squares))
 
 
@@ -292,131 +277,22 @@ def _finite_step(got: Array, want: Array, scale: float) -> Array:
     return step  # type: ignore[no-any-return]
 
 
-def _rms(array: Array) -> float:
-    """Root mean square of the finite elements."""
-    total, count, held = 0.0, 0, flat(array)
-    with np.errstate(all="ignore"):
-        for part in blocks_of(held):
-            square = np.abs(held[part]) ** 2
-            some = float(square.sum())
-            if math.isfinite(some):
-                total, count = total + some, count + square.size
-                continue
-            finite = np.isfinite(square)
-            total, count = total + float(np.where(finite, square, 0.0).sum()), count + int(finite.sum())
-    return math.sqrt(total / count) if count else 0.0
-
-
-def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
-    """What may be pooled in an output of this shape.
-
-    Results, results' vectors, or inputs of the same shape that are nearly equal; neighbours; and along or across an axis.
-    """
-    axes = [axis for axis, extent in enumerate(shape) if len(shape) > 1 and extent > 1]
-    names = [f"{way} {axis}" for axis in axes for way in ("along", "across")]
-    vectors = ("vector",) if len(shape) > 1 and 1 < shape[-1] <= VECTOR else ()
-    like = (f"like {name}" for name, array in given.items() if array.shape == shape and is_inexact(array.dtype))
-    return ("size", *like, *vectors, *(f"block {count}" for count in BLOCKS), *names)
-
-
 def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: float) -> Array:
     """The pooled step of each element, within what the law of growth allows."""
     pool, count = pool_of(law.pooling, step, want, given)
     if count < FEW and math.isfinite(expected):
         np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN), out=pool)
-    out, single, own = pool.reshape(-1), flat(step), flat(_of_vector(step))
+    out, single, own = pool.reshape(-1), flat(step), flat(of_vector(step))
     for part in blocks_of(step):
         some = out[part]
         if law.blend:
             mine = np.maximum(own[part], 0.05 * some)
             some = np.where(some > 0, some ** (1 - law.blend) * mine**law.blend, 0.0)
         out[part] = np.where(single[part] > OUTLYING * some, single[part], some)
-    found = _rms(pool)
+    found = rms(pool)
     if found > BEYOND_LAW * expected:
         pool *= BEYOND_LAW * expected / found
     return pool
-
-
-def _of_vector(step: Array) -> Array:
-    """An element's own step: its vector's root mean square, where the last axis holds the parts of vectors."""
-    if step.ndim < 2 or not 1 < step.shape[-1] <= VECTOR:
-        return step
-    return np.broadcast_to(np.sqrt((step**2).mean(axis=-1, keepdims=True)), step.shape)
-
-
-def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Array, int]:
-    """The root mean square of the steps that are pooled with each element's, a new array; how many those are at least."""
-    way, _, axis = pooling.partition(" ")
-    if way == "size":
-        return _by_size(step, want)
-    if way == "like":
-        return _by_size(step, wide(given[axis]))
-    if way == "vector":
-        with np.errstate(all="ignore"):
-            length = np.sqrt((np.abs(want) ** 2).sum(axis=-1, keepdims=True))
-        return _by_size(step, np.broadcast_to(length, want.shape))
-    number = int(axis)
-    if way == "block":
-        return _by_block(step, number)
-    axes = (number,) if way == "along" else tuple(one for one in range(step.ndim) if one != number)
-    pool = np.sqrt((step**2).mean(axis=axes, keepdims=True))
-    return np.broadcast_to(pool, step.shape).copy(), step.size // max(pool.size, 1)
-
-
-def _by_size(step: Array, want: Array) -> tuple[Array, int]:
-    """Over elements whose wanted values have the same sign and quarter of a power of two; rare ones with their neighbours."""
-    xp, wanted, held = module_of(want), flat(want), flat(step)
-    bins = xp.empty(wanted.shape, np.int16)
-    count, total = np.zeros(2 * BINS), np.zeros(2 * BINS)
-    for part in blocks_of(wanted):
-        some = _bins(wanted[part])
-        bins[part] = some
-        count += on_host(xp.bincount(some, minlength=2 * BINS))
-        total += on_host(xp.bincount(some, weights=held[part] ** 2, minlength=2 * BINS))
-    halves = zip(np.split(count, 2), np.split(total, 2), strict=True)
-    roots = xp.asarray(np.concatenate([_smoothed(one, other) for one, other in halves]))
-    pool = xp.empty(step.shape)
-    for part in blocks_of(wanted):
-        pool.reshape(-1)[part] = roots[bins[part]]
-    return pool, min(LEAST, step.size)
-
-
-def _bins(wanted: Array) -> Array:
-    """The bin of each value, by its size; those of negative ones follow those of others."""
-    if wanted.dtype.kind == "c":
-        with np.errstate(all="ignore"):
-            wanted = np.copysign(np.abs(wanted), wanted.real)
-    bits = wanted.astype(np.float64, copy=False).view(np.int64)
-    return (bits >> 50) & (2 * BINS - 1)
-
-
-def _smoothed(count: Array, total: Array) -> Array:
-    """Roots of means over bins; a bin of few takes those beside it that hold any, as many as make `LEAST`."""
-    held, root = np.flatnonzero(count), np.zeros(count.size)
-    counts, totals = (np.concatenate([[0.0], np.cumsum(array[held])]) for array in (count, total))
-    places, left = np.arange(held.size), np.ones(held.size, bool)
-    for reach in itertools.count():
-        if not left.any():
-            return root
-        low, high = np.maximum(places - reach, 0), np.minimum(places + reach + 1, held.size)
-        some = counts[high] - counts[low]
-        done = left & ((some >= LEAST) | (reach >= held.size))
-        root[held[done]] = np.sqrt(np.maximum(totals[high] - totals[low], 0.0)[done] / some[done])
-        left &= ~done
-    raise AssertionError
-
-
-def _by_block(step: Array, block: int) -> tuple[Array, int]:
-    """Over so many neighbours in memory."""
-    xp, flat = module_of(step), step.reshape(-1)
-    blocks = -(-flat.size // block)
-    padded = xp.zeros(blocks * block)
-    padded[: flat.size] = flat**2
-    total = padded.reshape(blocks, block).sum(axis=1)
-    held = xp.full(blocks, float(block))
-    if flat.size % block:
-        held[-1] = flat.size % block
-    return np.repeat(np.sqrt(total / held), block)[: flat.size].reshape(step.shape), FEW
 
 
 def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: str) -> OutputLaw:
@@ -453,7 +329,7 @@ def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: Outp
 
 
 def _mean_square(arrays: Iterable[Array]) -> float:
-    squares = [_rms(array) ** 2 for array in arrays]
+    squares = [rms(array) ** 2 for array in arrays]
     return math.sqrt(sum(squares) / len(squares))
 
 

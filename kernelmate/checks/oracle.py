@@ -26,9 +26,9 @@ from kernelmate.checks.laws import (
     learn,
 )
 from kernelmate.checks.memo import Memo
-from kernelmate.checks.reference import Expected, Reference, python_reference
+from kernelmate.checks.reference import Expected, Reference, kernel_reference, python_reference
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
-from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of, inputs_for
+from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size
@@ -441,50 +441,3 @@ def _forget_device(cupy: Any) -> None:
 def _refuse_long(seconds: float) -> None:
     if seconds > LONGEST_REFERENCE_S:
         raise NotHad(f"the reference would take about {seconds:.0f} s there")
-
-
-def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
-    """A kernel as the reference: what it gives on inputs cast to their dtypes.
-
-    Its arguments are met by position, whatever they are called there.
-
-    Raises:
-        ReferenceFailed: its arguments do not match the contract's; or, when called, it does not run cleanly.
-    """
-    theirs = bench.version.contract.args
-    if [a.dtype for a in theirs] != [a.dtype for a in contract.args]:
-        raise ReferenceFailed(
-            f"The reference kernel {bench.version.contract.kernel} takes other arguments than {contract.kernel}.",
-            file=bench.version.unit.path,
-            line=contract.line,
-            hint="Name a kernel with the same arguments in the same order.",
-        )
-    names = {mine.name: other.name for mine, other in zip(contract.args, theirs, strict=True)}
-
-    def reference(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:  # noqa: ARG001
-        with np.errstate(all="ignore"):
-            given = {
-                names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None
-            }
-        outcome = bench.run(size, Shot(shot.inputs, shot.style, 0, 0), given)
-        _refuse_failed(bench, outcome)
-        return {
-            a.name: wide(outcome.result.arrays[names[a.name]]) for a in contract.args if a.direction in ("out", "inout")
-        }
-
-    return reference
-
-
-def _refuse_failed(bench: Bench, outcome: Outcome) -> None:
-    errors = errors_of(outcome.result.findings)
-    if not errors:
-        return
-    line, column = bench.version.unit.locate(errors[0].line or 1, errors[0].column)
-    raise ReferenceFailed(
-        f"The reference kernel {bench.version.contract.kernel} does not run cleanly: {errors[0].message} "
-        f"({errors[0].code}).",
-        file=bench.version.unit.path,
-        line=line,
-        column=column,
-        hint="Name another reference.",
-    )
