@@ -192,7 +192,7 @@ class Computes(Protocol):
 
     @property
     def trusted(self) -> Backend:
-        """Where references and baselines run: in the context that arrays are computed in."""
+        """The backend for references and baselines, in the context that arrays are computed in."""
         ...
 
     def computing(self) -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""What every process that the worker forks off does first."""
+"""First steps of every process that the worker forks off."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Narrow(np.ndarray[Any, Any]):
 
 
 def narrowed(result: Any, working: np.dtype[Any]) -> Any:
-    """What a function gave as `Narrow` arrays, float64 cast to `working`; NumPy's scalars as Python numbers."""
+    """A function's result as `Narrow` arrays, float64 cast to `working`; NumPy's scalars as Python numbers."""
     if isinstance(result, tuple | list):
         return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
     if isinstance(result, np.ndarray):
@@ -128,7 +128,7 @@ class _Function:
 
 
 def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any] | None) -> Any:
-    """What stands for a module of NumPy or SciPy.
+    """The stand-in for a module of NumPy or SciPy.
 
     Args:
         source: the module.

@@ -87,7 +87,7 @@ TAIL = 0.01
 
 @dataclass(frozen=True, slots=True)
 class OutputLaw:
-    """What is carried of one output.
+    """The part of a law for one output.
 
     Attributes:
         pooling: the name of what is pooled, as `poolings` has it. blend: exponent of an element's own step.
@@ -107,7 +107,7 @@ class OutputLaw:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What small sizes say about the tolerances of a contract and a reference at any size.
+    """Tolerances of a contract and a reference at any size, as measured at small ones.
 
     Attributes:
         size: where terms were counted. terms: inputs that go into an output there. exponents: with which they grow with each
@@ -245,7 +245,7 @@ def step_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Expected:  # fmt: skip
-    """How far each element lies from what is wanted, in unit roundoffs, where inputs are moved by about `STEP_UNITS` of them.
+    """Distance of each element from the wanted one, in unit roundoffs, for inputs moved by about `STEP_UNITS` of them.
 
     Divided by `STEP_UNITS`: what a move of one unit does. One evaluation, in the accumulating dtype.
     """

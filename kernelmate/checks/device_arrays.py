@@ -145,7 +145,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def wrapped(value: Any, working: np.dtype[Any] | None) -> Any:
-    """What CuPy gave, for a reference; float64 as `working`, where that is set."""
+    """A result of CuPy for a reference; float64 as `working`, where that is set."""
     library = DeviceArray.library
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(wrapped(one, working) for one in value)
@@ -157,7 +157,7 @@ def wrapped(value: Any, working: np.dtype[Any] | None) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """What a reference holds, for CuPy; NumPy's arrays go to the GPU."""
+    """A value of a reference for CuPy; NumPy's arrays are copied to the GPU."""
     if isinstance(value, DeviceArray):
         return value._held
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
@@ -218,7 +218,7 @@ def _counterpart(function: Any) -> Callable[..., Any]:
 
 
 def _module(name: str) -> Any:
-    """What stands for a module of NumPy or SciPy.
+    """The stand-in for a module of NumPy or SciPy.
 
     Raises:
         NotAvailable: CuPy has no counterpart of it.
@@ -272,7 +272,7 @@ def _axes(key: Any) -> int:
 
 
 def module_like(source: types.ModuleType, working: np.dtype[Any] | None) -> DeviceModule:
-    """What stands for a module of NumPy or SciPy in a reference on the GPU.
+    """The stand-in for a module of NumPy or SciPy in a reference on the GPU.
 
     Raises:
         NotAvailable: CuPy has no counterpart of it.

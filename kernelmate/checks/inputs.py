@@ -71,7 +71,7 @@ SMALL_INTEGERS = 8
 
 
 class DeviceRandom:
-    """What `draw` asks of NumPy's generators, from one of CuPy's.
+    """A generator of CuPy's with the methods that `draw` uses.
 
     Args:
         module: CuPy. seed: equal seeds give equal numbers on one machine.

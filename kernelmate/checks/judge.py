@@ -265,7 +265,7 @@ class _Judge:
         return True
 
     def _say_lacking(self) -> None:
-        """Where the reference's answer was not to be had, the baseline's is what was compared with, if anything."""
+        """Add a reason for each size without a reference's answer; the baseline's, if any, was compared with."""
         agrees = "agrees with the baseline" if self.compared else "not compared with anything"
         for size, why in self.oracle.lacking.items():
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")

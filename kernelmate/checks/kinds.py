@@ -16,7 +16,7 @@ Arrays = dict[str, Array]
 
 
 def on_device(array: object) -> bool:
-    """Whether an array lies in a GPU's memory: it is CuPy's."""
+    """True for CuPy's arrays, which lie in a GPU's memory."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(array, cupy.ndarray)
 

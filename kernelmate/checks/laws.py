@@ -65,7 +65,7 @@ Draw = Callable[[Size, int, Style], Arrays]
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What small sizes say of a reference.
+    """Facts about a reference that were measured at small sizes.
 
     Attributes:
         law: how its tolerances are carried.
@@ -87,7 +87,7 @@ class Learnt:
 
 
 def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
-    """What was learnt before under a key that says all it depends on, by whichever process, else now."""
+    """The facts that any process stored under a key, which says all they depend on; else made and stored now."""
     name = hashlib.sha256(f"{FORM} {np.__version__} {key!r}".encode("utf-8", "surrogatepass")).hexdigest()
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
     path = Path(base) / "references" / f"{name}.bin"
@@ -108,7 +108,7 @@ def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
 
 
 def is_long(contract: Contract, reference: Reference, size: Size, draw: Draw) -> bool:
-    """Whether an evaluation of the reference takes long at a size, to judge from small ones."""
+    """True where an evaluation of the reference takes long at a size, extrapolated from small ones."""
     _, seconds = _affordable(contract, reference, size, draw)
     return Learnt(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size)) > LONG_S
 
@@ -143,7 +143,7 @@ def learn(
 
 
 def usual_law(contract: Contract, size: Size) -> Law:
-    """What is taken where no small size can be learnt from: as many terms as the longest axis of an input is long."""
+    """The law for sizes that cannot be shrunk: as many terms as the longest axis of an input is long."""
     shapes = argument_shapes(contract, size)
     longest = max(
         (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction != "out"), default=1
@@ -194,7 +194,7 @@ def _same_on_device(
     contract: Contract, reference: Reference, size: Size, small: SmallSizes | None, draw: Draw,
     to_device: Callable[[Array], Any],
 ) -> bool:  # fmt: skip
-    """Whether a GPU's answers equal NumPy's at all small sizes and styles that NumPy has an answer for."""
+    """True where a GPU's answers equal NumPy's at all small sizes and styles that NumPy has an answer for."""
     sizes: list[Size] = [] if small is None else [small.base, small.larger]
     sizes += own_sizes(contract, (size,))[:MOST_COMPARED]
     compared = 0

@@ -111,9 +111,9 @@ _INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), D
 _ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED_BYTES)
 _BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
 _LEARNT: dict[Hashable, Learnt] = {}
-"""What was learnt of references at small sizes."""
+"""Facts measured at small sizes, by contract, reference and size."""
 _LONG: dict[Hashable, bool] = {}
-"""Whether an evaluation of a reference takes long, by size."""
+"""References whose evaluation takes long, by size."""
 
 
 class NotHad(Exception):
@@ -253,11 +253,11 @@ class Oracle:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def large(self, size: Size) -> bool:
-        """Whether a size has so many elements, or so long a reference, that it is evaluated twice and not twenty times."""
+        """True for a size of so many elements, or so long a reference, that it is evaluated twice and not twenty times."""
         return elements_at(self.contract, size) > LARGE_ELEMENTS or self._long(size)
 
     def _long(self, size: Size) -> bool:
-        """Whether an evaluation of the reference takes long; not asked where the number of elements decides anyway."""
+        """True where an evaluation of the reference takes long; not asked where the number of elements decides anyway."""
         elements = elements_at(self.contract, size)
         if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:
             return False
@@ -274,7 +274,7 @@ class Oracle:
         return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
 
     def _on_device(self, size: Size) -> bool:
-        """Whether inputs and answers of a size are computed on the GPU: those of many elements, of types that CuPy has."""
+        """True where inputs and answers of a size are computed on the GPU: many elements, of types that CuPy has."""
         kinds = (numpy_dtype(a.dtype).kind for a in self.contract.args)
         if self._device is None or any(kind not in "biufc" for kind in kinds):
             return False
@@ -335,7 +335,7 @@ class Oracle:
     def _held(
         self, reference: Reference, whose: str, size: Size, shot: Shot, given: Arrays, want: Expected, *, exact: bool
     ) -> Answer:
-        """What is wanted, with its tolerance: the contract's, derived, or at large sizes carried from small ones."""
+        """The wanted outputs with their tolerance: the contract's, derived, or at large sizes carried from small ones."""
         contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
         if contract.tolerance is not None or not rounded_outputs(contract, want):
             return Answer(want, stated(contract, want), "derived" if contract.tolerance is None else "contract")
@@ -345,7 +345,7 @@ class Oracle:
         return Answer(want, carried(contract, law, reference, given, size, want, seed, exact=exact), "carried")
 
     def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> Learnt:
-        """What small sizes say of a reference, learnt once; `whose` is the kernel where that is one."""
+        """Facts about a reference from small sizes, measured once; `whose` is the kernel where the reference is one."""
         key = (self._context[:-1], tuple(sorted(size.items())), whose, exact)
         if key not in _LEARNT:
             if exact:

@@ -44,7 +44,7 @@ def rms(array: Array) -> float:
 
 
 def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
-    """What may be pooled in an output of this shape.
+    """Names of the poolings for an output of this shape.
 
     Results, results' vectors, or inputs of the same shape that are nearly equal; neighbours; and along or across an axis.
     """

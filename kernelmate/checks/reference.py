@@ -167,7 +167,7 @@ def _named(contract: Contract, function: Callable[..., Any], values: dict[str, A
 
 
 def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
-    """What `make` gives, where every module that the reference names is there.
+    """The result of `make`, where every module that the reference names is there.
 
     Raises:
         ReferenceFailed: CuPy lacks one.

@@ -116,7 +116,7 @@ def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one output's tolerance is made of.
+    """Parts of one output's tolerance.
 
     Attributes:
         moved: the output's move for a relative move of the inputs by 1, per element.
@@ -333,7 +333,7 @@ def terms_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, of_places: Callable[[list[int]], float] = max,
 ) -> float:  # fmt: skip
-    """How many floating inputs go into one output: outputs that follow a single input, times inputs per output.
+    """Number of floating inputs that go into one output: outputs that follow a single input, times inputs per output.
 
     `of_places` makes one number of the outputs that follow inputs at several places.
     """

@@ -263,7 +263,7 @@ class Bench:
 
 
 def trusted(backend: Backend) -> Backend:
-    """Where references and baselines run: apart from kernels under judgement, where the backend has such a place."""
+    """The backend for references and baselines, apart from kernels under judgement where there is such a place."""
     return backend.trusted if isinstance(backend, Computes) else backend
 
 

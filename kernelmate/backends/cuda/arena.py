@@ -64,7 +64,7 @@ class Arena:
         self.device: Any = cupy.asarray(self._host)
 
     def address(self, name: str) -> int:
-        """Where the kernel finds an argument."""
+        """Device address of an argument."""
         return int(self.device.data.ptr) + self.spans[name].start
 
     def restore(self) -> None:

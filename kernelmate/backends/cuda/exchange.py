@@ -118,14 +118,14 @@ def fill_byte(array: Any) -> int | None:
 
 
 def is_large(run: Run) -> bool:
-    """Whether a launch goes through the exchange."""
+    """True for a launch whose arrays go through the exchange."""
     arrays = [item.data for item in run.arguments if isinstance(item, ArrayArgument)]
     return sum(array.nbytes for array in arrays) > LARGE_BYTES or any(not isinstance(one, np.ndarray) for one in arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a launch's arrays lie in the exchange: `inputs` and `outputs` by argument, and where each part ends."""
+    """Places of a launch's arrays in the exchange: `inputs` and `outputs` by argument, and the end of each part."""
 
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place]

@@ -46,7 +46,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a launch did. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
+    """Effects of one launch. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
 
     result: RunResult
     written: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What timing gave: as `kernelmate.checks.timed.Timed`, with the names of outputs that lie in the exchange."""
+    """Result of a timing: as `kernelmate.checks.timed.Timed`, with the names of outputs that lie in the exchange."""
 
     timings: tuple[Timing, ...] = ()
     speedup: Speedup | None = None
@@ -186,7 +186,7 @@ class IsolatedCuda:
 
     @property
     def trusted(self) -> CudaBackend:
-        """Where references and baselines run."""
+        """The backend for references and baselines."""
         return self.own
 
     def load(self, compiled: Compiled, target: Target) -> IsolatedModule:
@@ -289,7 +289,7 @@ class IsolatedCuda:
             cupy.cuda.get_current_stream().synchronize()
 
     def take_remarks(self) -> tuple[str, ...]:
-        """What the driver disagreed on in either process since the last time, each once."""
+        """Disagreements with the driver in either process since the last call, each once."""
         theirs = () if self.runner.poisoned else self.runner.ask(Remarks())
         return tuple(dict.fromkeys((*theirs, *self.own.take_remarks())))
 
@@ -339,7 +339,7 @@ class IsolatedModule:
 
 
 def joined(seen: RunResult, result: RunResult) -> RunResult:
-    """What the emulator saw of a launch, with what the GPU made of it."""
+    """The emulator's result of a launch with the arrays and findings of the GPU."""
     return replace(
         seen,
         arrays=result.arrays,

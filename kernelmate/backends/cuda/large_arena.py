@@ -53,7 +53,7 @@ class LargeArena:
         self._hashes = {name: self._hash(name) for name, span in self.spans.items() if not span.argument.written}
 
     def address(self, name: str) -> int:
-        """Where the kernel finds an argument."""
+        """Device address of an argument."""
         return int(self._memory.ptr) + self.spans[name].start
 
     def read(self) -> tuple[dict[str, Any], tuple[Finding, ...]]:
