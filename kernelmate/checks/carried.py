@@ -245,13 +245,13 @@ def step_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Expected:  # fmt: skip
-    """Distance of each element from the wanted one, in unit roundoffs, for inputs moved by about `STEP_UNITS` of them.
+    """Distance of each element of a rounded output from the wanted one, for inputs moved by about `STEP_UNITS` roundoffs.
 
     Divided by `STEP_UNITS`: what a move of one unit does. One evaluation, in the accumulating dtype.
     """
-    names = movable(contract, arrays)
+    names, rounded = movable(contract, arrays), rounded_outputs(contract, want)
     if not names:
-        return {name: module_of(w).zeros(w.shape) for name, w in want.items()}
+        return {name: module_of(want[name]).zeros(want[name].shape) for name in rounded}
     double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
     working = np.dtype(np.float64 if double else np.float32)
     unit = unit_roundoff(working)
@@ -262,7 +262,7 @@ def step_of(
         got = reference(moved, size, working)
     else:
         got = reference(moved, size)
-    return {name: _finite_step(got[name], w, move) for name, w in want.items()}
+    return {name: _finite_step(got[name], want[name], move) for name in rounded}
 
 
 def _finite_step(got: Array, want: Array, scale: float) -> Array:

@@ -191,3 +191,25 @@ def test_a_long_reference_makes_a_small_case_large(contract_of, tmp_path) -> Non
     oracle = Oracle(task, None, None, lambda *_: None)
     assert oracle.large({"n": 12000})
     assert not oracle.large({"n": 300})
+
+
+def test_whole_numbers_beside_rounded_outputs_stay_exact(contract_of, tmp_path) -> None:
+    (tmp_path / "reference.py").write_text("def f(x):\n    return x.max(1), x.argmax(1)\n")
+    size = {"rows": 512, "cols": 512}
+    contract = contract_of(
+        'sizes = [{ rows = 512, cols = 512 }]\ngrid = 1\nblock = 32\nreference = "reference.py:f"\n[args]\nx = "in float32[rows, cols]"\n'
+        'y = "out float32[rows]"\nk = "out int32[rows]"\nrows = "int32"\ncols = "int32"\n',
+        "const float* x, float* y, int* k, int rows, int cols",
+    )
+    evaluate = python_reference(contract, tmp_path)
+
+    def inputs_at(at, number, style):
+        return draw(contract, at, (number, *at.values()), style, tmp_path)
+
+    law = learn(contract, evaluate, size, inputs_at, 5, exact=True).law
+    given = inputs_at(size, 9, NORMAL)
+    want = evaluate(given, size)
+    error = carried(contract, law, evaluate, given, size, want, (0,)).error
+    assert not error["k"].any()
+    assert (error["y"] > 0).all()
+    assert error["y"].max() < 1e-4
