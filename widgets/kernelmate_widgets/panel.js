@@ -7,6 +7,12 @@ const KEYWORDS = new Set(
 const BUILTINS = new Set("threadIdx blockIdx blockDim gridDim warpSize __syncthreads __syncwarp".split(" "));
 const TOKENS = /(\/\/.*$|\/\*.*?\*\/)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(^\s*#\w+)|(\b(?:0x[\da-fA-F]+|\d+\.?\d*(?:[eE][+-]?\d+)?)[fFuUlL]*\b)|([A-Za-z_]\w*)/gm;
 
+/** Keeps the notebook's own keys from acting on what is typed. Saving stays the notebook's. */
+function typed(event) {
+  const saves = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "s";
+  if (!saves) event.stopPropagation();
+}
+
 /** An element with attributes and children; a child that is a string is text. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -137,13 +143,13 @@ class View {
       placeholder: `What should ${name} become? "reduce memory usage"`,
       "aria-label": `Prompt for ${name}`,
       onkeydown: (event) => {
-        event.stopPropagation(); // the notebook's own keys must not act on what is typed here
+        typed(event);
         if (event.key === "Enter") this.ask();
         if (event.key === "Escape") this.send("cancel");
       },
     });
     this.author = make("select", { class: "km-author", "aria-label": "Who proposes" }, ...authors.map((one) => make("option", { value: one }, one)));
-    this.author.onkeydown = (event) => event.stopPropagation();
+    this.author.onkeydown = typed;
     this.go = make("button", { class: "km-go", onclick: () => this.ask() }, "Ask");
     this.stop = make("button", { class: "km-cancel", onclick: () => this.send("cancel") }, "Cancel");
     this.status = make("div", { class: "km-status", role: "status", "aria-live": "polite" });
