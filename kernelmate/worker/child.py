@@ -1,7 +1,7 @@
 """The worker's own process: `python -m kernelmate.worker.child`, judging tasks until its input ends.
 
 What must happen first happens first: the protocol's streams are moved out of the way of anything that prints, the
-process is tied to its parent's life, and secrets leave the environment. Only then is anything heavy loaded.
+process is tied to its parent's life, and the environment is cut down to an allow-list. Only then is anything heavy loaded.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kernelmate.backends.processes import die_with_parent
-from kernelmate.environment import looks_secret
+from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
+from kernelmate.worker.confinement import harden, kill_descendants
 from kernelmate.worker.desk import Desk, opened_gpu, own_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def main(folder: Path | None = None) -> None:
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
+    if hello.backend != "cuda":
+        harden()
     runner, emulators = None, None
     if hello.version == protocol.VERSION:
         runner = _runner(hello, requests, answers)
@@ -62,6 +65,8 @@ def main(folder: Path | None = None) -> None:
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
         ready = _load(hello, emulators, runner)
+        if hello.backend == "cuda":
+            harden()
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
     desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators, runner)
@@ -102,8 +107,8 @@ def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
 
 
 def _prepare_environment() -> None:
-    """Take secrets out, and keep linear algebra libraries from taking every core of the user's machine."""
-    for name in [name for name in os.environ if looks_secret(name)]:
+    """Leave what is on the allow-list, and keep linear algebra libraries from taking every core of the user's machine."""
+    for name in os.environ.keys() - allowed(os.environ).keys():
         del os.environ[name]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[name] = LIBRARY_THREADS
@@ -251,7 +256,8 @@ def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | proto
 
 
 def _end_group() -> None:
-    """End this process, and those it started where it leads a process group of its own."""
+    """End this process and those it started; where it leads a process group of its own, that too."""
+    kill_descendants(os.getpid())
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.worker import protocol
+from kernelmate.worker.confinement import kill_descendants
 
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6
@@ -119,7 +120,7 @@ class Process:
             return None
 
     def stop(self) -> None:
-        """Kill the child and its group; wait for nothing."""
+        """Kill the child, its group and all that it started; wait for nothing."""
         if os.getpid() != self._owner:
             # A fork of the session's process has our handle, but not our child.
             return
@@ -128,6 +129,8 @@ class Process:
             if sys.platform == "win32":
                 self._popen.kill()
             else:
+                if self._popen.poll() is None:
+                    kill_descendants(self._popen.pid)
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     def kill(self) -> None:
