@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +25,7 @@ from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
-from kernelmate.worker.confinement import harden, kill_descendants
+from kernelmate.worker.confinement import SCRATCH, harden, kill_descendants
 from kernelmate.worker.desk import Desk, opened_gpu, own_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def main(folder: Path | None = None) -> None:
     runner, emulators = None, None
     if hello.version == protocol.VERSION:
         runner = _runner(hello, requests, answers)
+        _evaluator(hello, requests, answers, folder)
         emulators = _emulators(hello, requests, answers, runner)
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
@@ -130,6 +132,24 @@ def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) ->
         return forked(begin, Exchange())
     except OSError:
         return None
+
+
+def _evaluator(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, folder: Path | None) -> None:
+    """Let references run in a process of their own; in this one where processes cannot be forked."""
+    if not sys.platform.startswith("linux"):
+        return
+    from kernelmate.checks import reference_process
+    from kernelmate.worker.evaluator import forked
+
+    def begin() -> None:
+        requests.close()
+        answers.close()
+        _limit(hello.memory_limit, cuda=False)
+
+    given = os.environ.pop(SCRATCH, None)
+    scratch = Path(given or tempfile.mkdtemp(dir=folder))
+    with contextlib.suppress(OSError):
+        reference_process.use(forked(begin, scratch))
 
 
 def _emulators(

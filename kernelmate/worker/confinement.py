@@ -34,6 +34,9 @@ MEASURES = {
 }
 """Names of the restrictions, and the effect of each."""
 
+SCRATCH = "KERNELMATE_SCRATCH"
+"""The environment variable that names the folder which a worker's references may write to."""
+
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446

@@ -221,7 +221,8 @@ def test_closing_ends_the_child_and_what_it_started(
     worker.judge(task("import subprocess; subprocess.Popen(['sleep', '1000'])"))
     group = worker.pid
     assert group is not None
-    assert len(group_members(group)) == 2
+    # The worker, the process of references, and what was started.
+    assert len(group_members(group)) == 3
     worker.close()
     assert group_members(group) == []
     worker.close()

@@ -1,0 +1,327 @@
+"""The process in which references and input makers run, as the judging process sees it: arrays go there and come back.
+
+What comes back is data and nothing else: a header of fixed form, and arrays of the names, shapes and types that were asked
+for. Anything else is an error, and the process is ended. It holds no descriptor of the verdict's channel.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract, Size
+from kernelmate.source import argument_shapes, numpy_dtype
+from kernelmate.source.dtypes import ITEM_BYTES
+
+MAX_HEADER = 1 << 20
+"""Bytes in the largest header that is read."""
+_LENGTH = 4
+TYPES = frozenset(ITEM_BYTES)
+"""Types of arrays that travel, by NumPy's name."""
+GRACE_S = 2.0
+"""Wait for a process that closed its channel to end by itself, so that its own exit status can be told."""
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Load a contract's reference; evaluations name it by this request's number."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
+class Evaluate(msgspec.Struct, frozen=True, tag=True):
+    """Evaluate a loaded reference on the arrays that follow; `working` names the floating type to compute in."""
+
+    number: int
+    loaded: int
+    size: dict[str, int]
+    working: str | None
+    arrays: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+class Make(msgspec.Struct, frozen=True, tag=True):
+    """Call the contract's maker of inputs."""
+
+    number: int
+    contract: Contract
+    directory: str
+    size: dict[str, int]
+    seed: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
+
+    number: int
+    helpers: dict[str, str]
+
+
+class Made(msgspec.Struct, frozen=True, tag=True):
+    """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
+
+    number: int
+    arrays: tuple[tuple[str, str, tuple[int, ...]], ...]
+    helpers: dict[str, str] = {}
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
+
+    number: int
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    hint: str | None
+
+
+class NoMemory(msgspec.Struct, frozen=True, tag=True):
+    """An allocation failed."""
+
+    number: int
+    detail: str
+
+
+Request: TypeAlias = Load | Evaluate | Make
+Answer: TypeAlias = Loaded | Made | Failed | NoMemory
+
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+class Violation(Exception):
+    """Bytes that are not what was asked for."""
+
+
+class ReferenceProcess:
+    """A process that evaluates references, forked off the one that judges.
+
+    Args:
+        requests, answers: this side's ends of two pipes. pid: the process.
+    """
+
+    def __init__(self, requests: int, answers: int, pid: int) -> None:
+        self._requests, self._answers, self._pid = requests, answers, pid
+        self._number = 0
+        self._turn = threading.Lock()
+        self.ended: str | None = None
+        """How the process ended, as half a sentence; None while it lives."""
+
+    def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
+        """Load a contract's reference: its number for `evaluate`, and the modules that its file imported from its folder.
+
+        Raises:
+            ReferenceFailed: it cannot be loaded, or the process is gone.
+        """
+        with self._turn:
+            number = self._next()
+            answer = self._ask(contract, Load(number, contract, str(directory)), {})
+            if not isinstance(answer, Loaded):
+                self._break(contract, "sent arrays that nobody asked for")
+            return number, answer.helpers
+
+    def evaluate(
+        self, loaded: int, contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None
+    ) -> Arrays:
+        """As `Reference.__call__`, of NumPy's arrays.
+
+        Raises:
+            ReferenceFailed: the reference failed, or the process ended or sent something else than its arrays.
+        """
+        shapes = argument_shapes(contract, size)
+        wanted = {a.name: (shapes[a.name], a.dtype) for a in contract.args if a.direction in ("out", "inout")}
+        with self._turn:
+            request = Evaluate(
+                self._next(), loaded, dict(size), None if working is None else working.name, described(arrays)
+            )
+            answer = self._ask(contract, request, arrays)
+            return self._taken(contract, answer, {n: (shape, _outputs(dtype)) for n, (shape, dtype) in wanted.items()})
+
+    def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
+        """The arrays that the contract's own `inputs` function makes, of the contract's types; modules as of `load`.
+
+        Raises:
+            ReferenceFailed: as `evaluate`.
+        """
+        shapes = argument_shapes(contract, size)
+        wanted = {
+            a.name: (shapes[a.name], frozenset({numpy_dtype(a.dtype).name}))
+            for a in contract.args
+            if a.shape is not None
+        }
+        with self._turn:
+            answer = self._ask(contract, Make(self._next(), contract, str(directory), dict(size), seed), {})
+            return self._taken(contract, answer, wanted), getattr(answer, "helpers", {})
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _ask(self, contract: Contract, request: Request, arrays: Arrays) -> Loaded | Made:
+        """Send a request and read the header of its answer.
+
+        Raises:
+            ReferenceFailed: as `evaluate`.
+            MemoryError: there was not enough.
+        """
+        if self.ended is not None:
+            self._refuse(contract, self.ended)
+        if select.select([self._answers], [], [], 0)[0]:
+            self._break(contract, "sent an answer before it was asked" if _waiting(self._answers) else None)
+        try:
+            write(self._requests, request, arrays)
+            answer = _answers.decode(read_header(self._answers))
+        except (Violation, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._break(contract, f"sent something that is no answer: {error}")
+        except (EOFError, OSError):
+            self._break(contract, None)
+        if answer.number != request.number:
+            self._break(contract, "sent the answer to another question")
+        if isinstance(answer, NoMemory):
+            raise MemoryError(answer.detail)
+        if isinstance(answer, Failed):
+            raise ReferenceFailed(
+                answer.message, file=answer.file, line=answer.line, column=answer.column, hint=answer.hint
+            )
+        return answer
+
+    def _taken(
+        self, contract: Contract, answer: Loaded | Made, wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]]
+    ) -> Arrays:
+        """The arrays behind a header, where it announces exactly those that are wanted."""
+        if not isinstance(answer, Made) or [name for name, _, _ in answer.arrays] != list(wanted):
+            self._break(contract, "sent other arrays than were asked for")
+        for name, dtype, shape in answer.arrays:
+            if shape != tuple(wanted[name][0]) or dtype not in wanted[name][1]:
+                self._break(contract, f"sent {dtype} of shape {list(shape)} for {name}")
+        try:
+            return read_arrays(self._answers, answer.arrays)
+        except (EOFError, OSError):
+            self._break(contract, None)
+
+    def _break(self, contract: Contract, what: str | None) -> NoReturn:
+        """End the process for what it did; without that it ended by itself, and its status is told."""
+        until = time.monotonic() + (GRACE_S if what is None else 0)
+        with suppress(ChildProcessError):
+            while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
+                if time.monotonic() >= until:
+                    what = what or "closed its channel"
+                    os.kill(self._pid, signal.SIGKILL)
+                time.sleep(0.01)
+            status = os.waitstatus_to_exitcode(ended[1])
+            what = what or (f"ended with exit status {status}" if status >= 0 else f"was killed by {_signal(-status)}")
+        self.ended = what or "ended"
+        self._refuse(contract, self.ended)
+
+    def _refuse(self, contract: Contract, what: str) -> NoReturn:
+        where = contract.reference if contract.reference is not None else contract.inputs
+        raise ReferenceFailed(
+            f"The process of the reference {where!r} {what}.",
+            line=contract.line,
+            hint="A reference must return its arrays, and do nothing to its process.",
+        )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _waiting(descriptor: int) -> bool:
+    """Bytes wait to be read; False at the end of the stream."""
+    return bool(os.read(descriptor, 1))
+
+
+def _outputs(dtype: str) -> frozenset[str]:
+    """The types in which a reference's output for an argument of this dtype may come (`reference._widely`)."""
+    declared = numpy_dtype(dtype)
+    if not is_inexact(declared):
+        return TYPES
+    return frozenset({"complex128" if declared.kind == "c" else "float64"})
+
+
+def described(arrays: Arrays) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """Name, type and shape of each array, as headers have them."""
+    return tuple((name, array.dtype.name, array.shape) for name, array in arrays.items())
+
+
+def write(descriptor: int, message: Request | Answer, arrays: Arrays) -> None:
+    """Write a message and the arrays that its header describes."""
+    header = msgspec.msgpack.encode(message)
+    _write_all(descriptor, len(header).to_bytes(_LENGTH, "big") + header)
+    for array in arrays.values():
+        if array.size:
+            _write_all(descriptor, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def read_header(descriptor: int) -> bytes:
+    """The bytes of a message.
+
+    Raises:
+        EOFError: the other side is gone.
+        Violation: it claims to be too long.
+    """
+    length = int.from_bytes(_read_all(descriptor, _LENGTH), "big")
+    if length > MAX_HEADER:
+        raise Violation(f"a header of {length} bytes")
+    return bytes(_read_all(descriptor, length))
+
+
+def read_arrays(descriptor: int, arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Arrays:
+    """The arrays that a header describes, once it is known to be as it should.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    found: Arrays = {}
+    for name, type_name, shape in arrays:
+        dtype = numpy_dtype(type_name)
+        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        held: Array = np.frombuffer(_read_all(descriptor, count), dtype).reshape(shape)
+        found[name] = held
+    return found
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _read_all(descriptor: int, count: int) -> bytearray:
+    data = bytearray(count)
+    rest = memoryview(data)
+    while rest:
+        got = os.readv(descriptor, [rest])
+        if not got:
+            raise EOFError
+        rest = rest[got:]
+    return data
+
+
+_current: ReferenceProcess | None = None
+
+
+def use(process: ReferenceProcess | None) -> None:
+    """Let references run in this process from now on; None for the process that judges."""
+    global _current
+    _current = process
+
+
+def current() -> ReferenceProcess | None:
+    """The process that references run in; None where that is this one."""
+    return _current
