@@ -30,7 +30,7 @@ MEASURES = {
     "subreaper": "processes that leave the worker's group are found and ended with it",
     "landlock": "a reference writes files in its scratch folder only",
     "landlock-signals": "a reference cannot signal processes that it did not start",
-    "seccomp": "a reference opens no sockets, traces no process and leaves no process group",
+    "seccomp": "a reference opens no sockets, traces no process, leaves no process group, changes no file's mode",
 }
 """Names of the restrictions, and the effect of each."""
 
@@ -60,8 +60,8 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 _NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _X32_BIT = 0x40000000
 _SIGN_BIT = 0x80000000
-_ANYWHERE = (424, 425, 434, 438)
-"""pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd."""
+_ANYWHERE = (424, 425, 434, 438, 452)
+"""pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd, fchmodat2."""
 
 
 class _Machine:
@@ -73,10 +73,19 @@ class _Machine:
 
 
 # Refused: socket, ptrace, process_vm_readv, process_vm_writev, kcmp, setsid, setpgid, tkill, rt_sigqueueinfo,
-# rt_tgsigqueueinfo. Kills: kill, tgkill.
+# rt_tgsigqueueinfo; then what changes a file's mode, owner and attributes: chmod, fchmod, fchmodat, chown, fchown, lchown,
+# fchownat, setxattr, lsetxattr, fsetxattr (aarch64 has no chmod, chown and lchown). Kills: kill, tgkill.
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 317, (41, 101, 310, 311, 312, 112, 109, 200, 129, 297), (62, 234), 302),
-    "aarch64": _Machine(0xC00000B7, 277, (198, 117, 270, 271, 272, 157, 154, 130, 138, 240), (129, 131), 261),
+    "x86_64": _Machine(
+        0xC000003E,
+        317,
+        (41, 101, 310, 311, 312, 112, 109, 200, 129, 297, 90, 91, 268, 92, 93, 94, 260, 188, 189, 190),
+        (62, 234),
+        302,
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 277, (198, 117, 270, 271, 272, 157, 154, 130, 138, 240, 52, 53, 55, 54, 5, 6, 7), (129, 131), 261
+    ),
 }
 
 
