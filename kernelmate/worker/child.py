@@ -59,8 +59,9 @@ def main(folder: Path | None = None) -> None:
         harden()
     runner, emulators = None, None
     if hello.version == protocol.VERSION:
-        runner = _runner(hello, requests, answers)
+        # First, so that it has no part of the memory that the others share.
         _evaluator(hello, requests, answers, folder)
+        runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
@@ -117,7 +118,7 @@ def _prepare_environment() -> None:
 
 
 def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
-    """The process in which kernels run on a GPU, forked first; None without a GPU, or where memory cannot be shared."""
+    """The process in which kernels run on a GPU, forked before CUDA is opened; None without a GPU, or where memory cannot be shared."""
     if hello.backend != "cuda":
         return None
     from kernelmate.backends.cuda.exchange import Exchange

@@ -35,19 +35,18 @@ __global__ void twice(const float* x, float* y, int n) {
   if (i < n) y[i] = 2 * x[i];
 }
 """
-REFERENCE = """import os
-def twice(x):
-    with open(CALLS, 'a') as calls:
+CALLS = Path("/dev/shm", f"kernelmate-calls-{os.getpid()}")
+"""Counts calls: a reference in its own process may write there, and nowhere near its file."""
+REFERENCE = f"""def twice(x):
+    with open({str(CALLS)!r}, 'a') as calls:
         calls.write('.')
     return 2 * x
 """
-CALLS = Path("/dev/shm", f"kernelmate-calls-{os.getpid()}")
-"""Counts calls: a reference in its own process may write there, and nowhere near its file."""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / "ref.py").write_text(REFERENCE.replace("CALLS", repr(str(CALLS))))
+    (tmp_path / "ref.py").write_text(REFERENCE)
     (tmp_path / "twice.cu").write_text(KERNEL)
     CALLS.unlink(missing_ok=True)
     yield tmp_path / "twice.cu"
@@ -86,7 +85,7 @@ def test_another_seed_or_another_reference_finds_nothing(file: Path) -> None:
     judged(task_of(file, 13))
     assert calls() > before
     work_ahead(task_of(file, 14), lambda: False)
-    (file.parent / "ref.py").write_text(REFERENCE.replace("CALLS", repr(str(CALLS))).replace("return 2", "return 3"))
+    (file.parent / "ref.py").write_text(REFERENCE.replace("return 2", "return 3"))
     os.utime(file.parent / "ref.py", ns=(1, 1))
     assert judged(task_of(file, 14)).correct is False
 
