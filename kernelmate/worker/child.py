@@ -26,7 +26,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
 from kernelmate.worker.confinement import SCRATCH, harden, kill_descendants
-from kernelmate.worker.desk import Desk, opened_gpu, own_of
+from kernelmate.worker.desk import Desk, opened_gpu, own_of, spent
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.isolated import Runner
@@ -82,6 +82,8 @@ def main(folder: Path | None = None) -> None:
             elif tasks.empty():
                 with voice.thinking_ahead():
                     desk.work_ahead(request, lambda: not tasks.empty())
+            if spent() and tasks.empty():
+                break
         elif not desk.serve(request):
             break
     sys.stdout.flush()

@@ -65,11 +65,11 @@ class Desk:
             task = self._settled(request.task, request.files)
             backend = self._backend(task)
             judgement = _judge(task, backend, report)
-            self._send(protocol.Result(number, judgement, last=_spent(backend)))
+            self._send(protocol.Result(number, judgement, last=spent(backend)))
         except KernelmateError as error:
             if self._arrival is not None:
                 error = self._arrival.homeward(error, request.task)
-            self._send(protocol.refusal(number, error, last=_spent(backend)))
+            self._send(protocol.refusal(number, error, last=spent(backend)))
         except MemoryError as error:
             self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
             return False
@@ -81,7 +81,7 @@ class Desk:
             self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
             return False
         self._slowest_reference_s = report.slowest_reference_s
-        return not _spent(backend)
+        return not spent(backend)
 
     def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
         """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
@@ -159,7 +159,7 @@ class _Reporter:
         self._send(protocol.Progress(self._number, stage, done, total))
 
 
-def _spent(backend: Backend | None) -> bool:
+def spent(backend: Backend | None = None) -> bool:
     """No more tasks can be answered here: the GPU's context, or the process that references run in, is gone."""
     from kernelmate.checks import reference_process
 

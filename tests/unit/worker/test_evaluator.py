@@ -282,6 +282,18 @@ def test_memory_that_a_reference_asks_for_is_limited(tmp_path: Path) -> None:
     assert "out-of-memory" in failed.value.message
 
 
+def test_a_reference_that_ends_its_process_while_nobody_asks_costs_no_verdict(judge: Judge, session: Session) -> None:
+    later = "import os\ndef twice(x):\n    if os.path.exists(NOTE): os._exit(3)\n    return 2 * x\n"
+    folder = Path("/dev/shm", f"kernelmate-ahead-{os.getpid()}")
+    assert judge(later.replace("NOTE", repr(str(folder))), session=session).correct is True
+    folder.mkdir()
+    try:
+        time.sleep(1.0)
+    finally:
+        folder.rmdir()
+    assert judge("def twice(x):\n    return 2 * x\n", session=session).correct is True
+
+
 CONTRACT = Contract(
     "k",
     ({"n": 2},),
