@@ -262,10 +262,15 @@ def described(arrays: Arrays) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
 def write(descriptor: int, message: Request | Answer, arrays: Arrays) -> None:
     """Write a message and the arrays that its header describes."""
     header = msgspec.msgpack.encode(message)
-    _write_all(descriptor, len(header).to_bytes(_LENGTH, "big") + header)
-    for array in arrays.values():
-        if array.size:
-            _write_all(descriptor, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    # Whole in one call where it fits: each further one could wake the other side for a part.
+    parts = [memoryview(len(header).to_bytes(_LENGTH, "big") + header)]
+    parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values() if array.size]
+    while parts:
+        written = os.writev(descriptor, parts)
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
 
 
 def read_header(descriptor: int) -> bytes:
@@ -294,12 +299,6 @@ def read_arrays(descriptor: int, arrays: tuple[tuple[str, str, tuple[int, ...]],
         held: Array = np.frombuffer(_read_all(descriptor, count), dtype).reshape(shape)
         found[name] = held
     return found
-
-
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def _read_all(descriptor: int, count: int) -> bytearray:

@@ -6,6 +6,8 @@ two for printing and its own two pipes, and what `confinement` refuses is refuse
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
 import tempfile
@@ -46,6 +48,9 @@ from kernelmate.worker.confinement import ancestors, confine
 KEPT = 16
 """References that stay loaded; a task has one."""
 
+_F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20
+"""Linux, `<linux/fcntl.h>`; the most that a user may ask for by default: arrays of usual sizes fit whole."""
+
 _CACHES = ("TMPDIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
 """Variables that name folders which a reference's libraries write to."""
 
@@ -65,6 +70,9 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
     protected = (os.getpid(), *ancestors())
     their_requests, our_requests = os.pipe()
     our_answers, their_answers = os.pipe()
+    for end in (our_requests, our_answers):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(end, _F_SETPIPE_SZ, _PIPE_BYTES)
     pid = os.fork()
     if pid:
         os.close(their_requests)
