@@ -11,6 +11,7 @@ from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.elsewhere import surroundings_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.later import later_findings
@@ -122,6 +123,8 @@ class _Judge:
                 break
         self.cases.foresee(())
         self._explain()
+        if not (self.task.glance or self.backend.poisoned or any(f.severity == "error" for f in self.findings)):
+            self.findings += surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records)
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
         findings = ranked(self.findings)

@@ -115,7 +115,7 @@ class EmulatedModule:
         check_memory(run)
         with np.errstate(all="ignore"):
             # Threads that wait for each other need the scheduler's patience.
-            mode = "never" if self._facts.waits else self._jit or jit_of_environment()
+            mode = "never" if self._facts.waits or run.surroundings is not None else self._jit or jit_of_environment()
             before = dict(self._variables)
             try:
                 if mode == "auto" and run.native:

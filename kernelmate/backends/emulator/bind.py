@@ -198,6 +198,9 @@ class Binder:
         if names and all(name in registers.constants for name in names):
             return None
         bound = self._bind(step, number)
+        around = self._machine.surroundings
+        if bound is not None and around is not None and number in around.watched:
+            bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
             if isinstance(step.operation, Load | Store | Atomic):
@@ -295,6 +298,23 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
         order.fence(machine.lanes_of(active), scope)
 
     return fence
+
+
+def _with_outcomes(step: Step, number: int, bound: Bound, machine: Machine, forced: bool | None) -> Bound:
+    """A step that writes predicates, with its outcomes noted, or replaced by `forced`; a second predicate is the opposite."""
+    targets = [machine.registers.storage(name) for name in step.writes]
+    seen = machine.outcomes.setdefault(number, set())
+
+    def run(group: Group | None, active: Group) -> None:
+        bound(group, active)
+        lanes = machine.lanes_of(active)
+        if forced is None:
+            seen.update(bool(value) for value in np.unique(targets[0][lanes]))
+            return
+        for index, target in enumerate(targets):
+            target[lanes] = forced != bool(index)
+
+    return run
 
 
 def _guarded(bound: Bound, guard: Varying, machine: Machine) -> Bound:

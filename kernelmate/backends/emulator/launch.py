@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import (
+    MOST_PRINTED,
+    ArrayArgument,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    ScalarArgument,
+    Surroundings,
+)
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
@@ -24,6 +32,7 @@ from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
+from kernelmate.backends.emulator.operations import Compute, Load
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
@@ -72,7 +81,10 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None)
+        around = run.surroundings or Surroundings()
+        self.memory = GlobalMemory(
+            slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
+        )
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
@@ -151,16 +163,18 @@ class Launch:
         static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
-        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, 0)
+        around = self.run.surroundings or Surroundings()
+        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
         if self.shape.cooperative:
             workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace)
-        registers = Registers(linked.registers, lanes.count, specials, self._symbols)
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, around.specials)
+        self._specials = specials
+        registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool),
+            np.zeros(lanes.count, bool), surroundings=self.run.surroundings,
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:
@@ -189,7 +203,7 @@ class Launch:
                 with all blocks together.
         """
         machine = self.machine
-        fold_constants(self.facts.foldable, self.decoded, machine)
+        fold_constants(self._foldable(), self.decoded, machine)
         if self.counted is not None:
             machine.unusual = set()
             machine.global_monitors.append(self.counted[0])
@@ -212,6 +226,12 @@ class Launch:
             return replace(self._result(execution.finish()), native=None if execution.native else False)
         finally:
             self.memory.close()
+
+    def _foldable(self) -> Sequence[Compute | Load]:
+        """What may be the same in every thread, watched conditions left out: their outcomes are seen when they are run."""
+        watched = self.run.surroundings.watched if self.run.surroundings is not None else frozenset()
+        kept = {id(self.decoded.steps[number].operation) for number in watched}
+        return [operation for operation in self.facts.foldable if id(operation) not in kept]
 
     def _batches(self, execution: Execution) -> None:
         number = 0
@@ -276,6 +296,7 @@ class Launch:
         machine = self.machine
         blocks = self.lanes.order(number)
         lanes = self.lanes.fill(blocks)
+        self._specials.begin()
         machine.shared.reset()
         if machine.order is not None:
             machine.order.begin(len(blocks))
@@ -348,6 +369,7 @@ class Launch:
             printed="".join(machine.printed)[:MOST_PRINTED],
             ptx_instructions=tally.instructions,
             longest_thread=tally.longest,
+            outcomes={number: frozenset(seen) for number, seen in machine.outcomes.items()},
         )
         return (
             result

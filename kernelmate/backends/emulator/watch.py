@@ -58,11 +58,31 @@ class GlobalWatch:
         ledger, region = self._watch(buffer, site)
         access = Access(ledger, self._order, lanes, within, site.size, settled=1, oldest=1)
         if site.action == "load":
+            if site.read_only:
+                self._look_for_stale(buffer, ledger, site, access)
             self._detector.read(region, ledger, site, access)
         else:
             self._detector.write(region, ledger, site, access, values)
         if site.scope and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
+
+    def _look_for_stale(self, buffer: Buffer, ledger: Ledger, site: Site, access: Access) -> None:
+        """Report loads through the read-only cache of what this launch has written: no barrier makes them see it."""
+        written = ledger.writes.take(access.cells) > 0
+        if not written.any():
+            return
+        offset = int(ledger.offsets_of(access.cells[written][:1])[0]) - buffer.lead
+        self._machine.findings.report(
+            "global-race",
+            site.position,
+            access.lanes[written],
+            lambda: (
+                f"loads byte {offset} of {buffer.name} through the read-only cache (__ldg, const __restrict__), which this "
+                "launch has written: the load may give what was there before; load it plainly"
+            ),
+            buffer=buffer.name,
+            offset=offset,
+        )
 
     def unwatched(self) -> tuple[str, ...]:
         """What is not looked at, in words."""

@@ -182,8 +182,24 @@ def operands_of(operation: Operation) -> list[Operand]:
     return found + ([base] if base is not None else [])
 
 
+def read_at_entry(decoded: Decoded) -> frozenset[str]:
+    """Registers that some path through the kernel reads before it has written them."""
+    return _liveness(decoded)[1][0] if decoded.blocks else frozenset()
+
+
 def needs_of(decoded: Decoded) -> list[Needs]:
     """Liveness of registers over the pieces."""
+    local, _, live_out = _liveness(decoded)
+    return [
+        Needs(reads, writes, writes & (out | _end_reads(decoded, block)))
+        for (reads, writes), out, block in zip(local, live_out, decoded.blocks, strict=True)
+    ]
+
+
+def _liveness(
+    decoded: Decoded,
+) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[frozenset[str]], list[frozenset[str]]]:
+    """What each piece reads and writes by itself, and what is live before and after each."""
     local = [_local_needs(decoded, block) for block in decoded.blocks]
     live_in = [reads for reads, _ in local]
     live_out: list[frozenset[str]] = [frozenset()] * len(local)
@@ -198,10 +214,7 @@ def needs_of(decoded: Decoded) -> list[Needs]:
             if out != live_out[number] or into != live_in[number]:
                 live_out[number], live_in[number] = out, into
                 changed = True
-    return [
-        Needs(reads, writes, writes & (out | _end_reads(decoded, block)))
-        for (reads, writes), out, block in zip(local, live_out, decoded.blocks, strict=True)
-    ]
+    return local, live_in, live_out
 
 
 def _end_reads(decoded: Decoded, block: Block) -> frozenset[str]:
