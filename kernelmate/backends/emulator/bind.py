@@ -225,6 +225,7 @@ class Binder:
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             site.guess = number in self._guesses
+            site.unused = number in self._decoded.unused
             if isinstance(operation, Load):
                 site.served = self._decoded.served.get(number)
                 return bind_load(operation, machine, linked, site)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernelmate.backends.emulator.decode import Decoded, Step, registers_in
-from kernelmate.backends.emulator.jit.refine import operands_of, read_at_entry
+from kernelmate.backends.emulator.liveness import operands_of, read_at_entry
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, ReadClock, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Register, Special, Symbol
 from kernelmate.backends.emulator.types import SIZES

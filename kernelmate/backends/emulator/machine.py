@@ -30,7 +30,7 @@ class Site:
         acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 where another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
-        guess: a plain load whose value an atomic of the same thread checks again.
+        unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
     """
 
     number: int
@@ -46,6 +46,7 @@ class Site:
     acquires: bool = False
     releases: bool = False
     read_only: bool = False
+    unused: bool = False
     guess: bool = False
     asynchronous: bool = False
     served: int | None = None
