@@ -28,8 +28,8 @@ def surroundings_findings(
         return
     version, contract = bench.version, oracle.contract
     found = surroundings.reached(version, contract, task.target)
-    record = None if found is None else _suited(contract, oracle, records)
-    if found is None or record is None:
+    record = _suited(contract, oracle, records) if found or task.twins else None
+    if record is None:
         return
     size, shot = record.size, record.seen[0].outcome.shot
     given = oracle.inputs(size, shot)
@@ -38,10 +38,14 @@ def surroundings_findings(
         return
     here = {name: on_host(array) for name, array in given.items()}
     judge = _Judge(answer)
-    said = surroundings.find(version, found, bench.launch(size, shot, here), task.target, judge)
+    run = bench.launch(size, shot, here)
+    said = None if found is None else surroundings.find(version, found, run, task.target, judge)
+    if said is None:
+        for twin in task.twins:
+            said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
     if said is None:
         return
-    if baseline is not None:
+    if baseline is not None and found is not None:
         theirs = surroundings.reached(baseline.version, contract, task.target)
         run = baseline.launch(size, shot, here)
         if theirs and surroundings.find(baseline.version, theirs, run, task.target, judge) is not None:

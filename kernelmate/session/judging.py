@@ -35,6 +35,7 @@ from kernelmate.records import (
 )
 from kernelmate.session.preparing import Prepared, Workshop, kernel_finding
 from kernelmate.session.references import reference_version
+from kernelmate.session.twins import twins_of
 from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
@@ -229,9 +230,11 @@ class Court:
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
             try:
-                task = self._task(prepared, None if alone else baseline)
                 if quick:
                     task = self._glance(prepared, baseline, objective)
+                else:
+                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.workshop)
+                    task = replace(self._task(prepared, None if alone else baseline), twins=twins)
                 outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
-from kernelmate.records import Contract, Target, Version
+from kernelmate.records import Contract, Target, Twin, Version
 
 WORDS = {
     "%smid": "which SM a block runs on", "%nsmid": "how many SMs there are", "%warpid": "which slot of an SM a warp is in",
@@ -96,6 +96,31 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         if said is not None:
             return _told(probe, said)
     return None
+
+
+def find_in_twin(version: Version, twin: Twin, run: Run, target: Target, judge: Judge) -> Found | None:
+    """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
+    other = replace(version, compiled=twin.compiled)
+    first = _launched(other, run, target, _Probe(Surroundings(), frozenset()), None)
+    if first is None:
+        return None
+    if twin.arch is not None:
+        said = _wrong(first, judge, forced=False)
+        message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
+        return None if said is None else Found("wrong-values", message)
+    for fill in _FILLS:
+        filled = _launched(other, run, target, _Probe(Surroundings(fill=fill), frozenset()), None)
+        if filled is None or _same(first, filled):
+            continue
+        said = _wrong(filled, judge, forced=False) or _wrong(first, judge, forced=False)
+        if said is not None:
+            return _told(_Probe(Surroundings(fill=fill), frozenset()), said)
+    return None
+
+
+def _same(one: RunResult, two: RunResult) -> bool:
+    """Whether two launches left the same bytes."""
+    return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 
 def _launched(version: Version, run: Run, target: Target, probe: _Probe, limit: int | None) -> RunResult | None:
