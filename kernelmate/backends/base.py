@@ -57,8 +57,8 @@ class Surroundings:
     """What a launch finds around it and must not depend on, where it is chosen (emulator only).
 
     Attributes:
-        specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit, and
-            `%warpid` starts from there within each block.
+        specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit; of
+            `%warpid`, warp number b of each block.
         clock: what the first read of a clock gives, and how much later each further one is.
         first_slot: where in the address space arrays begin, in places for arrays.
         fill: byte that registers and local memory hold before they are written.

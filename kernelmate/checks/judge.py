@@ -16,6 +16,7 @@ from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
+from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
@@ -107,6 +108,8 @@ class _Judge:
         listed = self.task.sizes or self.contract.sizes
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
+        if self.task.own_sizes:
+            sizes += [(size, "own") for size in scratch_sizes(self.version, self.task.baseline, listed)]
         self.cases.foresee(sizes)
         for done, (size, origin) in enumerate(sizes):
             if origin == "own" and self._short_of_time(size):

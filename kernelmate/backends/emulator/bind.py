@@ -16,6 +16,7 @@ from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_
 from kernelmate.backends.emulator.guesses import guessing_loads
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.liveness import read_at_entry
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.matrices import (
     bind_matrix_load,
@@ -104,8 +105,18 @@ def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compu
 
 
 def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
-    """Compute what is the same in every thread of the launch, once."""
+    """Compute what is the same in every thread of the launch, once.
+
+    Where the launch's surroundings are chosen, conditions that are watched are left out, whose outcomes are seen when they are
+    run, and so are registers that are read before they are written, which hold something else until then.
+    """
     registers = machine.registers
+    around = machine.surroundings
+    if around is not None:
+        unwritten = read_at_entry(decoded)
+        kept = {id(decoded.steps[number].operation) for number in around.watched}
+        kept |= {id(step.operation) for step in decoded.steps if not unwritten.isdisjoint(step.writes)}
+        foldable = [operation for operation in foldable if id(operation) not in kept]
     offsets = {placed.variable.name: placed.offset for placed in decoded.linked.parameters}
     for operation in foldable:
         if isinstance(operation, Compute):

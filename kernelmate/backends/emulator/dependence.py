@@ -213,7 +213,7 @@ class _Flow:
         leaked: dict[int, frozenset[str]] = {}
         for step in self._steps:
             operation = step.operation
-            if isinstance(operation, Load | Store | Atomic) and operation.space in _GLOBAL | {"local", "shared"}:
+            if isinstance(operation, Load | Store | Atomic):
                 reached |= self._reaches(step, operation, leaked)
         volatile = any(name.startswith("%") for name in reached)
         addresses = any(not name.startswith("%") for name in reached)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,6 @@ from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
-from kernelmate.backends.emulator.operations import Compute, Load
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
@@ -203,7 +202,7 @@ class Launch:
                 with all blocks together.
         """
         machine = self.machine
-        fold_constants(self._foldable(), self.decoded, machine)
+        fold_constants(self.facts.foldable, self.decoded, machine)
         if self.counted is not None:
             machine.unusual = set()
             machine.global_monitors.append(self.counted[0])
@@ -226,12 +225,6 @@ class Launch:
             return replace(self._result(execution.finish()), native=None if execution.native else False)
         finally:
             self.memory.close()
-
-    def _foldable(self) -> Sequence[Compute | Load]:
-        """What may be the same in every thread, watched conditions left out: their outcomes are seen when they are run."""
-        watched = self.run.surroundings.watched if self.run.surroundings is not None else frozenset()
-        kept = {id(self.decoded.steps[number].operation) for number in watched}
-        return [operation for operation in self.facts.foldable if id(operation) not in kept]
 
     def _batches(self, execution: Execution) -> None:
         number = 0

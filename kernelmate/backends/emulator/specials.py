@@ -85,7 +85,7 @@ class Specials:
         """Fill in what depends on the blocks of a batch."""
         lanes = self._lanes
         for name, (array, (first, step, limit)) in self._chosen.items():
-            number = first + lanes.block * step + (lanes.thread >> 5 if name == "%warpid" else 0)
+            number = first + (lanes.thread >> 5 if name == "%warpid" else lanes.block) * step
             array[:] = number.astype(np.uint64) % np.uint64(limit)
 
     def _vector(self, base: str, axis: int) -> Array | int:

@@ -165,7 +165,7 @@ class SharedWatch:
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
         )
-        if site.action != "store" and not self._complete:
+        if site.action != "store" and not site.unused and not self._complete:
             self._look_for_empty(ledger, site, access)
         if site.action == "load":
             self._detector.read(self._region, ledger, site, access)

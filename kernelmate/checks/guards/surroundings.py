@@ -177,7 +177,7 @@ def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[Surrounding
 def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1) -> Surroundings:
     whole = 1 << 63
     specials = {
-        "%smid": (smid, step, sms), "%nsmid": (sms, 0, whole), "%warpid": (warp, 1, 64), "%gridid": (grid % whole, 0, whole),
+        "%smid": (smid, step, sms), "%nsmid": (sms, 0, whole), "%warpid": (warp, 1 + warp, 64), "%gridid": (grid % whole, 0, whole),
         "%nwarpid": (64, 0, whole),
     }  # fmt: skip
     return Surroundings(specials, clock)
