@@ -294,6 +294,8 @@ def _hard(traces: Iterable[Trace | None]) -> Trace | None:
     if not there:
         return None
     kind: Literal["address", "volatile"] = "volatile" if any(t.kind == "volatile" for t in there) else "address"
+    if kind == "volatile":  # what it is added to is no news
+        there = [trace for trace in there if trace.kind != "pointer"]
     return Trace(kind, frozenset[str]().union(*(t.names for t in there)))
 
 

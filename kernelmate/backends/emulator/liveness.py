@@ -106,11 +106,13 @@ def unused_reads(steps: Sequence[Step]) -> frozenset[int]:
                 kept = set()
         pending = [number for number in pure if kept.isdisjoint({number}) and _is_needed(steps[number], used)]
         pure.difference_update(pending)
-    return frozenset(n for n in pure if isinstance(steps[n].operation, Load)) | frozenset(
+    exchanges = (
         number
         for number, step in enumerate(steps)
         if isinstance(step.operation, Atomic) and step.operation.action == "exch" and used.isdisjoint(step.writes)
     )
+    loads = (n for n in pure if isinstance(operation := steps[n].operation, Load) and operation.space != "param")
+    return frozenset((*loads, *exchanges))
 
 
 def _is_pure(operation: Operation) -> bool:
