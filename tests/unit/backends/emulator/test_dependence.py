@@ -48,7 +48,7 @@ def run(loaded: EmulatedModule, surroundings: Surroundings | None) -> RunResult:
         (f"{SM} y[i] = x[i] + v;", {"%smid"}),
         (
             "__shared__ unsigned s[64]; s[threadIdx.x] = clock(); __syncthreads(); y[i] = s[threadIdx.x ^ 1];",
-            {"%clock"},
+            {"%clock64"},
         ),
     ],
 )
