@@ -7,6 +7,7 @@ the architecture is compiled for those on the other side of what it asks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import tree_sitter
@@ -73,12 +74,27 @@ def _without_value(root: tree_sitter.Node) -> Iterator[tuple[tree_sitter.Node, t
         pending += node.named_children
         if node.type != "declaration" or node.parent is None or node.parent.type != "compound_statement":
             continue
+        if not _on_device(node):
+            continue
         words = {_text(child) for child in node.children if child.type in {"type_qualifier", "storage_class_specifier"}}
         if words & _ELSEWHERE:
             continue
         for declarator in node.children_by_field_name("declarator"):
             if declarator.type in _DECLARED:
                 yield node, declarator
+
+
+def _on_device(node: tree_sitter.Node) -> bool:
+    """Whether a statement is in a kernel or in a function for the device."""
+    function: tree_sitter.Node | None = node
+    while function is not None:
+        body = function.child_by_field_name("body") if function.type == "function_definition" else None
+        if body is not None and function.text is not None:
+            head = function.text[: body.start_byte - function.start_byte]
+            if b"__global__" in head or b"__device__" in head:
+                return True
+        function = function.parent
+    return False
 
 
 def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Node) -> bool:
@@ -106,16 +122,37 @@ def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Nod
 
 
 def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> bool:
-    """Whether a loop does nothing but assign to each element of an array."""
-    body, condition = loop.child_by_field_name("body"), loop.child_by_field_name("condition")
-    size = declarator.child_by_field_name("size")
-    while body is not None and body.type == "compound_statement" and len(body.named_children) == 1:
-        body = body.named_children[0]
-    if body is None or condition is None or size is None or body.type != "expression_statement":
+    """Whether loops over all of an array's extents assign to each element before they read any."""
+    extents = []
+    while declarator.type == "array_declarator":
+        size, inner = declarator.child_by_field_name("size"), declarator.child_by_field_name("declarator")
+        if size is None or inner is None:
+            return False
+        extents.append(_text(size))
+        declarator = inner
+    limits: list[str] = []
+    statement: tree_sitter.Node | None = loop
+    while statement is not None and statement.type == "for_statement":
+        limit = _limit(statement)
+        if limit is None:
+            return False
+        limits.append(limit)
+        body = statement.child_by_field_name("body")
+        within = body.named_children if body is not None and body.type == "compound_statement" else [body]
+        statement = next((one for one in within if one is not None and _names(one, name)), None)
+    if statement is None or statement.type != "expression_statement" or sorted(limits) != sorted(extents):
         return False
-    limit = condition.child_by_field_name("right")
-    whole = limit is not None and _text(limit) == _text(size) and "<" in {child.type for child in condition.children}
-    return whole and _is_assignment(body.named_children[0], name, "subscript_expression")
+    return _is_assignment(statement.named_children[0], name, "subscript_expression")
+
+
+def _limit(loop: tree_sitter.Node) -> str | None:
+    """What a loop counts to from 0 in steps of one; None for other loops."""
+    first, condition, update = (loop.child_by_field_name(part) for part in ("initializer", "condition", "update"))
+    if first is None or condition is None or update is None or "++" not in _text(update):
+        return None
+    last = condition.child_by_field_name("right")
+    upwards = "<" in {child.type for child in condition.children}
+    return _text(last) if last is not None and upwards and re.search(r"=\s*0\s*;?$", _text(first)) else None
 
 
 def _is_assignment(expression: tree_sitter.Node, name: str, kind: str) -> bool:
