@@ -58,6 +58,7 @@ class Dependence:
             alone, and no combinations of predicates. reached: sources that reach a condition, or a value
             or an address in memory. leaked: by line, special registers whose value is stored in an array by arithmetic alone.
         literals: numbers that volatile values are computed with. undefined: registers that may be read unwritten.
+        stale: it loads through the read-only cache from an array or a variable that it writes to.
     """
 
     conditions: Mapping[int, frozenset[str]]
@@ -67,10 +68,11 @@ class Dependence:
     addresses: bool
     literals: tuple[int, ...]
     undefined: frozenset[str]
+    stale: bool
     leaked: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.reached or self.undefined)
+        return bool(self.reached or self.undefined or self.stale)
 
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
@@ -211,8 +213,14 @@ class _Flow:
         for names in self._conditions.values():
             reached |= names
         leaked: dict[int, frozenset[str]] = {}
+        cached, written = set[str](), set[str]()
         for step in self._steps:
             operation = step.operation
+            base = self._base(operation.address) if isinstance(operation, Load | Store | Atomic) else None
+            if base is not None and isinstance(operation, Load) and "nc" in step.opcode.split("."):
+                cached.add(base)
+            elif base is not None and isinstance(operation, Store | Atomic):
+                written.add(base)
             if isinstance(operation, Load | Store | Atomic):
                 reached |= self._reaches(step, operation, leaked)
         volatile = any(name.startswith("%") for name in reached)
@@ -220,7 +228,15 @@ class _Flow:
         literals = self._literals()
         plain = frozenset(number for number in self._conditions if _is_plain(self._steps[number]))
         return Dependence(
-            self._conditions, plain, frozenset(reached), volatile, addresses, literals, self._undefined, leaked
+            self._conditions,
+            plain,
+            frozenset(reached),
+            volatile,
+            addresses,
+            literals,
+            self._undefined,
+            not cached.isdisjoint(written),
+            leaked,
         )
 
     def _reaches(

@@ -81,6 +81,11 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
     first = _launched(version, run, target, _Probe(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
         return None  # it has another finding, or none that this would explain
+    if found.stale:
+        checked = _launched(version, run, target, _Probe(usual, frozenset()), None, check=True)
+        for finding in checked.findings if checked is not None else ():
+            if finding.severity == "error":
+                return Found(finding.code, finding.message, finding.line)
     limit = min(max(_MOST_STEPS, _TIMES_STEPS * (first.longest_thread or 0)), run.step_limit)
     seen = {number: set(outcomes) for number, outcomes in first.outcomes.items()}
     for probe in _varied(found, usual, target, run.shape.blocks):
@@ -123,10 +128,12 @@ def _same(one: RunResult, two: RunResult) -> bool:
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 
-def _launched(version: Version, run: Run, target: Target, probe: _Probe, limit: int | None) -> RunResult | None:
+def _launched(
+    version: Version, run: Run, target: Target, probe: _Probe, limit: int | None, *, check: bool = False
+) -> RunResult | None:
     """A launch; None where it is beyond the emulator, or does not end within the limit."""
     changed = replace(
-        run, surroundings=probe.surroundings, check=False, count=False, key=None, executed=False,
+        run, surroundings=probe.surroundings, check=check, count=False, key=None, executed=False,
         schedule_seed=run.schedule_seed if probe.schedule is None else probe.schedule,
         step_limit=limit or run.step_limit,
     )  # fmt: skip
