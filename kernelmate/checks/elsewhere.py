@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernelmate.backends.base import RunResult
+from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
@@ -15,6 +15,9 @@ from kernelmate.checks.oracle import Answer, Oracle
 from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, JudgeTask
 from kernelmate.source import argument_shapes
+
+MOST_CASES = 2
+"""Cases that are launched again."""
 
 MOST_ELEMENTS = 1 << 20
 """Elements over all arrays of a case that is launched again in the emulator."""
@@ -28,41 +31,42 @@ def surroundings_findings(
         return
     version, contract = bench.version, oracle.contract
     found = surroundings.reached(version, contract, task.target)
-    record = _suited(contract, oracle, records) if found or task.twins else None
-    if record is None:
+    if found is None and not task.twins:
         return
-    size, shot = record.size, record.seen[0].outcome.shot
-    given = oracle.inputs(size, shot)
-    answer = oracle.answer(size, shot, given, oracle.theirs(size, shot, given))
-    if answer is None:
-        return
-    here = {name: on_host(array) for name, array in given.items()}
-    judge = _Judge(answer)
-    run = bench.launch(size, shot, here)
-    said = None if found is None else surroundings.find(version, found, run, task.target, judge)
-    if said is None:
+    for record in _suited(contract, oracle, records):
+        size, shot = record.size, record.seen[0].outcome.shot
+        given = oracle.inputs(size, shot)
+        answer = oracle.answer(size, shot, given, oracle.theirs(size, shot, given))
+        if answer is None:
+            continue
+        here = {name: on_host(array) for name, array in given.items()}
+        judge, run = _Judge(answer), bench.launch(size, shot, here)
+        said = None if found is None else surroundings.find(version, found, run, task.target, judge)
         for twin in task.twins:
             said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
-    if said is None:
-        return
-    if baseline is not None and found is not None:
-        theirs = surroundings.reached(baseline.version, contract, task.target)
-        run = baseline.launch(size, shot, here)
-        if theirs and surroundings.find(baseline.version, theirs, run, task.target, judge) is not None:
+        if said is not None:
+            if baseline is None or not _as_well(task, baseline, contract, baseline.launch(size, shot, here), judge):
+                message = f"at {size_text(size)}: {said.message}"
+                yield placed(Finding(said.code, "error", message, line=said.line), version.unit)
             return
-    yield placed(Finding(said.code, "error", f"at {size_text(size)}: {said.message}", line=said.line), version.unit)
 
 
-def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> CaseRecord | None:
-    """The largest case that is cheap to emulate, else the smallest of the others."""
+def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _Judge) -> bool:
+    """Whether the baseline depends on its surroundings too."""
+    found = surroundings.reached(baseline.version, contract, task.target)
+    return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
+
+
+def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """The largest cases that are cheap to emulate, listed ones first, else the smallest of the others."""
     sized = [
-        (elements_of(argument_shapes(contract, record.size).values()), number, record)
+        (record.origin == "contract", elements_of(argument_shapes(contract, record.size).values()), -number)
         for number, record in enumerate(records)
         if record.seen and record.seen[0].plain and record.correct and not oracle.large(record.size)
     ]
-    cheap = [one for one in sized if one[0] <= CHEAP_ELEMENTS]
-    others = [one for one in sized if one[0] <= MOST_ELEMENTS]
-    return max(cheap)[2] if cheap else min(others)[2] if others else None
+    cheap = sorted((one for one in sized if one[1] <= CHEAP_ELEMENTS), reverse=True)
+    others = sorted((one for one in sized if one[1] <= MOST_ELEMENTS), key=lambda one: one[1])
+    return [records[-number] for _, _, number in cheap[:MOST_CASES] or others[:1]]
 
 
 class _Judge:

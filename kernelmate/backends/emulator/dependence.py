@@ -20,12 +20,15 @@ from kernelmate.backends.emulator.types import SIZES
 
 VOLATILE = frozenset(
     {"%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%current_graph_exec", "%aggr_smem_size",
-     "%reserved_smem_offset_begin"}
+     "%reserved_smem_offset_begin", "%total_smem_size"}
 )  # fmt: skip
 """Special registers that the launch does not decide (PTX ISA, Special Registers); clocks are operations of their own."""
 
 ALIGNMENT_BITS = 8
 """Low bits of an address that alignment tests look at: allocations start at multiples of 256 bytes."""
+
+_WINDOW = "the window of shared memory"
+"""What generic addresses of shared memory point into: where it begins is nobody's choice either."""
 
 _GLOBAL = frozenset({"global", "generic"})
 _MOST_LITERALS = 12
@@ -120,6 +123,8 @@ class _Flow:
             base = operation.address.base
             return operation.space == "param" and isinstance(base, Symbol) and base.name in self._parameters
         if isinstance(operation, Compute):
+            if step.opcode.startswith("cvta.shared"):
+                return True
             return any(self._source(operand) is not None for operand, _ in operation.sources)
         return isinstance(operation, ReadClock)
 
@@ -149,6 +154,8 @@ class _Flow:
                     self._conditions[number] = names | known
                 # What a condition decides shows when both of its outcomes are tried.
                 return bool(names - known)
+            if step.opcode.startswith("cvta.shared"):
+                return self._write(step, Trace("pointer", frozenset({_WINDOW}), _WINDOW))
             return self._write(step, _computed(step, operation, traces))
         if isinstance(operation, ReadClock):
             return self._write(step, Trace("volatile", frozenset({operation.register})))
@@ -185,6 +192,8 @@ class _Flow:
     def _place(self, space: str, address: Address) -> str:
         """The memory that an access is in: a variable of the module by name, an array, or the whole space."""
         base = self._base(address)
+        if base == _WINDOW:
+            return "shared"
         if space in {"generic", "global"} and base is not None:
             return base
         return "local" if space in {"generic", "param"} else space
@@ -334,6 +343,8 @@ def _computed(step: Step, operation: Compute, traces: list[Trace | None]) -> Tra
     if not there or any(trace.kind in {"address", "volatile"} for trace in there):
         return _hard(there)
     name = step.opcode.split(".")[0]
+    if step.opcode.startswith("cvta.to.shared"):
+        return None
     if name in {"mov", "cvta", "cvt"}:
         return _moved(step, operation, there)
     if name in {"selp", "min", "max"}:

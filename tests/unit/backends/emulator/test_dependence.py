@@ -67,6 +67,8 @@ def test_special_registers_that_decide_something_are_named(body: str, names: set
         "if (x != nullptr) y[i] = x[i];",
         "if (x != y) y[i] = x[i];",
         "y[i] = (&x[n] - &x[i]) * x[i];",
+        "__shared__ float s[64]; float* p = i & 1 ? s : y; p[threadIdx.x] = x[i]; y[i] = p[threadIdx.x];",
+        "__shared__ float s[64]; unsigned at = __cvta_generic_to_shared(s); y[i] = at % 512 ? x[i] : 2 * x[i];",
         f"{SM} if (i < n) y[i] = x[i];",
         "for (int j = i; j < n; j += gridDim.x * blockDim.x) y[j] = x[j];",
     ],
@@ -83,11 +85,18 @@ def test_ordinary_uses_of_pointers_reach_nothing(body: str) -> None:
         "if ((size_t)x < (size_t)y) y[i] = x[i];",
         "if (((size_t)y * 2654435761u) >> 63) return; y[i] = x[i];",
         "if ((size_t)y & 0x1000) return; y[i] = x[i];",
+        "__shared__ float s[64]; s[threadIdx.x] = x[i]; y[i] = (size_t)s >> 40 == 1 ? s[threadIdx.x] : 0.0f;",
         "y[i] = x[i] + (float)((size_t)y >> 21 & 1);",
     ],
 )
 def test_looking_at_the_bits_of_an_address_is_seen(body: str) -> None:
     assert found(body).addresses
+
+
+def test_read_only_loads_of_what_is_written_are_seen() -> None:
+    assert found("y[i] = __ldg(&y[i]) + 1;").stale
+    assert not found("y[i] = __ldg(&x[i]) + 1;").stale
+    assert not found("y[i] = y[i] + 1;").stale
 
 
 def test_a_value_made_of_a_special_register_is_leaked_where_it_is_stored_in_an_array_and_not_in_a_variable() -> None:
