@@ -30,13 +30,13 @@ def found(body: str, above: str = "") -> Dependence:
     return dependence_of(module(body, above=above).decoded, (0, 1))
 
 
-def run(loaded: EmulatedModule, surroundings: Surroundings | None) -> RunResult:
+def run(loaded: EmulatedModule, surroundings: Surroundings | None, *, check: bool = False) -> RunResult:
     arguments = (
         ArrayArgument("x", np.arange(256, dtype=np.float32), written=False),
         ArrayArgument("y", np.zeros(256, np.float32)),
         ScalarArgument("n", np.int32(256)),
     )
-    return loaded.run(Run(LaunchShape((4, 1, 1), (64, 1, 1), 0), arguments, check=False, surroundings=surroundings))
+    return loaded.run(Run(LaunchShape((4, 1, 1), (64, 1, 1), 0), arguments, check=check, surroundings=surroundings))
 
 
 @pytest.mark.parametrize(
@@ -142,3 +142,17 @@ def test_outcomes_of_watched_conditions_are_noted_and_forced() -> None:
     (outcome,) = usual.outcomes[number]
     other = run(loaded, Surroundings(watched=frozenset({number}), forced={number: not outcome}))
     assert set(other.arrays["y"]) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "codes"),
+    [
+        ("y[i] = x[i]; __syncthreads(); const float v = __ldg(&y[i ^ 1]); __syncthreads(); y[i] = v;", ["global-race"]),
+        ("const float v = __ldg(&y[i]); y[i] = v + x[i];", ["global-race"]),
+        ("y[i] = __ldg(&x[i]);", []),
+        ("y[i] = y[i] + x[i];", []),
+    ],
+)
+def test_loads_through_the_read_only_cache_of_what_the_launch_writes_are_errors(body: str, codes: list[str]) -> None:
+    result = run(module(body), Surroundings(), check=True)
+    assert sorted({finding.code for finding in result.findings if finding.severity == "error"}) == codes
