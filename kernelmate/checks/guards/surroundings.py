@@ -8,6 +8,7 @@ variation. What only decides when and where work is done leaves outputs as they 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ WORDS = {
 
 _MOST_SWEPT = 8
 _MOST_FORCED = 16
+_MOST_COMBINED = 3
 _MOST_STEPS = 100_000
 _TIMES_STEPS = 16
 _FAR_SLOTS = (888, 3, 1500)
@@ -191,12 +193,21 @@ def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int,
 
 
 def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_Probe]:
-    """Launches with the outcomes that no condition has had so far; one that was never met stays as it is."""
-    lacking = [(n, not next(iter(outcomes))) for n, outcomes in seen.items() if len(outcomes) == 1]
-    for number, outcome in lacking[:_MOST_FORCED]:
-        if number in found.plain:
-            names = found.conditions[number]
-            yield _Probe(replace(usual, forced={number: outcome}), names, forced=True)
+    """Launches with the outcomes that conditions have not had so far: of each by itself, then of all together.
+
+    Conditions that were never met may come up behind those that are forced; the first few have every combination.
+    """
+    lacking = {n: not next(iter(had)) for n, had in seen.items() if len(had) == 1 and n in found.plain}
+    lacking = dict(itertools.islice(lacking.items(), _MOST_FORCED))
+    unmet = [number for number in sorted(found.plain) if not seen.get(number)]
+    for number, outcome in lacking.items():
+        yield _Probe(replace(usual, forced={number: outcome}), found.conditions[number], forced=True)
+    if len(lacking) + len(unmet) < 2 or not lacking:
+        return
+    names = frozenset[str]().union(*(found.conditions[number] for number in (*lacking, *unmet)))
+    for outcomes in itertools.product((True, False), repeat=min(len(unmet), _MOST_COMBINED)):
+        forced = lacking | dict(itertools.zip_longest(unmet, outcomes, fillvalue=True))
+        yield _Probe(replace(usual, forced=forced), names, forced=True)
 
 
 def _told(probe: _Probe, said: str) -> Found:

@@ -58,6 +58,10 @@ def said(body: str, gpu: Target) -> Found | None:
     [
         (f"{SM} y[i] = v < 64 ? 2 * x[i] : 0;", "depend on %smid (which SM a block runs on): where that is another"),
         ("y[i] = clock64() % 1000003 == 77 ? 0 : 2 * x[i];", "depend on %clock64 (the clock): where a condition on it"),
+        (
+            f"{SM} if (clock64() % 1000003 == 77) {{ if (v * 3 == 5) return; }} y[i] = 2 * x[i];",
+            "where a condition on it has its other outcome",
+        ),
         ("y[i] = ((size_t)y >> 40) == 0x7f ? 0 : 2 * x[i];", "where its arrays lie in memory"),
         ("if ((char*)y - (char*)x == 1024) return; y[i] = 2 * x[i];", "where its arrays lie in memory"),
         (f"{SM} y[i] = 2 * x[i] + (float)(((v ^ 99) - 1) >> 31);", "stores a value that is computed from %smid"),
