@@ -11,10 +11,12 @@ from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.elsewhere import surroundings_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
+from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
@@ -106,6 +108,8 @@ class _Judge:
         listed = self.task.sizes or self.contract.sizes
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
+        if self.task.own_sizes:
+            sizes += [(size, "own") for size in scratch_sizes(self.version, self.task.baseline, listed)]
         self.cases.foresee(sizes)
         for done, (size, origin) in enumerate(sizes):
             if origin == "own" and self._short_of_time(size):
@@ -122,6 +126,8 @@ class _Judge:
                 break
         self.cases.foresee(())
         self._explain()
+        if not (self.task.glance or self.backend.poisoned or any(f.severity == "error" for f in self.findings)):
+            self.findings += surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records)
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
         findings = ranked(self.findings)

@@ -29,6 +29,7 @@ from kernelmate.records import (
 )
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.references import reference_version
+from kernelmate.session.twins import twins_of
 from kernelmate.session.verdicts import (
     TOO_MUCH_MEMORY,
     beyond,
@@ -211,9 +212,11 @@ class Court:
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
             try:
-                task = self._task(prepared, None if alone else baseline)
                 if quick:
                     task = self._glance(prepared, baseline, objective)
+                else:
+                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.workshop)
+                    task = replace(self._task(prepared, None if alone else baseline), twins=twins)
                 outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:

@@ -92,7 +92,7 @@ class GlobalPort:
             if not buffer.writable:
                 self._mutated(buffer, offsets, active)
         if buffer.visible and not buffer.read_first:
-            if site.action != "store":
+            if site.action == "load" or (site.action == "atomic" and not site.unused):
                 machine.memory.note_read(buffer, offsets, site.size)
             if site.action != "load" and not buffer.read_first:
                 machine.memory.note_store(buffer, offsets, site.size)

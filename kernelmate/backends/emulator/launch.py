@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import (
+    MOST_PRINTED,
+    ArrayArgument,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    ScalarArgument,
+    Surroundings,
+)
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
@@ -72,7 +80,10 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None)
+        around = run.surroundings or Surroundings()
+        self.memory = GlobalMemory(
+            slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
+        )
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
@@ -151,16 +162,18 @@ class Launch:
         static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
-        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, 0)
+        around = self.run.surroundings or Surroundings()
+        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
         if self.shape.cooperative:
             workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace)
-        registers = Registers(linked.registers, lanes.count, specials, self._symbols)
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, around.specials)
+        self._specials = specials
+        registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool),
+            np.zeros(lanes.count, bool), surroundings=self.run.surroundings,
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:
@@ -276,6 +289,7 @@ class Launch:
         machine = self.machine
         blocks = self.lanes.order(number)
         lanes = self.lanes.fill(blocks)
+        self._specials.begin()
         machine.shared.reset()
         if machine.order is not None:
             machine.order.begin(len(blocks))
@@ -348,6 +362,7 @@ class Launch:
             printed="".join(machine.printed)[:MOST_PRINTED],
             ptx_instructions=tally.instructions,
             longest_thread=tally.longest,
+            outcomes={number: frozenset(seen) for number, seen in machine.outcomes.items()},
         )
         return (
             result
