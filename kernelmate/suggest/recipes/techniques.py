@@ -18,11 +18,16 @@ TREE = (
     Ended(r"(?:the|this)\s+tree\b", still=_HALVES),
     Ended(r"half\s+(?:of\s+)?the\s+threads\s+(?:idle|drop|are\s+idle|leave)|threads\s+drop\s+out", still=_HALVES),
 )
+_NEAR = "neighbouring threads access neighbouring elements"
 STRIDED = (
-    Ended(r"(?:is|are|be)\s+not\s+coalesced|(?:no|none|nothing|neither|never|hardly)\b[\w\s]*\bcoalesced", whole=True),
-    Ended(r"un-?coalesced|non-?coalesced|strided\s+(?:access\w*|loads?|stores?|reads?|writes?|in)", whole=True),
-    Ended(r"neighbou?ring\s+(?:threads|lanes)\s+(?:take|own|read|have)\s+neighbou?ring\s+rows", whole=True),
-    Ended(r"(?:a|one)\s+(?:whole\s+)?row\s+apart|strides?\s+of\s+a\s+(?:whole\s+)?row", whole=True),
+    Ended(
+        r"(?:is|are|be)\s+not\s+coalesced|(?:no|none|nothing|neither|never|hardly)\b[\w\s]*\bcoalesced",
+        _NEAR,
+        whole=True,
+    ),
+    Ended(r"un-?coalesced|non-?coalesced|strided\s+(?:access\w*|loads?|stores?|reads?|writes?|in)", _NEAR, whole=True),
+    Ended(r"neighbou?ring\s+(?:threads|lanes)\s+(?:take|own|read|have)\s+neighbou?ring\s+rows", _NEAR, whole=True),
+    Ended(r"(?:a|one)\s+(?:whole\s+)?row\s+apart|strides?\s+of\s+a\s+(?:whole\s+)?row", _NEAR, whole=True),
 )
 TILED = tuple(
     Ended(one.words, "a tile in shared memory lets loads and stores both walk along rows", whole=True)
@@ -31,7 +36,7 @@ TILED = tuple(
 NO_PADDING = (
     Ended(
         r"(?:no|without)\s+padding|(?:not|un)[- ]?padded",
-        "a column of padding keeps its columns on different banks",
+        "a column of padding spreads the tile's columns over all banks",
         whole=True,
     ),
     Ended(r"(?:in|on|onto|to|into)\s+(?:one|the\s+same|a\s+single)\s+bank", whole=True),
@@ -44,7 +49,7 @@ _ONE = r"(?:(?:is|costs|does|makes|needs)\s+)?(?:its\s+own\s+|an?\s+|one\s+)?(?:
 GLOBAL_ATOMICS = (
     Ended(
         rf"(?:(?:every|each|one)\s+\w+\s+)?{_ONE}\s+(?:in|on|to|into)\s+global(?:\s+memory)?",
-        "each block counts in shared memory and adds its counts once",
+        "each block counts in shared memory, then adds its counts to the global ones",
         whole=True,
     ),
     Ended(r"global(?:-memory)?\s+atomics?", whole=True),
