@@ -27,7 +27,7 @@ def warps(tree: Tree, threads: int) -> str:
 
 
 def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:
-    """A new constant in the file's own style, and the edit that puts it above the kernel.
+    """A new constant in the file's own style, and the edit that puts it below the file's last constant, or above the kernel.
 
     Args:
         tree: the kernel's.
@@ -45,4 +45,7 @@ def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:
     )
     head = f"#define {name} {value}" if macros and typed is None else f"constexpr int {name} = {value};"
     place = above(tree.kernel)
+    last = text[:place].rstrip("\n")
+    if re.match(r"#[ \t]*define\b|(?:static )?const(?:expr)?\b", last.rpartition("\n")[2]) and place > len(last):
+        return name, (len(last) + 1, len(last) + 1, f"{head}  // {why}\n")
     return name, (place, place, f"{head}  // {why}\n\n")
