@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from kernelmate.records import Contract
 from kernelmate.suggest.recipes.sentences import Ended
 
 _HALVES = r"(?:/=\s*2|>>=\s*1|/\s*2|>>\s*1)\s*\)[^;]*\[[^\]]*\+"
@@ -141,3 +144,22 @@ ENDED: dict[str, tuple[Ended, ...]] = {
     ),
 }  # fmt: skip
 """By the recipe's name; a recipe that is not named here ends no technique that comments tell of."""
+
+
+def ended_by(recipe: str, before: Contract, after: Contract) -> tuple[Ended, ...]:
+    """The techniques that a rewrite ends: its recipe's, and the length of a block where the launch changed that."""
+    return (*ENDED.get(recipe, ()), *_lengths(before.block, after.block))
+
+
+def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[Ended, ...]:
+    """`256 threads` and `16 x 16 threads` of blocks that have another length now."""
+    if before == after or not all(side.strip().isdigit() for side in (*before, *after)):
+        return ()
+    old, new = (math.prod(int(side) for side in block) for block in (before, after))
+    found = [Ended(rf"{old}(?=(?:\s+|-)threads?\b)", str(new), phrase=True)] if old != new else []
+    if len(before) == 2 and len(after) == 2:
+        sides = " x ".join(side.strip() for side in after)
+        found.append(
+            Ended(rf"{before[0].strip()}\s*x\s*{before[1].strip()}(?=\s+(?:threads|blocks?\b))", sides, phrase=True)
+        )
+    return tuple(found)

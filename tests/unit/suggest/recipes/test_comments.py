@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from kernelmate.records import Contract
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.suggest.recipes import ALL
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.sentences import corrected
-from kernelmate.suggest.recipes.techniques import ENDED
+from kernelmate.suggest.recipes.techniques import ENDED, ended_by
 
 CONTRACT = """// /// kernelmate
 // sizes = [{ n = 64 }]
@@ -171,3 +172,17 @@ def test_comments_that_the_rewrite_itself_brought_stay(after) -> None:
 
 def test_techniques_are_listed_of_recipes_that_exist() -> None:
     assert set(ENDED) <= {recipe.name for recipe in ALL}
+
+
+@pytest.mark.parametrize(
+    ("block", "now", "text", "corrected_text"),
+    [
+        (("256",), ("512",), "Blocks of 256 threads, 1256 threads in all.", "Blocks of 512 threads, 1256 threads in all."),
+        (("16", "16"), ("32", "8"), "One tile for 16x16 threads.", "One tile for 32 x 8 threads."),
+        (("256",), ("512",), "A table of 256 entries.", "A table of 256 entries."),
+        (("256",), ("256",), "Blocks of 256 threads.", "Blocks of 256 threads."),
+    ],
+)  # fmt: skip
+def test_the_length_of_a_block_follows_the_launch(block, now, text: str, corrected_text: str) -> None:
+    before, after_ = (Contract(kernel="k", args=(), sizes=(), grid=("1",), block=one) for one in (block, now))
+    assert corrected(text, ended_by("block-size", before, after_), (), "k") == corrected_text
