@@ -25,7 +25,7 @@ KEPT = re.compile(
 ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[@\\]\w+)\s")
 DRAWN = re.compile(r"\S {3,}\S|[|+][-=]{2,}|[-=]{4,}|^\s*\|")
 """Tables and drawings, which are not reflowed."""
-WIDEST = 120
+LIMITS = (80, 100, 120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,11 @@ def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: I
         texts = [parts[number][1].strip() for number in paragraph]
         text = " ".join(texts)
         drawn = any(DRAWN.search(one) for one in texts)
-        now = text if drawn else corrected(text, ended, gone, _leaf(kernel.name), others=() if inside else others)
+        now = (
+            text
+            if drawn
+            else corrected(text, ended, gone, _leaf(kernel.name), others=() if inside else others, head=not inside)
+        )
         if now == text:
             kept += [lines[number] for number in paragraph]
         elif now:
@@ -285,12 +289,11 @@ def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> st
 
 
 def _width(text: str, comment: Comment) -> int:
-    """Columns of the comment's longest line; of the file's, where it has one line alone."""
+    """Columns of the comment's longest line; where it has one line alone, the usual limit that the file's lines keep."""
     line = text.rfind("\n", 0, comment.start) + 1
     own = max(len(one) for one in text[line : comment.end].split("\n"))
-    if "\n" in comment.text:
-        return own
-    return max(own, min(WIDEST, max(len(one) for one in text.split("\n"))))
+    widest = max(len(one) for one in text.split("\n"))
+    return own if "\n" in comment.text else max(own, next((limit for limit in LIMITS if widest <= limit), LIMITS[-1]))
 
 
 def _leaf(name: str) -> str:

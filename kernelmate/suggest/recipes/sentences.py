@@ -48,7 +48,15 @@ class _Clause:
     text: str
 
 
-def corrected(text: str, ended: Sequence[Ended], gone: Iterable[str], kernel: str, others: Sequence[str] = ()) -> str:
+def corrected(
+    text: str,
+    ended: Sequence[Ended],
+    gone: Iterable[str],
+    kernel: str,
+    others: Sequence[str] = (),
+    *,
+    head: bool = True,
+) -> str:
     """A paragraph without what is no longer so.
 
     Args:
@@ -56,14 +64,15 @@ def corrected(text: str, ended: Sequence[Ended], gone: Iterable[str], kernel: st
         ended: techniques that the kernel no longer uses.
         gone: names that it no longer declares.
         kernel: its name.
+        head: the paragraph's first sentence says what the kernel computes.
         others: kernels of the same file; a sentence is then changed only where it means this one.
     """
     kept: list[str] = []
     said: set[str] = set()
-    for sentence in SENTENCE.split(text):
+    for number, sentence in enumerate(SENTENCE.split(text)):
         now = sentence
         for one in ended:
-            now = _without(now, one, kernel, others, said)
+            now = _without(now, one, kernel, others, said, opens=head and number == 0)
         if any(re.search(rf"`{re.escape(name)}`|\b{re.escape(name)}(?=[\[(])", now) or (_coded(name) and re.search(rf"\b{re.escape(name)}\b", now)) for name in gone):  # fmt: skip
             now = ""
         if now:
@@ -76,7 +85,7 @@ def _coded(name: str) -> bool:
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 
-def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said: set[str]) -> str:
+def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said: set[str], *, opens: bool) -> str:
     clauses = _clauses(sentence.rstrip(".!"))
     ending = sentence[len(sentence.rstrip(".!")) :]
     for place, clause in enumerate(clauses):
@@ -89,10 +98,10 @@ def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said
             instead = ""
         elif instead:
             said.add(instead.lower())
-        now = _exchanged(clauses, place, match, one, instead)
+        now = _exchanged(clauses, place, match, one, instead, opens=opens)
         if now is None:
             continue
-        return _sentence(now, ending, capital=sentence[:1].isupper())
+        return _sentence(now, ending, capital=not sentence[:1].islower())
     return sentence
 
 
@@ -128,11 +137,15 @@ def _parts(name: str) -> set[str]:
 
 
 def _exchanged(
-    clauses: Sequence[_Clause], place: int, match: re.Match[str], one: Ended, instead: str
+    clauses: Sequence[_Clause], place: int, match: re.Match[str], one: Ended, instead: str, *, opens: bool
 ) -> list[_Clause] | None:
     """The clauses with the technique's words exchanged or its clause gone; None where neither leaves a sentence."""
     clause = clauses[place]
     before, after = clause.text[: match.start()], clause.text[match.end() :]
+    aside = None if one.phrase else re.search(r"\s*\([^()]*$", before)
+    if aside is not None and ")" in after:
+        said = f" ({instead})" if instead and not one.whole else ""
+        return _put(clauses, place, place, before[: aside.start()] + said + after[after.index(")") + 1 :])
     alone = not before.strip() or re.fullmatch(r"(?:and|then|each)\s+", before) is not None
     rest = re.fullmatch(SCOPE, after) is not None
     if one.phrase or (not one.whole and instead and rest and (match["by"] or alone)):
@@ -140,7 +153,9 @@ def _exchanged(
         by = (match["by"] or "") + (match["article"] or "") if one.phrase else by
         after = re.sub(r"^\s*\([^()]*\)", "", after)  # it explained the words
         return _put(clauses, place, place, before + by + instead + after)
-    if place == 0 and not alone and not one.whole:
+    if one.whole and match["by"] and before.strip():
+        return _put(clauses, place, place, f"{before.rstrip()} {after.lstrip()}".rstrip())
+    if place == 0 and not alone and not one.whole and opens:
         return None  # the clause says what is computed
     first = place
     while first > 0 and clauses[first].sign == "," and FOLLOWS.match(clauses[first].text):

@@ -16,6 +16,13 @@ _WHERE = r"(?:\s+(?:in|over|through|via)\s+(?:dynamic\s+|static\s+)?shared\s+mem
 
 TREE = (
     Ended(
+        r"(?:tree-based\s+|parallel\s+)+(reduction|sum|maximum)(?:\s+(?:in|over|through|via|using)\s+shared\s+memory)?",
+        r"\g<4> by warp shuffles",
+        _HALVES,
+        phrase=True,
+    ),
+    Ended(r"(?:each|every)\s+(?:step|round|iteration|turn)\s+halves", still=_HALVES, whole=True),
+    Ended(
         rf"{_KINDS}(?:tree[- ]reduction|reduction\s+tree|tree|halving(?:\s+loop)?){_WHERE}", "warp shuffles", _HALVES
     ),
     Ended(r"(?:the|this)\s+tree\b", still=_HALVES),
@@ -28,7 +35,11 @@ STRIDED = (
         _NEAR,
         whole=True,
     ),
-    Ended(r"un-?coalesced|non-?coalesced|strided\s+(?:access\w*|loads?|stores?|reads?|writes?|in)", _NEAR, whole=True),
+    Ended(
+        r"un-?coalesced|non-?coalesced|strided\s+(?:access\w*|loads?|stores?|reads?|writes?|memory|in)|(?:loads|stores|reads|writes)\s+are\s+not",
+        _NEAR,
+        whole=True,
+    ),
     Ended(r"neighbou?ring\s+(?:threads|lanes)\s+(?:take|own|read|have)\s+neighbou?ring\s+rows", _NEAR, whole=True),
     Ended(r"(?:a|one)\s+(?:whole\s+)?row\s+apart|strides?\s+of\s+a\s+(?:whole\s+)?row", _NEAR, whole=True),
 )
@@ -51,7 +62,7 @@ NO_PADDING = (
 _ONE = r"(?:(?:is|costs|does|makes|needs)\s+)?(?:its\s+own\s+|an?\s+|one\s+)?(?:\w+\s+)?atomic\w*(?:\s+\w+){0,2}"
 GLOBAL_ATOMICS = (
     Ended(
-        rf"(?:(?:every|each|one)\s+\w+\s+)?{_ONE}\s+(?:in|on|to|into)\s+global(?:\s+memory)?",
+        rf"(?:(?:every|each|one)\s+\w+\s+)?{_ONE}\s+(?:in|on|to|into)\s+(?:the\s+)?global(?:\s+\w+)?",
         "each block counts in shared memory, then adds its counts to the global ones",
         whole=True,
     ),
@@ -84,7 +95,7 @@ VECTOR = (
 )
 WARP_PER_ROW = (
     Ended(r"(?:thread|block)\s+(per|for\s+each|for\s+every)\s+(\w+)", r"warp \g<4> \g<5>", phrase=True),
-    Ended(r"(each|every)\s+(?:thread|block)\s+(takes|handles|owns|computes|sums|does|reduces|walks|works\s+on)\s+(?:one|a|its)\s+(\w+)", r"\g<4> warp \g<5> one \g<6>", phrase=True),
+    Ended(r"(each|every|one|an?)\s+(?:thread|block)(?=\s+(?:takes|handles|owns|computes|sums|does|reduces|walks|processes|works\s+on)\s+(?:one|an?|its)\s+(?:\w+\s+)?(?:row|line|token|vector|query|head|segment|list|node|vertex|sequence)\b)", r"\g<4> warp", phrase=True),
     Ended(r"(?:between|across)\s+(?:the\s+)?warps\s+through\s+shared\s+memory", whole=True),
     *STRIDED, *TREE,
 )  # fmt: skip
@@ -108,6 +119,7 @@ ENDED: dict[str, tuple[Ended, ...]] = {
     ),
     "online-softmax": (
         Ended(r"(?:three|3)\s+passes", "two passes", phrase=True),
+        Ended(r"(?:three|3)-pass", "two-pass", phrase=True),
         Ended(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
     ),
     "pad-shared-tile": NO_PADDING,
@@ -119,6 +131,7 @@ ENDED: dict[str, tuple[Ended, ...]] = {
     "single-pass-moments": (
         Ended(r"(?:two|2)\s+passes", "one pass", phrase=True),
         Ended(r"(?:three|3)\s+passes", "two passes", phrase=True),
+        Ended(r"(?:three|3)-pass", "two-pass", phrase=True),
         Ended(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
         Ended(r"two-pass", "one-pass", phrase=True),
     ),
@@ -139,7 +152,7 @@ ENDED: dict[str, tuple[Ended, ...]] = {
     "warp-per-row": WARP_PER_ROW,
     "warp-reduction": TREE,
     "warp-scan": (
-        Ended(r"(?:Hillis\W+(?:and\s+)?Steele\S*(?:\s+(?:inclusive\s+|exclusive\s+)?scan)?|scan\s+by\s+doubl\w+(?:\s+distances?)?)(?:\s+between\s+two\s+buffers)?(?:\s+in\s+shared\s+memory)?", "a scan by warp shuffles"),
+        Ended(r"(?:(?:Hillis\W+(?:and\s+)?Steele|Kogge\W+Stone)[\w']*(?:\s+(?:inclusive\s+|exclusive\s+)?scan)?|scan\s+by\s+doubl\w+(?:\s+distances?)?)(?:\s+between\s+two\s+buffers)?(?:\s+in\s+shared\s+memory)?", "a scan by warp shuffles"),
         Ended(r"double[- ]buffer\w*|ping-?pong\w*|between\s+two\s+buffers|two\s+buffers", whole=True),
     ),
 }  # fmt: skip
