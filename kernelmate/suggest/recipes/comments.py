@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tree_sitter
 
@@ -73,12 +74,13 @@ def code(tree: Tree) -> str:
     return text
 
 
-def comments(text: str) -> list[Comment]:
+@lru_cache(maxsize=32)
+def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a unit, line comments below each other joined."""
     data = text.encode()
     found: list[Comment] = []
     for node in _comment_nodes(data):
-        start, end = (len(data[:offset].decode()) for offset in (node.start_byte, node.end_byte))
+        start, end = _span(data, node, text)
         line = text.rfind("\n", 0, start) + 1
         one = Comment(start, end, text[start:end], start - line, bool(text[line:start].strip()))
         last = found[-1] if found else None
@@ -88,7 +90,14 @@ def comments(text: str) -> list[Comment]:
             found[-1] = Comment(last.start, end, text[last.start : end], last.column, last.trailing)
         else:
             found.append(one)
-    return found
+    return tuple(found)
+
+
+def _span(data: bytes, node: Node, text: str) -> tuple[int, int]:
+    """A node's offsets in the text."""
+    if len(data) == len(text):
+        return node.start_byte, node.end_byte
+    return len(data[: node.start_byte].decode()), len(data[: node.end_byte].decode())
 
 
 def _comment_nodes(data: bytes) -> Iterator[Node]:
@@ -128,16 +137,18 @@ def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) ->
             yield Comment(start, start + len(part.strip()), part.strip(), comment.column, False)
 
 
-def _functions(text: str) -> list[tuple[int, int]]:
+@lru_cache(maxsize=32)
+def _functions(text: str) -> tuple[tuple[int, int], ...]:
+    """Offsets of the unit's functions."""
     data = text.encode()
     stack, found = [tree_sitter.Parser(language()).parse(data).root_node], []
     while stack:
         node = stack.pop()
         if node.type == "function_definition":
-            found.append((len(data[: node.start_byte].decode()), len(data[: node.end_byte].decode())))
+            found.append(_span(data, node, text))
         else:
             stack.extend(node.children)
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _gone(before: Tree, after: Tree) -> frozenset[str]:

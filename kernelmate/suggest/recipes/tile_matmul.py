@@ -220,7 +220,7 @@ def _lanes_along_result(tree: Tree, lanes: Lanes, product: Product) -> tuple[Pro
             return product, []
         edits.append(tree.replace(own[0], f"threadIdx.{other[axis]}"))
     first = min(tree.span(one.declaration)[0] for one in variables.values() if one is not None)
-    edits.append((first, first, f"// Blocks are square, and neighbouring lanes have neighbouring {owners['y']}.\n{indent_of(tree, tree.body)}{indent_step(tree)}"))  # fmt: skip
+    edits.append((first, first, f"// threadIdx.x runs along {owners['y']}, so that stores are coalesced; blocks are square.\n{indent_of(tree, tree.body)}{indent_step(tree)}"))  # fmt: skip
     return replace(product, operands=tuple(replace(one, axis=other[one.axis]) for one in product.operands)), edits
 
 

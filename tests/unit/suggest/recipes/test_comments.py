@@ -193,3 +193,8 @@ def test_techniques_are_listed_of_recipes_that_exist() -> None:
 def test_the_length_of_a_block_follows_the_launch(block, now, text: str, corrected_text: str) -> None:
     before, after_ = (Contract(kernel="k", args=(), sizes=(), grid=("1",), block=one) for one in (block, now))
     assert corrected(text, ended_by("block-size", before, after_), (), "k") == corrected_text
+
+
+def test_offsets_hold_in_a_file_with_letters_beyond_ascii(after) -> None:
+    head = "// Größe n: Summe über x. Sum with a tree in shared memory.\n"
+    assert after(head) == "// Größe n: Summe über x. Sum by warp shuffles.\n" + CHANGED
