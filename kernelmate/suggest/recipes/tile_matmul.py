@@ -18,8 +18,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
 from kernelmate.suggest.recipes.named import known, named
-from kernelmate.suggest.recipes.restructure import further_in, last_return
-from kernelmate.suggest.recipes.warp_reduce import ZERO
+from kernelmate.suggest.recipes.restructure import ZERO, further_in, last_return
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (

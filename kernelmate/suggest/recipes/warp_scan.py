@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from kernelmate.source import apply_edits, change_launch
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.block_trees import EXTREMES, block_threads
 from kernelmate.suggest.recipes.named import WARP, warps
 from kernelmate.suggest.recipes.own_shared_element import indices_of
-from kernelmate.suggest.recipes.warp_reduce import EXTREMES, ZERO, block_threads
+from kernelmate.suggest.recipes.restructure import ZERO
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
     Edit,
