@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelmate.records import Contract
+from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.independent import ATOMICS
+from kernelmate.suggest.recipes.named import named
 from kernelmate.suggest.recipes.restructure import without_early_returns
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (  # fmt: skip
@@ -51,7 +52,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         if most < blocks:
             changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
             why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
-            yield Rewrite(changed, contract, why)
+            yield Rewrite(_cap_named(request, changed, most, per_sm), contract, why)
 
 
 RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
@@ -75,7 +76,20 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
         before, after = (launch_shape(one, one.sizes[0]).blocks for one in (request.contract, contract))
         if before != after:
             why = f"{after} blocks ({per_sm} per SM at most) instead of {before} share the strided loop."
-            yield Rewrite(kernel, contract, why)
+            yield Rewrite(_cap_named(request, kernel, most, per_sm), contract, why)
+
+
+def _cap_named(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
+    """The kernel with the most blocks of its launches in the file given by a name that says where the number is from."""
+    tree, text = read_tree(kernel), kernel.unit.text
+    sites = [site.grid_span for site in kernel.launches]
+    numbers = [(start + match.start(), start + match.end()) for start, end in sites for match in re.finditer(rf"\b{most}\b", text[start:end])]  # fmt: skip
+    if tree is None or not numbers or min(numbers)[0] < kernel.end:
+        return kernel
+    target = request.target
+    each = "one block" if per_sm == 1 else f"{per_sm} blocks"
+    name, constant = named(tree, "MaxBlocks", most, f"{each} for each of the {target.sms} SMs ({target.name})")
+    return apply_edits(kernel, [constant, *((start, end, name) for start, end in numbers)])
 
 
 def _counts_blocks(tree: Tree, found: list[Loop]) -> bool:
