@@ -156,7 +156,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
             edits.append((*site.block_span, _host_sides(new.block, names)))
         edits += named or ()
         if parts.grid and not (_follows(kernel, site, old, new) and named is not None):
-            edits.append((*site.grid_span, _host_grid(kernel.unit.text, site.grid_span, old, new, names)))
+            edits.append((*site.grid_span, _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)))
         if parts.shared:
             text = to_host(new.shared, names)
             if site.shared_span is not None:
@@ -197,15 +197,11 @@ def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> 
 _CAPPED = re.compile(r"min\((.+), (\d+)\)")
 
 
-def _host_grid(unit: str, span: tuple[int, int], old: Contract, new: Contract, names: Mapping[str, str]) -> str:
-    """The new grid for a launch; one that wrote out the most blocks of `min(cdiv(n, block), 64)`, or their name, does so again."""
-    text = unit[slice(*span)].strip()
+def _host_grid(text: str, old: Contract, new: Contract, names: Mapping[str, str]) -> str:
+    """The new grid for a launch; one that wrote out the most blocks of `min(cdiv(n, block), 64)` does so again."""
     was, now = (_CAPPED.fullmatch(contract.grid[0]) if len(contract.grid) == 1 else None for contract in (old, new))
-    if was is not None and now is not None:
-        if text == was[2]:
-            return now[2]
-        if text.isidentifier() and was[2] == now[2] and re.search(rf"\b{text}(?:\s*=)?\s*{was[2]}\b", unit):
-            return text
+    if was is not None and now is not None and text.strip() == was[2]:
+        return now[2]
     return _host_sides(new.grid, names)
 
 

@@ -210,6 +210,7 @@ def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: I
         closing = f"\n{body}{closing}" if alone else closing
     parts = [_split(line, block, first=number == 0) for number, line in enumerate(lines)]
     kept: list[str] = []
+    changed = False
     others = _other_kernels(kernel)
     for paragraph in _paragraphs(parts):
         texts = [parts[number][1].strip() for number in paragraph]
@@ -220,6 +221,7 @@ def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: I
             if drawn
             else corrected(text, ended, gone, _leaf(kernel.name), others=() if inside else others, head=not inside)
         )
+        changed = changed or now != text
         if now == text:
             kept += [lines[number] for number in paragraph]
         elif now:
@@ -227,7 +229,7 @@ def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: I
             kept += [lines[number] for number in paragraph[:same]]
             rest = now[len(" ".join(texts[:same])) :].strip()
             kept += _wrapped(rest, parts, paragraph[same:], comment, _width(kernel.unit.text, comment))
-    return _joined(kept, comment, block, closing)
+    return _joined(kept, comment, block, closing) if changed else comment.text
 
 
 def _split(line: str, block: bool, *, first: bool) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.independent import ATOMICS
-from kernelmate.suggest.recipes.named import named
 from kernelmate.suggest.recipes.restructure import without_early_returns
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (  # fmt: skip
@@ -52,7 +51,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         if most < blocks:
             changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
             why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
-            yield Rewrite(_cap_named(request, changed, most, per_sm), contract, why)
+            yield Rewrite(_cap_told(request, changed, most, per_sm), contract, why)
 
 
 RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
@@ -76,20 +75,18 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
         before, after = (launch_shape(one, one.sizes[0]).blocks for one in (request.contract, contract))
         if before != after:
             why = f"{after} blocks ({per_sm} per SM at most) instead of {before} share the strided loop."
-            yield Rewrite(_cap_named(request, kernel, most, per_sm), contract, why)
+            yield Rewrite(_cap_told(request, kernel, most, per_sm), contract, why)
 
 
-def _cap_named(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
-    """The kernel with the most blocks of its launches in the file given by a name that says where the number is from."""
-    tree, text = read_tree(kernel), kernel.unit.text
-    sites = [site.grid_span for site in kernel.launches]
-    numbers = [(start + match.start(), start + match.end()) for start, end in sites for match in re.finditer(rf"\b{most}\b", text[start:end])]  # fmt: skip
-    if tree is None or not numbers or min(numbers)[0] < kernel.end:
-        return kernel
-    target = request.target
-    each = "one block" if per_sm == 1 else f"{per_sm} blocks"
-    name, constant = named(tree, "MaxBlocks", most, f"{each} for each of the {target.sms} SMs ({target.name})")
-    return apply_edits(kernel, [constant, *((start, end, name) for start, end in numbers)])
+def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
+    """The kernel with a comment beside its launches in the file that says where the number of blocks is from."""
+    text, edits = kernel.unit.text, []
+    for start, end in (site.grid_span for site in kernel.launches):
+        line = text.find("\n", end)
+        if line > 0 and text[start:end].strip() == str(most) and text[end:line].endswith(";"):
+            each = "one block" if per_sm == 1 else f"{per_sm} blocks"
+            edits.append((line, line, f"  // {each} for each of the {request.target.sms} SMs ({request.target.name})"))
+    return apply_edits(kernel, edits) if edits else kernel
 
 
 def _counts_blocks(tree: Tree, found: list[Loop]) -> bool:
