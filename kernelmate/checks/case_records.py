@@ -48,7 +48,8 @@ class Seen:
 
     def without_arrays(self) -> Seen:
         """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
-        outcome = replace(self.outcome, given={}, result=replace(self.outcome.result, arrays={}))
+        scalars = {name: array for name, array in self.outcome.given.items() if name not in self.outcome.result.arrays}
+        outcome = replace(self.outcome, given=scalars, result=replace(self.outcome.result, arrays={}))
         answer = None if self.answer is None else replace(self.answer, want={}, allowed=Allowed({}, {}))
         return replace(self, outcome=outcome, answer=answer)
 

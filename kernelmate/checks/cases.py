@@ -19,9 +19,10 @@ from kernelmate.checks.guards import (
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.inputs import WIDE_INTEGERS
+from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.kinds import Arrays, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
+from kernelmate.checks.settling import Settling
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
     FIRST,
@@ -65,6 +66,7 @@ class CaseJudge:
         self._keep_bytes = keep_bytes
         self._glance = glance
         self._alone = False
+        self._settling = Settling(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
@@ -91,11 +93,13 @@ class CaseJudge:
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
         large = self.oracle.large(size)
-        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone)
+        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone,
+                     other=NORMAL if self._glance or large else self._settling.other)  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
-            if shot.style != WIDE_INTEGERS or self._compared:
-                yield shot, index == 0 and origin == "contract"
+            if shot.style.name != "integers" or self._compared:
+                level = self._settling.level(shot.style)
+                yield replace(shot, style=level), index == 0 and origin == "contract"
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
@@ -143,21 +147,26 @@ class CaseJudge:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
+        plainly = bool(record.seen) and (record.seen[0].baseline_right or record.seen[0].right) is False
         try:
-            given = self.oracle.inputs(size, shot)
-            theirs = self.oracle.theirs(size, shot, given)
-            answer = self.oracle.answer(size, shot, given, theirs)
+            settled = self._settling.settle(size, shot, plainly=plainly)
         except ReferenceFailed:
             if shot.plain:
                 raise
             return None
+        shot, given, theirs, answer = settled.shot, settled.given, settled.theirs, settled.answer
         self.baseline_ran = theirs is not None
         if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
         if not self._compared:
-            self.oracle.learn(self.bench, size, shot, outcome)
+            mine = self.oracle.learn(self.bench, size, shot, outcome)
+            instead = self._settling.instead(size, shot, mine, plainly=plainly)
+            if instead is not None:
+                self._note_findings(record, outcome, "warning", frozenset())
+                record.seen.append(_as_stress(outcome, answer))
+                return self._launch(record, replace(shot, style=instead), count=count)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:
@@ -257,6 +266,13 @@ class CaseJudge:
             message += "; the contract says `deterministic`"
         if record.unsteady or first.right is not False:
             record.note("nondeterministic", severity, (name, message))
+
+
+def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
+    """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
+    stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
+    differences = () if answer is None or outcome.stopped else _differences(outcome, answer)
+    return Seen(replace(outcome, shot=stress), answer, differences, None, "warning")
 
 
 def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:

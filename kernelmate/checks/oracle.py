@@ -31,7 +31,7 @@ from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loose
 from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Contract, JudgeTask, Size
+from kernelmate.records import Contract, JudgeTask, Size, Version
 from kernelmate.source import numpy_dtype
 
 Progress = Callable[[str, int, int], None]
@@ -134,6 +134,7 @@ class Oracle:
     Attributes:
         independent: there is a reference apart from the baseline.
         known: there is anything to compare with at all.
+        directory: that the contract's files are relative to.
         lacking: why the reference's answer is not to be had, by size.
 
     Raises:
@@ -146,16 +147,26 @@ class Oracle:
     ) -> None:  # fmt: skip
         self.contract: Contract = (task.baseline or task.candidate).contract
         self._task, self._baseline, self._kernel = task, baseline, kernel
-        self._directory = Path(task.directory)
+        self.directory = Path(task.directory)
         self._tell = tell
         # Taken before the reference is loaded: what is computed by an older file is never kept as a newer one's.
         self._context = self._context_of_answers()
         tell(REFERENCE_STAGE, 0, 1)
-        self._python = None if kernel is not None else python_reference(self.contract, self._directory)
+        self._python = None if kernel is not None else python_reference(self.contract, self.directory)
         self.independent = self._python is not None or kernel is not None
         self.known = self.independent or baseline is not None
         self._device = device
         self.lacking: dict[tuple[tuple[str, int], ...], str] = {}
+
+    @property
+    def context(self) -> Hashable:
+        """All that answers hang on besides inputs and the seed."""
+        return self._context[:-1]
+
+    @property
+    def judge_of_inputs(self) -> Version | None:
+        """The baseline: inputs that it does not bear say nothing of a candidate."""
+        return None if self._baseline is None else self._baseline.version
 
     def enter(self, stage: str) -> None:
         """Tell of a stage."""
@@ -179,10 +190,10 @@ class Oracle:
         known = _BASELINES.known(self._of_version(self._baseline, size, shot))
         return None if known is None else known.longest_thread
 
-    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> None:
+    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> Theirs:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)
-        _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given))
+        return _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given))
 
     def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
         compiled = bench.version.compiled
@@ -220,7 +231,7 @@ class Oracle:
             self._tell(REFERENCE_STAGE, 0, 1)
         given = self._drawn_on_device(size, shot) if self._on_device(size) else None
         if given is None:
-            given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
+            given = inputs_for(self.contract, size, shot, self._task.seed, self.directory)
             for array in given.values():
                 array.setflags(write=False)
         if self.contract.inputs is not None:
@@ -234,7 +245,7 @@ class Oracle:
             maker = partial(DeviceRandom, cupy)
             for _ in range(2):
                 try:
-                    drawn = inputs_for(self.contract, size, shot, self._task.seed, self._directory, maker)
+                    drawn = inputs_for(self.contract, size, shot, self._task.seed, self.directory, maker)
                     return {name: cupy.asarray(array) for name, array in drawn.items()}
                 except MemoryError:
                     _forget_device(cupy)
@@ -243,10 +254,10 @@ class Oracle:
     def _context_of_answers(self) -> tuple[Hashable, ...]:
         """All that inputs and answers hang on besides the size and the shot."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
-        files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
+        files = stamp(self.contract.reference, self.directory), stamp(self.contract.inputs, self.directory)
         # How it is launched, and where its block stands, makes no difference to what is right.
         contract = replace(self.contract, grid=(), block=(), shared="", require=(), options=(), line=None)
-        return (repr(contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
+        return (repr(contract), self._task.backend, self._task.target.arch, str(self.directory), files, kernel,
                 self._task.seed)  # fmt: skip
 
     def _key(self, size: Size, shot: Shot) -> Hashable:
@@ -271,7 +282,7 @@ class Oracle:
 
     def _draw_small(self, size: Size, number: int, style: Style) -> Arrays:
         """Inputs on the host that depend on no verdict's seed."""
-        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
+        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self.directory)
 
     def _on_device(self, size: Size) -> bool:
         """True where inputs and answers of a size are computed on the GPU: many elements, of types that CuPy has."""
@@ -351,7 +362,7 @@ class Oracle:
             if exact:
                 self._tell(REFERENCE_STAGE, 0, 1)
 
-            files = [content(where, self._directory) for where in (self.contract.reference, self.contract.inputs)]
+            files = [content(where, self.directory) for where in (self.contract.reference, self.contract.inputs)]
             by = None if self._kernel is None else self._kernel.version.compiled.binary
             lasting = (self._context[0], by, files, key[1:], self._on_device(size))
             _LEARNT[key] = kept(lasting, lambda: self._learn(reference, size, exact=exact))
