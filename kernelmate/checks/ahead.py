@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from kernelmate.backends.base import Backend, Begins, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge
-from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.styles import WIDE_INTEGERS
 from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask

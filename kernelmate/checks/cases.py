@@ -14,15 +14,16 @@ from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
+    lost_bits,
     nondeterminism,
     stale_output,
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.inputs import NORMAL
-from kernelmate.checks.kinds import Arrays, module_of
+from kernelmate.checks.kinds import Arrays, is_inexact, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
-from kernelmate.checks.settling import Settling
+from kernelmate.checks.settling import Settled, Settling
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
     FIRST,
@@ -147,7 +148,7 @@ class CaseJudge:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
-        plainly = bool(record.seen) and (record.seen[0].baseline_right or record.seen[0].right) is False
+        plainly = _plainly_wrong(record)
         try:
             settled = self._settling.settle(size, shot, plainly=plainly)
         except ReferenceFailed:
@@ -176,9 +177,27 @@ class CaseJudge:
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
             record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
+        return self._seen(record, outcome, settled, baseline_right, weight)
+
+    def _seen(
+        self, record: CaseRecord, outcome: Outcome, settled: Settled, baseline_right: bool | None,
+        weight: Severity | None,
+    ) -> Seen:  # fmt: skip
+        """A launch held against its answer."""
+        answer, theirs = settled.answer, settled.theirs
         if answer is None or outcome.stopped:
             return Seen(outcome, answer, (), baseline_right, weight)
-        return Seen(outcome, answer, _differences(outcome, answer), baseline_right, weight)
+        if weight == "error" and theirs is not None:
+            lost = lost_bits.find(outcome, theirs.bits, answer.want)
+            if lost is not None:
+                record.note(lost[0], "error", lost[1])
+        differences = _differences(outcome, answer)
+        unusual = (
+            weight == "error" and not outcome.shot.plain and any(difference.not_finite for difference in differences)
+        )
+        if unusual and _nan_for_infinity(outcome, answer, known=self.oracle.independent):
+            weight = "note"
+        return Seen(outcome, answer, differences, baseline_right, weight)
 
     def _weight(self, origin: Origin, shot: Shot, baseline_right: bool | None) -> Severity | None:
         if origin == "contract" and shot.plain:
@@ -268,6 +287,14 @@ class CaseJudge:
             record.note("nondeterministic", severity, (name, message))
 
 
+def _plainly_wrong(record: CaseRecord) -> bool:
+    """Whether the case's first launch shows the baseline wrong, or a version without one."""
+    if not record.seen:
+        return False
+    first = record.seen[0]
+    return (first.right if first.baseline_right is None else first.baseline_right) is False
+
+
 def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
     """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
     stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
@@ -279,6 +306,24 @@ def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     arrays, allowed = outcome.result.arrays, answer.allowed
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+
+
+def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:
+    """Whether all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
+
+    Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type.
+    """
+    for name, want in answer.want.items():
+        got = outcome.result.arrays[name]
+        if not is_inexact(got.dtype):
+            continue
+        with np.errstate(all="ignore"):
+            infinite = np.isinf(want.astype(got.dtype)) & (np.isfinite(want) if known else True)
+        places = nan_in(got) & infinite
+        mended = np.where(places, want, got).astype(got.dtype)
+        if not passes(name, mended, want, answer.allowed.error[name]):
+            return False
+    return True
 
 
 def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:

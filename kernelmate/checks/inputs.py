@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,89 +15,20 @@ import numpy as np
 from kernelmate.checks.kinds import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.live import live_array, otherwise
 from kernelmate.checks.scalars import varied
+from kernelmate.checks.styles import Style, bound_of, is_free
 from kernelmate.checks.userfiles import call_user, load_function
-from kernelmate.checks.values import MILDER, every_byte, every_pattern, mixed_floats, offset_floats, plant, wide_integers
+from kernelmate.checks.values import (
+    every_byte,
+    every_pattern,
+    mixed_floats,
+    offset_floats,
+    plant,
+    tie,
+    wide_integers,
+)
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """One way to draw what the contract leaves open.
-
-    Attributes:
-        name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, `mixed` (a kind per row), `offset` (a large
-            mean), `patterns` (of the bits of a narrow type), or `integers` (over their whole range; floats as in `normal`).
-        scale: what values are multiplied by.
-        specials: values planted at a few random places.
-        stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
-            else only said.
-        vary: scalars that have another value than the contract's.
-        planted: values equal to scalars are among the elements.
-        milder: steps down from the hardest values of `mixed`.
-        bits: of the largest magnitude of `integers`. signed: negative ones as well.
-        positions: integer arguments whose values are positions, below `bound`.
-        bound: the size that bounds them, by rank among the distinct ones, the largest first.
-    """
-
-    name: str
-    scale: float = 1.0
-    specials: tuple[float, ...] = ()
-    stress: bool = False
-    vary: tuple[str, ...] = ()
-    planted: bool = False
-    milder: int = 0
-    bits: int = 64
-    signed: bool = True
-    positions: tuple[str, ...] = ()
-    bound: int = 0
-
-    @property
-    def plants_nan(self) -> bool:
-        """NaN is among the inputs."""
-        return bool(self.specials) and bool(np.isnan(self.specials[0]))
-
-    def __str__(self) -> str:
-        if self.specials:
-            return "NaN among the inputs" if self.plants_nan else "infinities among the inputs"
-        if self.name in ("zeros", "denormals"):
-            return f"inputs that are all {self.name}"
-        if self.name == "integers":
-            most = "" if self.bits >= 64 else f" of up to {self.bits} bits"
-            return f"integer inputs{most} of {'either sign' if self.signed else 'no sign'}"
-        if self.name == "mixed":
-            return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
-        if self.name == "offset":
-            return "inputs with a large mean"
-        if self.name == "patterns":
-            return "inputs of all patterns of bits"
-        about = " with values equal to scalars among them" if self.planted else ""
-        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
-
-
-NORMAL = Style("normal")
-UNIFORM = Style("uniform")
-NEGATIVE_NAN = float(np.copysign(np.nan, -1))
-PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
-"""NaN with bits of its own, which float32 can hold."""
-
-STRESS_STYLES = (
-    Style("normal", 1e-3, stress=True),
-    Style("normal", 1e3, stress=True),
-    Style("zeros", stress=True),
-    Style("denormals", stress=True),
-    Style("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN), stress=True),
-    Style("normal", specials=(np.inf, -np.inf), stress=True),
-    Style("offset", stress=True),
-    Style("mixed", stress=True),
-)
-PATTERNS = Style("patterns", stress=True)
-WIDE_INTEGERS = Style("integers", stress=True)
-SMALLEST = -1
-"""As a style's `bound`: the smallest size."""
-NARROWER = (31, 15, 10)
-"""Bits of the largest magnitude, where a baseline and its reference do not agree on all integers."""
 
 PLANTED_EVERY = 512
 """One special value for so many elements: enough rows stay without any."""
@@ -146,19 +78,6 @@ def rng_module(rng: Any) -> Any:
     return rng.module if isinstance(rng, DeviceRandom) else np
 
 
-def styles_of(contract: Contract) -> tuple[Style, ...]:
-    """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
-    free = [
-        numpy_dtype(a.dtype)
-        for a in contract.args
-        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
-    ]
-    floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
-    narrow = (PATTERNS,) if any(is_float(dtype) and dtype.itemsize <= 2 for dtype in free) else ()
-    integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" and dtype.itemsize > 1 for dtype in free) else ()
-    return (*narrow, *floats, *integers)
-
-
 def draw(
     contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False,
     device: DeviceMaker | None = None,
@@ -193,7 +112,17 @@ def draw(
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
         if style.planted and live is None and a.direction != "out" and a.name not in style.positions:
             made[a.name] = plant(left, made[a.name], size, edges, rng)
+    if style.name in ("integers", "mixed"):
+        _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made
+
+
+def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
+    """Let arrays of one dtype and shape have some elements in common, which comparisons between them must bear."""
+    for before, after in itertools.pairwise(free):
+        one, two = made[before.name], made[after.name]
+        if one.shape == two.shape and one.dtype == two.dtype and one.dtype.kind in "iuf":
+            made[after.name] = tie(two, one, rng)
 
 
 def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: Style, directory: Path) -> Array:
@@ -204,46 +133,12 @@ def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, sty
         return _declared(argument, shape, size, rng, directory)
     if not is_inexact(dtype):
         if style.name == "integers" and argument.name in style.positions:
-            return _cast(rng.integers(0, _bound(size, style), shape), dtype)
+            return _cast(rng.integers(0, bound_of(size, style), shape), dtype)
         return _integers(dtype, shape, size, rng, style)
     if dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")
         return rng_module(rng).ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]  # type: ignore[no-any-return]
     return _floats(dtype, shape, rng, style)
-
-
-def _bounds(size: Size) -> list[int]:
-    """The distinct sizes, the largest first; at least 1 each."""
-    return sorted({max(value, 1) for value in size.values()}, reverse=True) or [1]
-
-
-def _bound(size: Size, style: Style) -> int:
-    bounds = _bounds(size)
-    return bounds[min(style.bound, len(bounds) - 1)]
-
-
-def milder(style: Style, size: Size, free: Sequence[str], *, failed: bool) -> Style | None:
-    """The next milder way to draw values, where the baseline fails on these; None where there is none.
-
-    Integers become positions where a launch or the reference failed, and smaller where the answer was wrong.
-
-    Args:
-        style: the one that was tried. size: the size of the launch.
-        free: integer arguments that may be positions.
-        failed: a launch or the reference came to no answer.
-    """
-    if style.name == "mixed" and style.milder + 1 < len(MILDER):
-        return replace(style, milder=style.milder + 1)
-    if style.name != "integers":
-        return None
-    if failed:
-        if not style.positions:
-            return replace(style, positions=tuple(free)) if free else None
-        more = style.bound != SMALLEST and style.bound + 1 < len(_bounds(size))
-        return replace(style, bound=style.bound + 1) if more else None
-    if style.signed:
-        return replace(style, signed=False)
-    return next((replace(style, bits=bits, signed=True) for bits in NARROWER if bits < style.bits), None)
 
 
 def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: Style) -> Array:
@@ -268,7 +163,9 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style
         return every_pattern(dtype, shape, rng)
     if style.name in ("mixed", "offset"):
         mixed = style.name == "mixed"
-        return _cast(mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng), dtype)
+        return _cast(
+            mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng), dtype
+        )
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):

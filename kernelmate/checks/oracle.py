@@ -13,7 +13,8 @@ import numpy as np
 from kernelmate.backends.base import Computes
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
-from kernelmate.checks.inputs import DeviceRandom, Style
+from kernelmate.checks.guards import lost_bits
+from kernelmate.checks.inputs import DeviceRandom
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_device, on_host, wide
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
@@ -27,6 +28,7 @@ from kernelmate.checks.laws import (
 )
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, kernel_reference, python_reference
+from kernelmate.checks.styles import Style
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
 from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
 from kernelmate.checks.userfiles import content, stamp
@@ -91,6 +93,7 @@ class Theirs:
         outputs: what it gave, kept only where it is itself what candidates are compared with.
         longest_thread: instructions of its longest thread, where the backend counts them.
         nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
+        bits: elements whose bits it keeps as the reference does, per output, where a candidate must keep them.
     """
 
     errors: frozenset[str]
@@ -99,12 +102,14 @@ class Theirs:
     outputs: Arrays
     longest_thread: int | None = None
     nans: Arrays = field(default_factory=dict)
+    bits: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
         yield from self.off.values()
         yield from self.outputs.values()
         yield from self.nans.values()
+        yield from self.bits.values()
 
 
 _INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
@@ -179,7 +184,7 @@ class Oracle:
             return None
 
         def make() -> Theirs:
-            return self._made_of(baseline.run(size, shot, given), size, shot, given)
+            return self._made_of(baseline.run(size, shot, given), size, shot, given, baseline.version.compiled.ptx)
 
         return _BASELINES.get(self._of_version(baseline, size, shot), make)
 
@@ -193,7 +198,8 @@ class Oracle:
     def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> Theirs:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)
-        return _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given))
+        ptx = bench.version.compiled.ptx
+        return _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
 
     def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
         compiled = bench.version.compiled
@@ -389,7 +395,7 @@ class Oracle:
         _refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
         return partial(_on_host, reference)
 
-    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays) -> Theirs:
+    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays, ptx: str) -> Theirs:
         outputs = {
             a.name: outcome.result.arrays[a.name]
             for a in self.contract.args
@@ -414,7 +420,11 @@ class Oracle:
         nans = {}
         if shot.style.plants_nan and not outcome.errors:
             nans = {n: nan_in(outputs[n]) & nan_in(w) for n, w in answer.want.items() if is_inexact(outputs[n].dtype)}
-        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans)
+        bits = {}
+        if shot.style.stress and right:
+            kept = {name: lost_bits.kept(ptx, outputs[name], w) for name, w in answer.want.items()}
+            bits = {name: bound for name, bound in kept.items() if bound is not None}
+        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)
 
 
 def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:

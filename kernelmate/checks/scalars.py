@@ -56,7 +56,9 @@ def _takes(contract: Contract, name: str, directory: Path) -> bool:
     return True
 
 
-COUNTING = frozenset({"arange", "bincount", "empty", "eye", "full", "histogram", "ones", "range", "repeat", "tile", "zeros"})
+COUNTING = frozenset(
+    {"arange", "bincount", "empty", "eye", "full", "histogram", "ones", "range", "repeat", "tile", "zeros"}
+)
 """Functions whose time and memory follow the values that they are given."""
 
 
@@ -77,7 +79,11 @@ def loops(contract: Contract, directory: Path) -> bool:
     else:
         return False
     repeats = (ast.For, ast.While, ast.comprehension)
-    called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Name)}
+    called = {
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute | ast.Name)
+    }
     return any(isinstance(node, repeats) for node in ast.walk(tree)) or not called.isdisjoint(COUNTING)
 
 

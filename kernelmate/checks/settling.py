@@ -6,15 +6,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelmate.checks.inputs import NORMAL, SMALLEST, Style, milder
 from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.oracle import Answer, Oracle, Theirs
 from kernelmate.checks.positions import Uses, uses_of
 from kernelmate.checks.scalars import loops, varied_names
+from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder
 from kernelmate.checks.trials import Bench, Shot
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Contract, Size
+from kernelmate.records import Size
 from kernelmate.source import numpy_dtype
 
 _LEVELS: dict[Hashable, Style] = {}
@@ -109,7 +109,8 @@ class Settling:
         """The launch, on milder inputs than asked for where the baseline and the reference do not agree on those.
 
         Args:
-            size: of the launch. shot: asked for.
+            size: of the launch.
+            shot: asked for.
             plainly: ordinary inputs were wrong already, so scalars stay as they are.
 
         Raises:
@@ -123,7 +124,7 @@ class Settling:
             try:
                 found = self._had(size, tried)
             except (ReferenceFailed, MemoryError):
-                found, following = None, self.milder(size, tried, failed=True)
+                following = self.milder(size, tried, failed=True)
                 if following is None:
                     raise
             else:
@@ -178,8 +179,3 @@ class Settling:
         except (ReferenceFailed, MemoryError):
             return False
         return theirs is not None and not theirs.errors and theirs.right is not False
-
-
-def contract_scalars(contract: Contract, given: Arrays) -> Arrays:
-    """Scalars that vary among the inputs of a launch."""
-    return {a.name: given[a.name] for a in contract.args if a.shape is None and a.name in given}

@@ -77,8 +77,8 @@ INNER_FACTOR = 8.0
 JUMP = 2.0**-14
 """A move of an input to which an output answers by this share of the outputs' median size, or more, crosses a step."""
 
-LARGEST_WHOLE = 2.0**24
-"""Whole numbers up to here may be meant as such: float32 has them all."""
+LARGEST_WHOLE = 2.0**20
+"""Whole numbers up to here may be meant as such; beyond, many numbers of float32 are whole by chance."""
 
 MOVE = 2.0**-22
 """Relative move of inputs to an exact reference; the answer's move is scaled to the unit roundoff."""
@@ -301,8 +301,8 @@ class Movable:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
     `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
-    may be positions or classes in floating dress, and are exact in any case. Beyond `LARGEST_WHOLE` every number of a
-    narrow type is whole, and moves.
+    may be positions or classes in floating dress, and are exact in any case. Beyond `LARGEST_WHOLE` numbers of a
+    narrow type are whole by chance, and move.
     """
 
     wide: Arrays

@@ -24,8 +24,9 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.guards import own_launches
-from kernelmate.checks.inputs import NORMAL, DeviceMaker, Style, draw, styles_of
+from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
+from kernelmate.checks.styles import NORMAL, Style, narrow_inputs, styles_of
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
@@ -137,10 +138,13 @@ def plan(
     schedule = 16 * number
     if large and listed:
         again = Shot(FIRST, NORMAL, 1, schedule + 15)
-        other = Shot(OTHER, NORMAL, 1, schedule + 1)
-        return (Shot(FIRST, NORMAL, 0, schedule), *((other,) if alone else ()), *((again,) if repeated else ()))
+        second = Shot(OTHER, NORMAL, 1, schedule + 1)
+        return (Shot(FIRST, NORMAL, 0, schedule), *((second,) if alone else ()), *((again,) if repeated else ()))
     shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, other, 1, schedule + 1)]
     styles = tuple(enumerate(styles_of(contract), start=2))
+    if not listed and elements > CHEAP_ELEMENTS and narrow_inputs(contract):
+        # Such a size is there to hold every value of a narrow type; the small ones ask the rest.
+        return tuple(Shot(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
     if listed and elements <= CHEAP_ELEMENTS:
         shots += [Shot(index, style, index % 2, schedule + index) for index, style in styles]
     elif elements <= CHEAP_ELEMENTS and styles:

@@ -21,7 +21,9 @@ MILDER = (KINDS, KINDS[:5], KINDS[1:5])
 MEAN = 1000.0
 """Of values with a large mean; their deviation is 1."""
 
-OUTLIER = 1e4
+OUTLIER = 10000.37
+STEP = 0.7
+"""Tied values are multiples of this: whole numbers would be taken for positions, and held to more digits."""
 
 BLOCK = 8
 """Elements at least of one kind in an array of one dimension."""
@@ -40,7 +42,9 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     """Integers over the whole range, of mixed magnitudes, and edges; every 16-bit value where there is room.
 
     Args:
-        dtype: of at least 16 bits. shape: of the array. rng: NumPy's.
+        dtype: of at least 16 bits.
+        shape: of the array.
+        rng: a generator of NumPy's.
         bits: of the largest magnitude, at most those of the type.
         signed: negative ones as well, where the type has them.
     """
@@ -60,7 +64,8 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     drawn = np.where(kinds == 7, edges[rng.integers(0, edges.size, count)], drawn)
     if count:
         drawn[rng.integers(0, count, 2)] = np.array([low, high], dtype)
-    return drawn.astype(dtype).reshape(shape)
+    mixed: Array = drawn.astype(dtype).reshape(shape)
+    return mixed
 
 
 def every_byte(drawn: Array, rng: Any) -> Array:
@@ -81,7 +86,8 @@ def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Arr
     # Steps of the golden ratio spread any number of places evenly.
     step = next(one for one in range(round(finite.size * 0.618), finite.size) if math.gcd(one, finite.size) == 1)
     places = (int(rng.integers(0, finite.size)) + np.arange(count, dtype=np.int64) * step) % finite.size
-    return finite[places].view(dtype).reshape(shape)
+    patterns: Array = finite[places].view(dtype).reshape(shape)
+    return patterns
 
 
 def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder: int) -> Array:
@@ -100,14 +106,15 @@ def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder:
 
 
 def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
-    """Normal numbers about a large mean."""
-    values: Array = np.clip(rng.standard_normal(shape) + MEAN, -limits(dtype).top, limits(dtype).top)
+    """Normal numbers about a large mean of either sign."""
+    mean = MEAN if rng.integers(0, 2) else -MEAN
+    values: Array = np.clip(rng.standard_normal(shape) + mean, -limits(dtype).top, limits(dtype).top)
     return values
 
 
 def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
     if kind == "offset":
-        return normal + MEAN
+        return normal + np.where(np.arange(len(normal)) % 2, -MEAN, MEAN)[:, None]
     if kind == "sorted":
         rising: Array = np.sort(normal, axis=1)
         rising[1::2] = rising[1::2, ::-1]
@@ -117,7 +124,7 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
             normal[np.arange(len(normal)), rng.integers(0, normal.shape[1], len(normal))] = OUTLIER
         return normal
     if kind == "ties":
-        return np.rint(normal)  # with zeros of either sign
+        return np.rint(normal) * STEP  # with zeros of either sign
     if kind == "equal":
         return np.broadcast_to(normal[:, :1], normal.shape)
     if kind == "wide":
@@ -156,7 +163,9 @@ def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             own = values.astype(dtype)
-            values = np.concatenate([own, np.nextafter(own, dtype.type(np.inf)), np.nextafter(own, dtype.type(-np.inf))])
+            values = np.concatenate(
+                [own, np.nextafter(own, dtype.type(np.inf)), np.nextafter(own, dtype.type(-np.inf))]
+            )
     return values.astype(np.float64)
 
 
@@ -173,6 +182,18 @@ def _in_support(text: str, values: Array, size: Size) -> Array:
     if distribution.name == "integers":
         inside = np.concatenate([inside, [int(numbers[0]), int(numbers[1]) - 1]]).astype(np.int64)
     return inside
+
+
+def tie(array: Array, other: Array, rng: Any) -> Array:
+    """An array of which some elements equal those of another one of its kind, or are next to them."""
+    flat, theirs = array.reshape(-1), other.reshape(-1)
+    places = rng.integers(0, max(flat.size, 1), flat.size // PLANTED_ONE_IN)
+    taken = theirs[places]
+    if array.dtype.kind in "iu":
+        with np.errstate(all="ignore"):
+            taken = taken + rng.integers(-1, 2, places.size).astype(array.dtype)
+    flat[places] = taken
+    return array
 
 
 def plantable(contract: Contract) -> bool:
