@@ -51,7 +51,9 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     # Numbers say more than what becomes of NaN and infinities.
     wrong = [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
     plain = [one for one in wrong if one.seen.plain]
-    code = _code_plain(contract, records, plain) if plain else _code_stress(wrong)
+    # A case whose wrong launches all had other scalars, or values equal to them, is wrong for that and not for its size.
+    usual = [one for one in plain if not one.seen.outcome.shot.style.vary and not one.seen.outcome.shot.style.planted]
+    code = _code_plain(contract, records, plain) if usual else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
     return Cause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
 
@@ -78,9 +80,11 @@ def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequen
 
 def _code_stress(wrong: Sequence[_Wrong]) -> str:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
-    if any(d.not_finite for d in differences):
+    numbers = [d for d in differences if not d.not_finite]
+    planted = all(one.seen.outcome.shot.style.specials for one in wrong)
+    if not numbers or (planted and len(numbers) < len(differences)):
         return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+    return "precision-loss" if all(d.coarse for d in numbers) else "wrong-values"
 
 
 def _ran_right(record: CaseRecord) -> bool:
