@@ -30,6 +30,9 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
 
+ON_HOST = frozenset({"mixed", "offset", "patterns", "integers"})
+"""Styles that are drawn on the host always: only small arrays are drawn in them."""
+
 PLANTED_EVERY = 512
 """One special value for so many elements: enough rows stay without any."""
 
@@ -97,6 +100,8 @@ def draw(
     Raises:
         ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
     """
+    if style.name in ON_HOST:
+        device = None
     rng: Any = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))) if device is None else device(seed)
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]

@@ -35,6 +35,16 @@ class Settled:
     answer: Answer | None
 
 
+def other_style(contract: Contract, directory: Path) -> Style:
+    """How the second set of ordinary inputs is drawn where nothing is known of the kernel.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    names, planted = varied_names(contract, directory), plantable(contract)
+    return Style("normal", vary=names, planted=planted) if names or planted else NORMAL
+
+
 class Settling:
     """Finds inputs that the baseline bears, or a version judged by itself.
 
@@ -55,17 +65,15 @@ class Settling:
     def other(self) -> Style:
         """How the second set of ordinary inputs is drawn at first: other scalars, and values equal to them."""
         if self._other is None:
-            names = varied_names(self._contract, self._directory)
-            planted = plantable(self._contract)
-            if (names or planted) and self._bench.on_hardware:
+            style = other_style(self._contract, self._directory)
+            if style.vary and self._bench.on_hardware:
                 # A stride or a length that no launch was meant for costs the GPU's context.
                 unsafe = self._used().addresses | self._used().loops
                 whole = {a.name for a in self._contract.args if "int" in a.dtype}
-                names = tuple(name for name in names if name not in unsafe & whole)
-            positions = tuple(sorted(self._positions())) if planted else ()
-            self._other = Style("normal", vary=names, planted=planted, positions=positions)
-            if not names and not planted:
-                self._other = NORMAL
+                style = replace(style, vary=tuple(name for name in style.vary if name not in unsafe & whole))
+            if style.planted:
+                style = replace(style, positions=tuple(sorted(self._positions())))
+            self._other = style if style.vary or style.planted else NORMAL
         return self._other
 
     def level(self, style: Style) -> Style:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kernelmate.backends.base import ScalarArgument
+from kernelmate.checks.judge import judge
 from kernelmate.records import Finding
-from tests.unit.checks.judging import body, errors
+from tests.unit.checks.judging import body, errors, task_of
 
 SCALED = """
 sizes = [{ n = 1000 }, { n = 33 }]
@@ -28,9 +31,6 @@ def right(x, y, n, a, b):
 
 
 def judged(python_backend, contract_of, tmp_path, candidate, baseline, block, parameters=SIGNATURE):
-    from kernelmate.checks.judge import judge
-    from tests.unit.checks.judging import task_of
-
     contract = contract_of(block, parameters)
     theirs = None if baseline is None else python_backend.version(contract, body(baseline), "baseline")
     mine = python_backend.version(contract, body(candidate), "candidate")
@@ -169,3 +169,19 @@ def test_nan_for_an_infinity_that_no_reference_gives_is_a_note(python_backend, c
     assert judgement.correct is True
     assert ("nan-handling", "note") in {(f.code, f.severity) for f in judgement.findings}
     assert errors(judged(*arguments, compensated, plain, SCALED)) == ["nan-handling"]
+
+
+def test_a_reference_kernel_gets_the_scalars_that_vary(python_backend, contract_of, tmp_path) -> None:
+    contract = replace(contract_of(SCALED, SIGNATURE), reference="other", reference_kind="kernel")
+    reference = python_backend.version(contract, body(right), "reference")
+
+    def hard_coded(x, y, n, a, b):
+        y[:] = 2 * x + b
+
+    def verdict(candidate):
+        baseline = python_backend.version(contract, body(right), "baseline")
+        task = task_of(python_backend.version(contract, body(candidate), "candidate"), baseline, tmp_path)
+        return judge(replace(task, reference_version=reference), python_backend, lambda *_: None, lambda *_: None)
+
+    assert verdict(right).correct is True
+    assert errors(verdict(hard_coded)) == ["wrong-values"]
