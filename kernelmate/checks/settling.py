@@ -14,7 +14,7 @@ from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder
 from kernelmate.checks.trials import Bench, Shot
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Size
+from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
 _LEVELS: dict[Hashable, Style] = {}
