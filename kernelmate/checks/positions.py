@@ -28,26 +28,26 @@ class Uses:
 
     Attributes:
         addresses: they go into the address of a load or a store. loops: they decide when a loop ends.
+        guards: they decide whether an instruction runs.
     """
 
     addresses: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
+    guards: frozenset[str] = frozenset()
 
 
 def uses_of(version: Version, contract: Contract) -> Uses:
     """The uses of a version's arguments, by the contract's names; none where there is no PTX to read."""
-    addresses, loops = _uses(version.compiled.ptx, version.compiled.lowered_name)
+    found = _uses(version.compiled.ptx, version.compiled.lowered_name)
     kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
-    return Uses(
-        *(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in (addresses, loops))
-    )
+    return Uses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
 
 
 @functools.lru_cache(16)
-def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], frozenset[Taint]]:
+def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
     found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
     if found is None:
-        return frozenset(), frozenset()
+        return frozenset(), frozenset(), frozenset()
     places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
     flow = _Flow(places, list(_statements(found[2])))
     return flow.used()
@@ -76,8 +76,8 @@ class _Flow:
         self._taints: dict[str, frozenset[Taint]] = {}
         self._changed = True
 
-    def used(self) -> tuple[frozenset[Taint], frozenset[Taint]]:
-        """Taints of addresses, and of what ends loops."""
+    def used(self) -> tuple[frozenset[Taint], ...]:
+        """Taints of addresses, of what ends loops, and of guards."""
         while self._changed:
             self._changed = False
             for statement in self._statements:
@@ -88,7 +88,8 @@ class _Flow:
             if statement.opcode[0] in _ACCESSES:
                 for base in _ADDRESS.findall(statement.operands):
                     addresses |= self._of(base)
-        return frozenset(addresses), frozenset(self._loops())
+        guards = frozenset[Taint]().union(*(self._of(statement.guard) for statement in self._statements))
+        return frozenset(addresses), frozenset(self._loops()), guards
 
     def _of(self, name: str) -> frozenset[Taint]:
         return self._taints.get(name, frozenset())

@@ -68,7 +68,7 @@ class Settling:
             style = other_style(self._contract, self._directory)
             if style.vary and self._bench.on_hardware:
                 # A stride or a length that no launch was meant for costs the GPU's context.
-                unsafe = self._used().addresses | self._used().loops
+                unsafe = self._used().addresses | self._used().guards
                 whole = {a.name for a in self._contract.args if "int" in a.dtype}
                 style = replace(style, vary=tuple(name for name in style.vary if name not in unsafe & whole))
             if style.planted:

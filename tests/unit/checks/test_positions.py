@@ -64,6 +64,11 @@ def test_what_ends_a_loop_is_seen(body, ends) -> None:
     assert uses(body).loops == ends
 
 
+def test_what_decides_whether_an_access_is_made_is_seen() -> None:
+    assert "k" in uses("if (x[i] < 3.0f && i < k) y[i] = x[i];").guards
+    assert "k" not in uses("y[i] = k * x[i];").guards
+
+
 def test_code_without_ptx_shows_nothing() -> None:
     contract = contract_for(find_kernels(text_unit(HEAD + "}\n", "g.cu"))[0])
     nothing = Compiled("g", None, "g", "sm_90", "none", True, ())
