@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from kernelmate.backends.base import Backend, Begins, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge
-from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.scalars import loops
+from kernelmate.checks.settling import other_style
 from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS
 from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
@@ -43,13 +45,17 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
         oracle = Oracle(task, None, None, tell)
         listed = task.sizes or contract.sizes
         own = own_sizes(contract, listed) if task.own_sizes else ()
+        other = other_style(contract, oracle.directory)
+        whole = task.baseline is not None and not loops(contract, oracle.directory)
         for number, size in enumerate((*listed, *own)):
             if not size_allowed(contract, size):
                 continue
             elements = elements_of(argument_shapes(contract, size).values())
-            for shot in plan(contract, elements, number, listed=number < len(listed), large=oracle.large(size)):
+            large = oracle.large(size)
+            usual = NORMAL if large else other
+            for shot in plan(contract, elements, number, listed=number < len(listed), large=large, other=usual):
                 tell()
-                if shot.style == WIDE_INTEGERS and task.baseline is None:
+                if shot.style == WIDE_INTEGERS and not whole:
                     continue
                 # What a reference does not bear on unusual inputs, the verdict will pass over as well.
                 with contextlib.suppress(KernelmateError):

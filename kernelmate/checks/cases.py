@@ -14,14 +14,16 @@ from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
+    lost_bits,
     nondeterminism,
     stale_output,
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.inputs import WIDE_INTEGERS
-from kernelmate.checks.kinds import Arrays, module_of
+from kernelmate.checks.kinds import Arrays, is_inexact, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
+from kernelmate.checks.settling import Settled, Settling
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
     FIRST,
@@ -65,6 +67,7 @@ class CaseJudge:
         self._keep_bytes = keep_bytes
         self._glance = glance
         self._alone = False
+        self._settling = Settling(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
@@ -91,11 +94,13 @@ class CaseJudge:
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
         large = self.oracle.large(size)
-        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone)
+        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone,
+                     other=NORMAL if self._glance or large else self._settling.other)  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
-            if shot.style != WIDE_INTEGERS or self._compared:
-                yield shot, index == 0 and origin == "contract"
+            if shot.style.name != "integers" or self._compared:
+                level = self._settling.level(shot.style)
+                yield replace(shot, style=level), index == 0 and origin == "contract"
 
     def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
@@ -143,21 +148,26 @@ class CaseJudge:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
+        plainly = _plainly_wrong(record)
         try:
-            given = self.oracle.inputs(size, shot)
-            theirs = self.oracle.theirs(size, shot, given)
-            answer = self.oracle.answer(size, shot, given, theirs)
+            settled = self._settling.settle(size, shot, plainly=plainly)
         except ReferenceFailed:
             if shot.plain:
                 raise
             return None
+        shot, given, theirs, answer = settled.shot, settled.given, settled.theirs, settled.answer
         self.baseline_ran = theirs is not None
         if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
         if not self._compared:
-            self.oracle.learn(self.bench, size, shot, outcome)
+            mine = self.oracle.learn(self.bench, size, shot, outcome)
+            instead = self._settling.instead(size, shot, mine, plainly=plainly)
+            if instead is not None:
+                self._note_findings(record, outcome, "warning", frozenset())
+                record.seen.append(_as_stress(outcome, answer))
+                return self._launch(record, replace(shot, style=instead), count=count)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:
@@ -167,9 +177,27 @@ class CaseJudge:
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
             record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
+        return self._seen(record, outcome, settled, baseline_right, weight)
+
+    def _seen(
+        self, record: CaseRecord, outcome: Outcome, settled: Settled, baseline_right: bool | None,
+        weight: Severity | None,
+    ) -> Seen:  # fmt: skip
+        """A launch held against its answer."""
+        answer, theirs = settled.answer, settled.theirs
         if answer is None or outcome.stopped:
             return Seen(outcome, answer, (), baseline_right, weight)
-        return Seen(outcome, answer, _differences(outcome, answer), baseline_right, weight)
+        if weight == "error" and theirs is not None:
+            lost = lost_bits.find(outcome, theirs.bits, answer.want)
+            if lost is not None:
+                record.note(lost[0], "error", lost[1])
+        differences = _differences(outcome, answer)
+        unusual = (
+            weight == "error" and not outcome.shot.plain and any(difference.not_finite for difference in differences)
+        )
+        if unusual and _nan_for_infinity(outcome, answer, known=self.oracle.independent):
+            weight = "note"
+        return Seen(outcome, answer, differences, baseline_right, weight)
 
     def _weight(self, origin: Origin, shot: Shot, baseline_right: bool | None) -> Severity | None:
         if origin == "contract" and shot.plain:
@@ -259,10 +287,43 @@ class CaseJudge:
             record.note("nondeterministic", severity, (name, message))
 
 
+def _plainly_wrong(record: CaseRecord) -> bool:
+    """Whether the case's first launch shows the baseline wrong, or a version without one."""
+    if not record.seen:
+        return False
+    first = record.seen[0]
+    return (first.right if first.baseline_right is None else first.baseline_right) is False
+
+
+def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
+    """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
+    stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
+    differences = () if answer is None or outcome.stopped else _differences(outcome, answer)
+    return Seen(replace(outcome, shot=stress), answer, differences, None, "warning")
+
+
 def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     arrays, allowed = outcome.result.arrays, answer.allowed
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+
+
+def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:
+    """Whether all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
+
+    Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type.
+    """
+    for name, want in answer.want.items():
+        got = outcome.result.arrays[name]
+        if not is_inexact(got.dtype):
+            continue
+        with np.errstate(all="ignore"):
+            infinite = np.isinf(want.astype(got.dtype)) & (np.isfinite(want) if known else True)
+        places = nan_in(got) & infinite
+        mended = np.where(places, want, got).astype(got.dtype)
+        if not passes(name, mended, want, answer.allowed.error[name]):
+            return False
+    return True
 
 
 def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:

@@ -17,13 +17,16 @@ from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.scratch import scratch_sizes
-from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.sizes import holding_size, own_sizes
+from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
+from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
+    Contract,
     Finding,
     Judgement,
     JudgeTask,
@@ -107,6 +110,9 @@ class _Judge:
     def judgement(self) -> Judgement:
         listed = self.task.sizes or self.contract.sizes
         own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
+        narrow = narrow_inputs(self.contract) if self.compared and self.task.own_sizes else ()
+        holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
+        own = own if holding is None else (*own, holding)
         sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
         if self.task.own_sizes:
             sizes += [(size, "own") for size in scratch_sizes(self.version, self.task.baseline, listed)]
@@ -135,7 +141,7 @@ class _Judge:
         self.progress(CASES_STAGE, len(sizes), len(sizes))
         return Judgement(
             correct,
-            tuple(_shown(record, one) for record, one in zip(self.records, metrics, strict=True)),
+            tuple(_shown(self.contract, record, one) for record, one in zip(self.records, metrics, strict=True)),
             findings,
             tuple(one for one in metrics if one is not None),
             self._only_written(),
@@ -386,7 +392,7 @@ def _with_counters(result: RunResult) -> RunResult:
     return replace(seen, arrays=result.arrays, findings=result.findings, printed=result.printed)
 
 
-def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
+def _shown(contract: Contract, record: CaseRecord, metrics: SizeMetrics | None) -> Case:
     worst = record.worst
     answer = next((seen.answer for seen in record.judged if seen.answer is not None), None)
     return Case(
@@ -400,6 +406,7 @@ def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
         median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
         tolerance_origin=None if answer is None else answer.origin,
         held_against=None if answer is None else answer.against,
+        scalars=record.scalars(contract),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.errors import ContractError
@@ -88,7 +88,7 @@ def _threads(contract: Contract, size: Size) -> int:
     return shape.threads * shape.blocks
 
 
-def _usable(contract: Contract, size: Size, threads: int) -> bool:
+def _usable(contract: Contract, size: Size, threads: int, elements: int = MOST_ELEMENTS) -> bool:
     try:
         if min(size.values()) < 0 or not size_allowed(contract, size):
             return False
@@ -97,8 +97,28 @@ def _usable(contract: Contract, size: Size, threads: int) -> bool:
         shapes = argument_shapes(contract, size)
     except ContractError:
         return False
-    small = sum(math.prod(extents) for extents in shapes.values()) <= MOST_ELEMENTS
+    small = sum(math.prod(extents) for extents in shapes.values()) <= elements
     return small and shape.threads * shape.blocks <= threads
+
+
+def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
+    """A size at which one of some arrays has at least so many elements, and the launch few more; None where none can be had.
+
+    One name of a listed size is made larger.
+    """
+    for size in sorted(listed, key=lambda one: math.prod(one.values())):
+        shapes = argument_shapes(contract, size)
+        for name in arrays:
+            elements = math.prod(shapes[name])
+            for axis, extent in size.items():
+                if not 0 < elements < values or extent <= 0:
+                    continue
+                grown = {**size, axis: math.ceil(values / elements * extent)}
+                if _usable(contract, grown, 2 * values, 2 * values):
+                    held = math.prod(argument_shapes(contract, grown)[name])
+                    if held >= values:
+                        return grown
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.guards import own_launches
-from kernelmate.checks.inputs import NORMAL, DeviceMaker, Style, draw, styles_of
+from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
+from kernelmate.checks.styles import NORMAL, Style, narrow_inputs, styles_of
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
@@ -117,6 +118,7 @@ def plan(
     large: bool = False,
     repeated: bool = True,
     alone: bool = False,
+    other: Style = NORMAL,
 ) -> tuple[Shot, ...]:
     """The launches of one case: the same inputs twice with others between, and more where they cost little.
 
@@ -131,14 +133,18 @@ def plan(
         large: its arrays or its reference are too large for many launches.
         repeated: launch a large case a second time, over another poison and in another order.
         alone: there is no small case, so that a large one has other inputs as well.
+        other: how the second set of ordinary inputs of a case that is not large is drawn.
     """
     schedule = 16 * number
     if large and listed:
         again = Shot(FIRST, NORMAL, 1, schedule + 15)
-        other = Shot(OTHER, NORMAL, 1, schedule + 1)
-        return (Shot(FIRST, NORMAL, 0, schedule), *((other,) if alone else ()), *((again,) if repeated else ()))
-    shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, NORMAL, 1, schedule + 1)]
+        second = Shot(OTHER, NORMAL, 1, schedule + 1)
+        return (Shot(FIRST, NORMAL, 0, schedule), *((second,) if alone else ()), *((again,) if repeated else ()))
+    shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, other, 1, schedule + 1)]
     styles = tuple(enumerate(styles_of(contract), start=2))
+    if not listed and elements > CHEAP_ELEMENTS and narrow_inputs(contract):
+        # Such a size is there to hold every value of a narrow type; the small ones ask the rest.
+        return tuple(Shot(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
     if listed and elements <= CHEAP_ELEMENTS:
         shots += [Shot(index, style, index % 2, schedule + index) for index, style in styles]
     elif elements <= CHEAP_ELEMENTS and styles:
@@ -233,7 +239,7 @@ class Bench:
         arguments: list[ArrayArgument | ScalarArgument] = []
         for a in contract.args:
             if a.shape is None:
-                value: Any = np.asarray(scalars[a.name]).astype(numpy_dtype(a.dtype))[()]
+                value: Any = np.asarray(given.get(a.name, scalars[a.name])).astype(numpy_dtype(a.dtype))[()]
                 arguments.append(ScalarArgument(a.name, value))
             else:
                 out, here = a.direction == "out", given[a.name]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.compare import Difference, compare
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot
 from kernelmate.compiler import compile_kernel, occupancy
 from kernelmate.errors import ContractError, KernelmateError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.judge import judge
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import Bench, Shot, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
