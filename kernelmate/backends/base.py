@@ -147,6 +147,8 @@ class RunResult:
         unwatched: where they were not looked for all the same, and why: one clause for each part.
         counters: of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
+        lasting: variables of the module that were loaded from before the kernel had stored there, and are changed now
+            (emulator only).
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
         lines: counters by source line of the *unit's* text, when asked for (emulator only).
@@ -167,6 +169,7 @@ class RunResult:
     unwatched: tuple[str, ...] = ()
     counters: Counters | None = None
     reads: frozenset[str] = frozenset()
+    lasting: frozenset[str] = frozenset()
     block_counts: Mapping[str, int] = field(default_factory=dict)
     footprint_bytes: int | None = None
     barriers: int | None = None

@@ -78,6 +78,7 @@ class CaseRecord:
         counted: the launch with counters, at listed sizes.
         launched: False where the version cannot be launched or excludes the size itself.
         unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
+        once: one ordinary launch was made, which cannot tell an answer from the one to other inputs.
         kept: the first launch with its arrays, at listed sizes that are to be timed.
     """
 
@@ -90,6 +91,7 @@ class CaseRecord:
     counted: RunResult | None = None
     launched: bool = True
     unsteady: bool = False
+    once: bool = False
     kept: Kept | None = None
 
     def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:

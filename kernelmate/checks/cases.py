@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernelmate.backends.base import Run
+from kernelmate.checks.alignment import shift_text
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
 from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
@@ -23,6 +24,7 @@ from kernelmate.checks.guards import (
 from kernelmate.checks.kinds import Arrays, is_inexact, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
 from kernelmate.checks.settling import Settled, Settling
+from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
@@ -36,8 +38,9 @@ from kernelmate.checks.trials import (
     elements_of,
     plan,
 )
+from kernelmate.checks.tried import Tried
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, Severity, Size
+from kernelmate.records import Contract, Severity
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
@@ -71,46 +74,54 @@ class CaseJudge:
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
-    def foresee(self, sizes: Sequence[tuple[Size, Origin]]) -> None:
+    def foresee(self, sizes: Sequence[Tried]) -> None:
         """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
-        self._alone = bool(sizes) and all(self.oracle.large(size) for size, _ in sizes)
+        self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
-    def launches(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
+    def launches(self, sizes: Sequence[Tried]) -> Iterator[Run]:
         """Those that judging these sizes takes, as far as they can be had and launched; none of them is made."""
-        for number, (size, origin) in enumerate(sizes):
-            for shot, count in self._shots(size, origin, number):
+        for number, one in enumerate(sizes):
+            size = one.size
+            for shot, count in self._shots(one, number):
                 # What cannot be had or launched is told when it is asked for.
                 with suppress(ReferenceFailed, ContractError):
                     # Handing large arrays over would take longer than it saves.
                     if not self.oracle.large(size) and size_allowed(self.bench.version.contract, size):
                         given = self.oracle.inputs(size, shot)
-                        longest = self.oracle.known_longest(size, shot)
+                        longest = None if self._asked_for(one) else self.oracle.known_longest(size, shot)
                         yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
 
-    def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
+    def _asked_for(self, tried: Tried) -> bool:
+        """A large size of our own, which only the version's text has asked for."""
+        return tried.once and elements_of(argument_shapes(self.contract, tried.size).values()) > MOST_ELEMENTS
+
+    def _shots(self, tried: Tried, number: int) -> Iterator[tuple[Shot, bool]]:
         """The launches of a size, and whether each is counted."""
+        size, origin, once, styled, shifts = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
         large = self.oracle.large(size)
-        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone,
-                     other=NORMAL if self._glance or large else self._settling.other)  # fmt: skip
+        shots = plan(
+            self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone, once=once,
+            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
+        )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
             if shot.style.name != "integers" or self._compared:
                 level = self._settling.level(shot.style)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 
-    def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
+    def judge(self, tried: Tried, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed on ordinary inputs.
         """
-        record = CaseRecord(size, origin)
-        for shot, count in self._shots(size, origin, number):
-            seen = self._launch(record, shot, count=count)
+        record = CaseRecord(tried.size, tried.origin, once=tried.once)
+        for shot, count in self._shots(tried, number):
+            seen = self._launch(record, shot, count=count, bounded=not self._asked_for(tried))
             if seen is not None:
                 record.seen.append(seen)
             if self.bench.over or (seen is not None and seen.outcome.errors and seen.weight == "error"):
@@ -144,7 +155,7 @@ class CaseJudge:
         answer = self.oracle.answer(record.size, shot, given, theirs)
         return Kept(self.bench.run(record.size, shot, given), answer)
 
-    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
+    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool, bounded: bool) -> Seen | None:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
@@ -160,14 +171,15 @@ class CaseJudge:
         if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
-        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
+        # A version that suits small sizes need not be quick at a large one that its text asks for.
+        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest if bounded else None)
         if not self._compared:
             mine = self.oracle.learn(self.bench, size, shot, outcome)
             instead = self._settling.instead(size, shot, mine, plainly=plainly)
             if instead is not None:
                 self._note_findings(record, outcome, "warning", frozenset())
                 record.seen.append(_as_stress(outcome, answer))
-                return self._launch(record, replace(shot, style=instead), count=count)
+                return self._launch(record, replace(shot, style=instead), count=count, bounded=bounded)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:
@@ -220,7 +232,8 @@ class CaseJudge:
                     continue
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
-            record.noted.append(Noted(finding.code, severity, finding.message + both, finding))
+            moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
+            record.noted.append(Noted(finding.code, severity, finding.message + moved + both, finding))
 
     def _guard(self, record: CaseRecord) -> None:
         """Ask every guard that has something to look at, and note whether the case can tell right from cheap."""
@@ -230,7 +243,7 @@ class CaseJudge:
                 record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
                 record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
-        if first is None or (other is None and not self.oracle.large(record.size)):
+        if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
         record.degenerate = _is_degenerate(contract, first, other)
         if first.weight is None:

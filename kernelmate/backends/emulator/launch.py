@@ -87,6 +87,7 @@ class Launch:
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
+        self._before: dict[str, Array] = {}
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
         self._watches: list[SharedWatch | LocalWatch] = []
@@ -140,6 +141,7 @@ class Launch:
             content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
             content = self._variables.get(name, content)
             constant = variable.space == "const"
+            self._before[name] = content
             buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
             symbols[name] = buffers[name].address
         for name, variable in linked.globals.items():
@@ -337,8 +339,12 @@ class Launch:
             )
         return self._global_watch.unwatched()
 
+    def _changed(self, buffer: Buffer) -> bool:
+        return not np.array_equal(buffer.content(), self._before[buffer.name])
+
     def _result(self, tally: Tally) -> RunResult:
         machine = self.machine
+        lasting = frozenset(name for name, buffer in self._kept.items() if buffer.read_first and self._changed(buffer))
         self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
         arrays = {
             name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
@@ -356,6 +362,7 @@ class Launch:
             unwatched=self._unwatched(),
             counters=as_record(*self.counted, self.memory.footprint(), machine.barriers) if self.counted else None,
             reads=reads,
+            lasting=lasting,
             block_counts=dict(counts),
             footprint_bytes=self.memory.footprint() if self.run.count else None,
             barriers=machine.barriers,

@@ -49,6 +49,11 @@ class Buffer:
         return self.origin + self.lead
 
     @property
+    def outlives(self) -> bool:
+        """The launch's caller can tell what was in it before: an argument, or a variable that the next launch finds."""
+        return self.visible or not self.constant
+
+    @property
     def limit(self) -> int:
         """Offset from the origin of the first byte past the array."""
         return self.lead + self.size
