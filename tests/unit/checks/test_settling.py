@@ -50,7 +50,9 @@ def test_a_hard_coded_scalar_is_wrong_and_the_values_are_said(python_backend, co
     assert errors(judgement) == ["wrong-values"]
     assert "with a = " in judgement.findings[0].message
     assert "(the contract says 2, 3)" in judgement.findings[0].message
-    for case in judgement.cases:
+    wrong = [case for case in judgement.cases if case.correct is False]
+    assert {"contract", "own"} <= {case.origin for case in wrong}
+    for case in wrong:
         assert set(case.scalars) == {"a", "b"}
         assert case.scalars["a"] != 2
 
