@@ -250,8 +250,9 @@ class CaseJudge:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
         if wrong:
-            second = again or other or first
-            record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
+            second = again or other
+            if second is not None:  # over one poison, a wrong value may be the poison's own
+                record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
             if other is not None:
                 record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
             if not self.bench.over and not any(n.severity == "error" for n in record.noted):
