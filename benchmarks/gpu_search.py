@@ -1,10 +1,11 @@
 """Searches at large sizes: the first accepted candidate, how many were judged, and the budget.
 
 `python -m benchmarks.gpu_search [KERNEL ...]` needs an NVIDIA GPU and CuPy; `--backend emulator --scale small` tries the
-script without. For each kernel of `benchmarks/large`, a warm session is asked "make it faster" with a budget of 30 s. The
-table says after how many seconds the first candidate was accepted (on the emulator: was promising), how many candidates
-with distinct binaries were judged, how long the search took in all with the baseline's verdict, and the best one's
-speed-up. With `--before PATH` an older checkout makes the same search after each, ended at `--cap` seconds.
+script without. For each kernel of `benchmarks/large`, a warm session that has judged an edited text of it before, as an
+editor does, is asked "make it faster" with a budget of 30 s. The table says after how many seconds the first candidate was
+accepted (on the emulator: was promising), how many candidates with distinct binaries were judged, how long the search took in
+all with the baseline's verdict, and the best one's speed-up. With `--before PATH` an older checkout makes the same search
+after each, ended at `--cap` seconds.
 
 Goals: the first accepted within 6 s; at least 20 distinct binaries, or all that were proposed, which is so where a search
 ends before its budget; no search over its budget by more than 10 %.
@@ -20,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.large_set import LARGE, Listed, copy_of, listed
+from benchmarks.large_set import LARGE, Listed, copy_of, listed, write_edited
 from benchmarks.machine import describe, save
 from benchmarks.tree_session import ROOT, TreeSession
 
@@ -64,7 +65,11 @@ def main() -> int:
 
 def _searched(session: TreeSession, one: Listed, copied: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The search's own answer, and the seconds to the first candidate that was accepted or promising."""
-    spec = f"{copied / Path(one.kernel.unit.path).name}::{one.kernel.name}"
+    edited = write_edited(one, copied)
+    session.ask(options.cap, do="bench", spec=edited, sizes=one.sizes(options.scale), seed=secrets.randbits(31))
+    path = copied / Path(one.kernel.unit.path).name
+    path.write_text(one.kernel.unit.text)
+    spec = f"{path}::{one.kernel.name}"
     answer = session.ask(
         options.cap, do="optimize", spec=spec, sizes=one.sizes(options.scale), seed=secrets.randbits(31), prompt=PROMPT,
         budget_s=options.budget,

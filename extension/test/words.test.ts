@@ -25,6 +25,15 @@ test("what is predicted is never worded as measured", () => {
   assert.equal(speedupWords(measured), "1.42x [1.40, 1.44]");
 });
 
+test("what the contract's weights decide is said", () => {
+  const predicted = { kind: "predicted", median: 1.4, ci95: null, weighted: true };
+  const measured = { kind: "measured", median: 1.42, ci95: [1.4, 1.44] as [number, number], weighted: true };
+  assert.equal(speedupWords({ ...CLEAN, speedup: predicted }), "~1.40x predicted by weights");
+  assert.equal(speedupWords({ ...CLEAN, speedup: measured }), "1.42x [1.40, 1.44] by weights");
+  const objective = { name: "time", basis: "measured", before: 12, after: 8, met: true, weighted: true };
+  assert.equal(objectiveWords({ ...CLEAN, objective }), "time 12 → 8 (measured, by weights)");
+});
+
 test("a verdict's standing", () => {
   assert.deepEqual(standing(CLEAN, false), ["clean", "good"]);
   assert.deepEqual(standing({ ...CLEAN, accepted: false }, true), ["rejected", "bad"]);

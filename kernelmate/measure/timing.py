@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
-from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, Plan, plan
+from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, SLOW_US, Plan, plan
 from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
@@ -34,7 +34,8 @@ MOST_PROBES = 200
 
 PILOT_LAUNCHES = 4
 
-TRACED_LAUNCHES, EMPTY_LAUNCHES = 10, 10
+TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
+"""Launches of each version that CUPTI records, those of kernels of at least `SLOW_US`, and launches of an empty kernel."""
 
 PLACES_APART = 1.1
 """Where the second slowest block takes so many times what the second fastest does, that is said."""
@@ -72,6 +73,11 @@ class _Blocks:
     conditions: list[Condition] = field(default_factory=list)
     held_down: list[tuple[str, ...]] = field(default_factory=list)
 
+    @property
+    def slow(self) -> bool:
+        """A launch of some version takes `SLOW_US` or longer."""
+        return max(max(times) for times in self.times) >= SLOW_US
+
 
 def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True) -> Measured:
     """Time every version of a rig.
@@ -92,7 +98,8 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True, output
     cold = _cold(rig, chosen)
     left = _last_outputs(rig, chosen) if outputs else None
     periods, refused = _periods(rig, chosen)
-    traced = _traced(rig) if chosen.period_rounds else [None] * rig.versions
+    to_trace = FEWEST_TRACED if blocks.slow else TRACED_LAUNCHES
+    traced = _traced(rig, to_trace) if chosen.period_rounds else [None] * rig.versions
     words = (*refused, *_held_words(blocks), *rig.machine)
     if not alone:
         words += ("another process kept the GPU's lock for too long, so others may have run beside this",)
@@ -194,13 +201,13 @@ def _last_outputs(rig: Rig, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:
     return rig.outputs()
 
 
-def _traced(rig: Rig) -> list[float | None]:
+def _traced(rig: Rig, launches: int) -> list[float | None]:
     """What CUPTI's records say of each version; nothing where there are none."""
+    each = 1 + launches
     try:
-        seen = rig.traced([version for version in range(rig.versions) for _ in range(1 + TRACED_LAUNCHES)])
+        seen = rig.traced([version for version in range(rig.versions) for _ in range(each)])
     except Untraced:
         return [None] * rig.versions
-    each = 1 + TRACED_LAUNCHES
     return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(rig.versions)]
 
 

@@ -37,6 +37,9 @@ from kernelmate.errors import BackendUnavailable, DeviceFailed
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 
+WARM_UP_ELEMENTS = 1 << 10
+"""Of the array on which the first launch's helpers are tried; any number makes them load."""
+
 
 def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
     """A runner, forked now: before CUDA is opened and threads are started.
@@ -74,11 +77,26 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
             connection.send((Failed(error.message, error.hint), False))
             return
         connection.send((None, False))
+        _warm_up(backend)
         server = Server(backend, exchange)
         while True:
             dropped, request = connection.recv()
             answer = server.answer(dropped, request)
             connection.send((answer, backend.poisoned))
+
+
+def _warm_up(backend: CudaBackend) -> None:
+    """Load what large launches and timing need, while the worker is still opening its own context.
+
+    CuPy's first reduction imports `cupyx`, with SciPy where that is installed: 0.4 s that the first verdict would wait for.
+    """
+    import cupy
+
+    import kernelmate.worker.timers  # noqa: F401
+    from kernelmate.backends.cuda.large_arena import LargeArena
+
+    with suppress(cupy.cuda.memory.OutOfMemoryError), backend.turns.shared(), backend.device, backend.stream:
+        LargeArena([ArrayArgument("x", np.zeros(WARM_UP_ELEMENTS, np.float32), written=False)], 0).read()
 
 
 class Server:
