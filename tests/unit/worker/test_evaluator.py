@@ -264,7 +264,7 @@ def twice(x):
 def test_a_maker_of_inputs_runs_there_too(shared: Session, tmp_path: Path) -> None:
     kernel = KERNEL.replace("// [args]", '// inputs = "ref.py:make"\n// [args]').replace("FACTOR", "2")
     (tmp_path / "k.cu").write_text(kernel)
-    code = "import numpy as np, os\ndef twice(x):\n    return 2 * x\ndef make(n, seed):\n    {}\n    return np.full(n, seed % 7, np.float32)\n"
+    code = "import numpy as np, os\ndef twice(x):\n    return 2 * x\ndef make(n, seed):\n    {}\n    return np.random.default_rng(seed).standard_normal(n, np.float32)\n"
     (tmp_path / "ref.py").write_text(code.format("assert 'kernelmate-scratch' in os.environ['TMPDIR']"))
     (verdict,) = shared.bench(load_kernel(tmp_path / "k.cu"))
     assert verdict.correct is True
