@@ -6,6 +6,8 @@ for. Anything else is an error, and the process is ended. It holds no descriptor
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
 import select
 import signal
@@ -13,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -34,6 +37,13 @@ GRACE_S = 2.0
 """Wait for a process that closed its channel to end by itself, so that its own exit status can be told."""
 
 
+_ALIGNED = 64
+"""Bytes that the place of each array is a multiple of."""
+
+Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Name, type by NumPy's name, and shape of each array that follows a header."""
+
+
 class Load(msgspec.Struct, frozen=True, tag=True):
     """Load a contract's reference; evaluations name it by this request's number."""
 
@@ -49,7 +59,7 @@ class Evaluate(msgspec.Struct, frozen=True, tag=True):
     loaded: int
     size: dict[str, int]
     working: str | None
-    arrays: tuple[tuple[str, str, tuple[int, ...]], ...]
+    arrays: Described
 
 
 class Make(msgspec.Struct, frozen=True, tag=True):
@@ -73,7 +83,7 @@ class Made(msgspec.Struct, frozen=True, tag=True):
     """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
 
     number: int
-    arrays: tuple[tuple[str, str, tuple[int, ...]], ...]
+    arrays: Described
     helpers: dict[str, str] = {}
 
 
@@ -105,14 +115,27 @@ class Violation(Exception):
     """Bytes that are not what was asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One direction of the way between two processes.
+
+    Attributes:
+        descriptor: an end of a pipe, for headers and for arrays that do not fit in the area.
+        area: memory that both processes map. Nothing that is read in it is relied on before it was copied.
+    """
+
+    descriptor: int
+    area: mmap.mmap
+
+
 class ReferenceProcess:
     """A process that evaluates references, forked off the one that judges.
 
     Args:
-        requests, answers: this side's ends of two pipes. pid: the process.
+        requests, answers: this side's ends of two channels. pid: the process.
     """
 
-    def __init__(self, requests: int, answers: int, pid: int) -> None:
+    def __init__(self, requests: Channel, answers: Channel, pid: int) -> None:
         self._requests, self._answers, self._pid = requests, answers, pid
         self._number = 0
         self._turn = threading.Lock()
@@ -178,11 +201,12 @@ class ReferenceProcess:
         """
         if self.ended is not None:
             self._refuse(contract, self.ended)
-        if select.select([self._answers], [], [], 0)[0]:
-            self._break(contract, "sent an answer before it was asked" if _waiting(self._answers) else None)
+        waiting = self._answers.descriptor
+        if select.select([waiting], [], [], 0)[0]:
+            self._break(contract, "sent an answer before it was asked" if _waiting(waiting) else None)
         try:
             write(self._requests, request, arrays)
-            answer = _answers.decode(read_header(self._answers))
+            answer = _answers.decode(read_header(self._answers.descriptor))
         except (Violation, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._break(contract, f"sent something that is no answer: {error}")
         except (EOFError, OSError):
@@ -207,7 +231,7 @@ class ReferenceProcess:
             if shape != tuple(wanted[name][0]) or dtype not in wanted[name][1]:
                 self._break(contract, f"sent {dtype} of shape {list(shape)} for {name}")
         try:
-            return read_arrays(self._answers, answer.arrays)
+            return {name: array.copy() for name, array in read_arrays(self._answers, answer.arrays).items()}
         except (EOFError, OSError):
             self._break(contract, None)
 
@@ -254,23 +278,45 @@ def _outputs(dtype: str) -> frozenset[str]:
     return frozenset({"complex128" if declared.kind == "c" else "float64"})
 
 
-def described(arrays: Arrays) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+def described(arrays: Arrays) -> Described:
     """Name, type and shape of each array, as headers have them."""
     return tuple((name, array.dtype.name, array.shape) for name, array in arrays.items())
 
 
-def write(descriptor: int, message: Request | Answer, arrays: Arrays) -> None:
-    """Write a message and the arrays that its header describes."""
+def write(channel: Channel, message: Request | Answer, arrays: Arrays) -> None:
+    """Write a message and the arrays that its header describes: into the area where they all fit, else after the header."""
     header = msgspec.msgpack.encode(message)
     # Whole in one call where it fits: each further one could wake the other side for a part.
     parts = [memoryview(len(header).to_bytes(_LENGTH, "big") + header)]
-    parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values() if array.size]
+    places = _places(channel, described(arrays))
+    for name, array in arrays.items():
+        if places is not None:
+            _held(channel, places[name], array.dtype, array.shape)[...] = array
+        elif array.size:
+            parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     while parts:
-        written = os.writev(descriptor, parts)
+        written = os.writev(channel.descriptor, parts)
         while parts and written >= len(parts[0]):
             written -= len(parts.pop(0))
         if parts:
             parts[0] = parts[0][written:]
+
+
+def _places(channel: Channel, arrays: Described) -> dict[str, int] | None:
+    """Offset of each array in the area; None where they do not all fit there."""
+    places, end = {}, 0
+    for name, type_name, shape in arrays:
+        places[name] = end
+        end += -(-_bytes(type_name, shape) // _ALIGNED) * _ALIGNED
+    return places if end <= len(channel.area) else None
+
+
+def _bytes(type_name: str, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * numpy_dtype(type_name).itemsize
+
+
+def _held(channel: Channel, place: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    return np.frombuffer(channel.area, dtype, math.prod(shape), place).reshape(shape)
 
 
 def read_header(descriptor: int) -> bytes:
@@ -286,18 +332,20 @@ def read_header(descriptor: int) -> bytes:
     return bytes(_read_all(descriptor, length))
 
 
-def read_arrays(descriptor: int, arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Arrays:
-    """The arrays that a header describes, once it is known to be as it should.
+def read_arrays(channel: Channel, arrays: Described) -> Arrays:
+    """The arrays that a header describes, once it is known to be as it should; those in the area are not copied.
 
     Raises:
         EOFError: the other side is gone.
     """
+    places = _places(channel, arrays)
     found: Arrays = {}
     for name, type_name, shape in arrays:
         dtype = numpy_dtype(type_name)
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        held: Array = np.frombuffer(_read_all(descriptor, count), dtype).reshape(shape)
-        found[name] = held
+        if places is not None:
+            found[name] = _held(channel, places[name], dtype, shape)
+        else:
+            found[name] = np.frombuffer(_read_all(channel.descriptor, _bytes(type_name, shape)), dtype).reshape(shape)
     return found
 
 

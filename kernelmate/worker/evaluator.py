@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from kernelmate.checks.reference import Reference, python_reference
 from kernelmate.checks.reference_process import (
     TYPES,
     Answer,
+    Channel,
     Evaluate,
     Failed,
     Load,
@@ -51,6 +53,9 @@ KEPT = 16
 _F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20
 """Linux, `<linux/fcntl.h>`; the most that a user may ask for by default: arrays of usual sizes fit whole."""
 
+_AREA_BYTES = 64 << 20
+"""Bytes of arrays that go each way in shared memory; none is taken before it is written to, and more goes by the pipe."""
+
 _CACHES = ("TMPDIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
 """Variables that name folders which a reference's libraries write to."""
 
@@ -70,6 +75,7 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
     protected = (os.getpid(), *ancestors())
     their_requests, our_requests = os.pipe()
     our_answers, their_answers = os.pipe()
+    to_them, to_us = mmap.mmap(-1, _AREA_BYTES), mmap.mmap(-1, _AREA_BYTES)
     for end in (our_requests, our_answers):
         with contextlib.suppress(OSError):
             fcntl.fcntl(end, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -77,14 +83,14 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
     if pid:
         os.close(their_requests)
         os.close(their_answers)
-        return ReferenceProcess(our_requests, our_answers, pid)
+        return ReferenceProcess(Channel(our_requests, to_them), Channel(our_answers, to_us), pid)
     try:
         die_with_parent()
         begin()
         _close_others(their_requests, their_answers)
         _move_to(scratch)
         confine(scratch, protected)
-        _Evaluator(their_requests, their_answers).serve()
+        _Evaluator(Channel(their_requests, to_them), Channel(their_answers, to_us)).serve()
     except BaseException:  # noqa: BLE001 -- whatever it is, the worker sees its end, and the session what it printed
         traceback.print_exc()
         sys.stderr.flush()
@@ -111,7 +117,7 @@ def _move_to(scratch: Path) -> None:
 class _Evaluator:
     """Answers requests, one after another."""
 
-    def __init__(self, requests: int, answers: int) -> None:
+    def __init__(self, requests: Channel, answers: Channel) -> None:
         self._requests, self._answers = requests, answers
         self._loaded: dict[int, tuple[Contract, Reference]] = {}
 
@@ -119,7 +125,7 @@ class _Evaluator:
         """Answer until there is nobody to ask."""
         while True:
             try:
-                request = _requests.decode(read_header(self._requests))
+                request = _requests.decode(read_header(self._requests.descriptor))
                 arrays = read_arrays(self._requests, request.arrays) if isinstance(request, Evaluate) else {}
             except EOFError:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -338,15 +339,26 @@ def test_whatever_is_not_the_arrays_asked_for_is_an_error(answer: bytes, said: s
         process.evaluate(0, CONTRACT, {}, {"n": 2}, None)
 
 
-def test_the_arrays_asked_for_are_taken() -> None:
+@pytest.mark.parametrize("area", [1, mmap.PAGESIZE])
+def test_the_arrays_asked_for_are_taken(area: int) -> None:
     values = np.array([1.5, -2.0])
-    found = answering(made() + values.tobytes()).evaluate(0, CONTRACT, {}, {"n": 2}, None)
+    after, before = (values.tobytes(), b"") if area == 1 else (b"", values.tobytes())
+    found = answering(made() + after, before, area).evaluate(0, CONTRACT, {}, {"n": 2}, None)
     assert found["y"].dtype == np.float64
     assert (found["y"] == values).all()
 
 
-def answering(answer: bytes) -> ReferenceProcess:
-    """A process that reads one request and sends these bytes, whatever was asked."""
+def test_arrays_that_were_taken_do_not_change_afterwards() -> None:
+    process = answering(made(), np.array([1.5, -2.0]).tobytes(), mmap.PAGESIZE)
+    found = process.evaluate(0, CONTRACT, {}, {"n": 2}, None)
+    process._answers.area[:16] = bytes(16)
+    assert found["y"].tolist() == [1.5, -2.0]
+
+
+def answering(answer: bytes, held: bytes = b"", area: int = 1) -> ReferenceProcess:
+    """A process that reads one request and sends these bytes, whatever was asked; `held` is in the area of so many bytes."""
+    shared = mmap.mmap(-1, area)
+    shared[: len(held)] = held
     their_requests, our_requests = os.pipe()
     our_answers, their_answers = os.pipe()
     pid = os.fork()
@@ -358,4 +370,4 @@ def answering(answer: bytes) -> ReferenceProcess:
         os._exit(0)
     os.close(their_requests)
     os.close(their_answers)
-    return ReferenceProcess(our_requests, our_answers, pid)
+    return ReferenceProcess(frames.Channel(our_requests, shared), frames.Channel(our_answers, shared), pid)
