@@ -44,7 +44,7 @@ from kernelmate.checks.reference_process import (
 from kernelmate.checks.userfiles import helpers_of
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Contract
-from kernelmate.source import argument_shapes, numpy_dtype
+from kernelmate.source import argument_shapes
 from kernelmate.worker.confinement import ancestors, confine
 
 KEPT = 16
@@ -140,7 +140,9 @@ class _Evaluator:
                     return self._load(request), {}
                 case Evaluate():
                     contract, reference = self._loaded[request.loaded]
-                    working = None if request.working is None else numpy_dtype(request.working)
+                    working = (
+                        None if request.working is None else np.dtype(request.working)
+                    )  # a wider one than arrays have, too
                     made = reference(arrays, request.size, working)
                     where = contract.reference
                 case Make():

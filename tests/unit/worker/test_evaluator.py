@@ -262,6 +262,15 @@ def twice(x):
     assert not Path(note.read_text()).parent.exists()
 
 
+def test_outputs_in_double_precision_are_held_to_finer_arithmetic(shared: Session, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(
+        KERNEL.replace("float", "double").replace("FACTOR", "2").replace("double32", "float64")
+    )
+    (tmp_path / "ref.py").write_text("def twice(x):\n    return 2 * x\n")
+    (verdict,) = shared.bench(load_kernel(tmp_path / "k.cu"))
+    assert verdict.correct is True
+
+
 def test_a_maker_of_inputs_runs_there_too(shared: Session, tmp_path: Path) -> None:
     kernel = KERNEL.replace("// [args]", '// inputs = "ref.py:make"\n// [args]').replace("FACTOR", "2")
     (tmp_path / "k.cu").write_text(kernel)
