@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from kernelmate.errors import UsageError
+from kernelmate.flags import allowed
 from kernelmate.records import CompileOptions, Device, parse_device
 
 _USERS_OWN = frozenset(
@@ -61,6 +62,12 @@ def _device(value: object) -> object:
     """A device as text, checked; a bare number is one of this machine's."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return str(parse_device(text)) if isinstance(text, str) else text
+
+
+def _flags(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Compiler options, as written, where all are on the list of those that are taken."""
+    allowed(value)
+    return value
 
 
 DeviceName = Annotated[str, BeforeValidator(_device)]
@@ -171,7 +178,7 @@ class Settings(BaseSettings):
     include_paths: Folders = ()
     fast_math: bool = False
     max_registers: int | None = Field(default=None, ge=1, le=255)
-    flags: Words = ()
+    flags: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_flags)] = ()
     build: Path | None = None
     cache_dir: Path | None = None
     reference: str | None = None
@@ -305,6 +312,13 @@ def project_file(start: Path | None = None) -> Path | None:
         if (candidate / "pyproject.toml").is_file():
             return candidate / "pyproject.toml"
     return None
+
+
+def project_folder(start: Path) -> Path:
+    """The folder of the project that a file's folder is in: the nearest upward with a `pyproject.toml` or `.git`, else itself."""
+    folder = start.resolve()
+    marked = ((one / "pyproject.toml").is_file() or (one / ".git").exists() for one in (folder, *folder.parents))
+    return next((one for one, found in zip((folder, *folder.parents), marked, strict=True) if found), folder)
 
 
 def _files() -> list[tuple[Path, tuple[str, ...]]]:

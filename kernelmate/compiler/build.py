@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import UsageError
+from kernelmate.flags import Refused, allowed
 from kernelmate.records import CompileOptions
+
+_REMOVE = "Include the header in the file, and leave options out that name outputs, traces or other files."
 
 _JOINED = {"-I": "include", "-D": "define", "-U": "undefine"}
 """Options whose value may follow without a space or `=`."""
@@ -18,7 +21,7 @@ _JOINED = {"-I": "include", "-D": "define", "-U": "undefine"}
 _VALUED = {
     "-isystem": "include", "--include-path": "include", "--define-macro": "define", "--undefine-macro": "undefine",
     "-std": "std", "--std": "std", "-maxrregcount": "registers", "--maxrregcount": "registers",
-    "-Xptxas": "ptxas", "--ptxas-options": "ptxas", "-include": "pre-include", "--pre-include": "pre-include",
+    "-Xptxas": "ptxas", "--ptxas-options": "ptxas", "-include": "forced", "--pre-include": "forced",
     "-idirafter": "include", "-iquote": "include",
 }  # fmt: skip
 """Options whose value follows `=` or is the next word."""
@@ -67,7 +70,12 @@ def read_build(build: Path, file: Path) -> CompileOptions:
         raise UsageError(
             f"The command for {entry['file']} is not a command line: {error}.", file=str(path), hint="Configure again."
         ) from None
-    return _options(words, Path(entry.get("directory", path.parent)))
+    try:
+        options = _options(words, Path(entry.get("directory", path.parent)))
+        allowed(options.flags)
+    except Refused as error:
+        raise UsageError(f"The command for {entry['file']}: {error}", file=str(path), hint=_REMOVE) from None
+    return options
 
 
 def _entry_for(entries: Sequence[Any], file: Path) -> dict[str, Any] | None:
@@ -84,10 +92,11 @@ def _options(words: Sequence[str], directory: Path) -> CompileOptions:
     found: dict[str, list[str]] = {}
     for kind, value in _read_words(words):
         found.setdefault(kind, []).append(value)
+    if "forced" in found:
+        raise Refused(f"-include {found['forced'][0]} forces a header in front of the unit, which is not taken.")
     standard = found.get("std", ["c++17"])[-1].replace("gnu++", "c++")
     registers = [value for value in found.get("registers", ()) if value.isdigit()]
     includes = [str((directory / value).resolve()) for value in found.get("include", ())]
-    pre_included = [f"--pre-include={(directory / value).resolve()}" for value in found.get("pre-include", ())]
     return CompileOptions(
         std=standard if standard in _STANDARDS else "c++17",
         defines=tuple(found.get("define", ())),
@@ -98,7 +107,6 @@ def _options(words: Sequence[str], directory: Path) -> CompileOptions:
             *(f"--undefine-macro={value}" for value in found.get("undefine", ())),
             *(f"--ptxas-options={value}" for value in found.get("ptxas", ()) if value not in ("-v", "--verbose")),
             *found.get("flag", ()),
-            *pre_included,
         ),
     )
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from kernelmate.compiler.preprocessor import directive_lines
 from kernelmate.compiler.words import words_of
+from kernelmate.config import project_folder
 from kernelmate.source.tokens import Token
 
 _STANDARD = words_of(
@@ -63,18 +64,23 @@ UMBRELLA = "kernelmate_cub.h"
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _MOST_RAW = 4000
+HEADERS = frozenset(
+    {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
+)
+"""Endings of the names of headers."""
 
 Fate = Literal["project", "raw", "blank", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """One `#include`: the name as written, whether in quotes, and the offsets of its line."""
+    """One `#include`: the name as written, whether in quotes, and the offsets of its line; `computed` by a macro."""
 
     name: str
     quoted: bool
     start: int
     end: int
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +92,13 @@ class Found:
 
 
 def read_include(text: str, line: Sequence[Token]) -> Include | None:
-    """The include that a preprocessor line is; None for another line, or where a macro names the header."""
+    """The include that a preprocessor line is; None for another line."""
     if len(line) < 3 or line[1].text not in ("include", "include_next", "import"):
         return None
     written = text[line[2].start : line[-1].end]
     quoted = re.match(r'"([^"\n]+)"|<([^>\n]+)>', written)
     if quoted is None:
-        return None
+        return Include(written, False, line[0].start, line[-1].end, computed=True)
     return Include(quoted[1] or quoted[2], quoted[1] is not None, line[0].start, line[-1].end)
 
 
@@ -103,13 +109,31 @@ class Search:
     user: tuple[Path, ...]
     system: tuple[Path, ...]
 
+    def readable(self, path: Path, beside: Path) -> bool:
+        """A text may be compiled that names this file: it is a header by its name, or one of the project's files.
+
+        Whoever opens a file has not chosen what it includes, and what is compiled may be quoted.
+        """
+        real = path.resolve()
+        if real.suffix.lower() in HEADERS or any(real.is_relative_to(place.resolve()) for place in self.system):
+            return True
+        project = project_folder(beside)
+        return real.is_relative_to(project) and not any(p.startswith(".") for p in real.relative_to(project).parts)
+
     def find(self, include: Include, beside: Path) -> Found:
         """What to do about an include of a file in the folder `beside`."""
         name = include.name
+        if include.computed:
+            # What a macro names is known to the compiler alone, which reads any file of the machine.
+            return Found("missing")
         places = (beside, *self.user) if include.quoted else self.user
         mine = next((place / name for place in places if (place / name).is_file()), None)
         if mine is not None and not (name in _STANDARD and not include.quoted):
-            return Found("raw" if name.startswith(_RAW) else "project", mine)
+            raw = name.startswith(_RAW)
+            reached = _closure([mine], self) if raw else {mine}
+            if not all(self.readable(path, beside) for path in reached):
+                return Found("missing")
+            return Found("raw" if raw else "project", mine)
         if name in _STANDARD or _HOST.match(name):
             return Found("blank")
         theirs = next((place / name for place in self.system if (place / name).is_file()), None)

@@ -151,7 +151,9 @@ class _Prepared:
 
 def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prepared:
     kernel, unit = request.kernel, request.kernel.unit
-    flags = flags_for(target, options, request.contract_options)
+    beside = Path(unit.path).resolve().parent
+    own = [f"-I{beside / option[2:]}" if option.startswith("-I") else option for option in request.contract_options]
+    flags = flags_for(target, options, own)
     includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
     user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
     flags = tuple(flag for flag in flags if not flag.startswith("-I"))
@@ -159,7 +161,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     system = system_includes()
     part = device_part(
         unit.text,
-        Path(unit.path).resolve().parent,
+        beside,
         tuple(map(Path, user)),
         kernel=kernel.name,
         named=_words((expression, *(flag for flag in flags if flag.startswith(("-D", "--define"))))),

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from kernelmate.compiler.includes import HEADERS
 from kernelmate.report.words import printable
 
 LARGEST_FILE = 16 * 2**20
 """Bytes; a larger file is not read for one line of it."""
+
+_QUOTED = HEADERS | {".py", ".ipynb", ".cpp", ".cc", ".c", ".toml"}
+"""Endings of files that lines are quoted of."""
 
 
 class SourceLines:
@@ -57,7 +61,8 @@ def _cut(text: str, start: int, room: int) -> str:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+        # A message may name any file that the compiler was led to.
+        if path.resolve().suffix.lower() not in _QUOTED or not path.is_file() or path.stat().st_size > LARGEST_FILE:
             return []
         return path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:

@@ -7,9 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
+from kernelmate.config import project_folder
 from kernelmate.errors import ContractError
+from kernelmate.flags import Refused, allowed
 from kernelmate.records import SLOWDOWN, Contract, Kernel, Tolerance
 from kernelmate.source.arguments import read_arguments
 from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
@@ -264,7 +267,24 @@ def _options(document: Document) -> tuple[str, ...]:
             document.fail(
                 ("options", index), f"{option!r} is not a compiler option.", f"Write -D{option} to define it."
             )
+        try:
+            taken = allowed((option,))
+        except Refused as error:
+            document.fail(("options", index), str(error), "Docs: docs/contract.md, Compiler options.")
+        for folder in (one[2:] for one in taken if one.startswith("-I")):
+            _check_folder(document, index, folder)
     return options
+
+
+def _check_folder(document: Document, index: int, folder: str) -> None:
+    """A contract may name folders of its own project alone: whoever opens a file has not chosen what it reads."""
+    beside = Path(document.block.unit.path).parent
+    project = project_folder(beside)
+    if not (beside / folder).resolve().is_relative_to(project):
+        document.fail(
+            ("options", index), f"-I{folder} is outside of the project, {project}.",
+            "Name it by the option -I, or by include_paths in your own settings.",
+        )  # fmt: skip
 
 
 def _flag(document: Document, key: str) -> bool:

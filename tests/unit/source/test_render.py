@@ -15,6 +15,7 @@ from kernelmate.source.toml_positions import toml_spans
 KERNEL = "template <typename T, int B> __global__ void k(const T *x, float *y, int n, float alpha) {}\n"
 
 EXPRESSIONS = st.sampled_from(["n", "m", "n * m", "cdiv(n, 2)", "max(n, 1)", "n + 1", "7", "min(n, m)"])
+OPTIONS = ("-DX=1", '-DTEXT="a \\\\ b\'c"', "--use_fast_math", "-Iinc", "--ptxas-options=-O2", "-DÄ=ß")
 TEXTS = st.text(alphabet="ab \"\\'#é\t大=[]{}", min_size=1, max_size=12).map(lambda t: f"-D{t}".strip())
 
 
@@ -52,7 +53,7 @@ def contracts(draw: st.DrawFn) -> Contract:
         reference=draw(st.sampled_from([None, "np.exp(x) * 'a\"b'.count('a')"])),
         tolerance=draw(st.none() | st.builds(Tolerance, st.floats(0, 1), st.floats(0, 1))),
         instances=("k<float, 4>",) if args[0].dtype == "float32" else ("k<int, 4>", "k<int, 8>"),
-        options=tuple(draw(st.lists(TEXTS, max_size=3))),
+        options=tuple(draw(st.lists(st.sampled_from(OPTIONS), max_size=3))),
         require=tuple(draw(st.lists(st.sampled_from(["n >= 1", "n % 1 == 0 and m < 99"]), max_size=2))),
         inputs=draw(st.sampled_from([None, "a b/ref.py:make"])),
         accumulate=draw(st.sampled_from([None, "float64", "bfloat16"])),

@@ -1,0 +1,86 @@
+"""Compiler options that a contract, a setting or a build may give: an allow-list, in nvcc's and NVRTC's spellings.
+
+NVRTC and ptxas can write files, read others, and put text in front of the unit. What is not known here to change the
+code alone is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+_ALLOWED = re.compile(
+    r"-D.+|--define-macro=.+|-U\w+|--undefine-macro=\w+|-I.+"
+    r"|--?std=(?:c|gnu)\+\+(?:11|14|17|20|23)|--?use_fast_math|--?maxrregcount=\d+|--ptxas-options=.+"
+    r"|--?(?:fmad|ftz|prec-div|prec-sqrt|builtin-move-forward|builtin-initializer-list)=(?:true|false)"
+    r"|--?(?:extra-device-vectorization|restrict|device-int128|device-float128|device-as-default-execution-space|default-device)"
+    r"|--?default-stream=(?:legacy|null|per-thread)|--?diag-(?:error|suppress|warn)=[\d,]+|-w|--disable-warnings"
+)
+_IGNORED = re.compile(
+    r"-O[0-9s]?|-g|-G|--device-debug|-lineinfo|--generate-line-info|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
+    r"|-x=?(?:cu)?|-c|-rdc=false|--relocatable-device-code=false|-m64|-(?:gencode|arch|code)=?[\w,=\[\]\"'. -]*|--generate-code=?[\w,=\[\]. -]*"
+    r"|-W[\w=+-]*|-f(?!mad|ftz)(?!.*(?:trace|dump|save|file|record|plugin|profile|prefix|embed|output|path))[\w=+-]*"
+)
+"""Spellings that mean nothing to NVRTC, or that it does of itself."""
+
+_ASSEMBLER = re.compile(
+    r"-v|--verbose|-w|--disable-warnings|-O[0-4]|--opt-level[= ]?[0-4]|(?:-dlcm|--def-load-cache|-dscm|--def-store-cache)=\w+"
+    r"|--?maxrregcount[= ]?\d+|--warn-on-(?:spills|local-memory-usage|double-precision-use)|--?(?:allow-expensive-optimizations|fmad)=(?:true|false)"
+    r"|(?:-preserve-relocs|--preserve-relocs|--position-independent-code)(?:=(?:true|false))?"
+)
+_WITH_VALUE = {
+    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-D": "-D", "--define-macro": "--define-macro=",
+    "-U": "-U", "--undefine-macro": "--undefine-macro=", "-I": "-I", "--include-path": "-I", "-isystem": "-I", "-std": "--std=", "--std": "--std=",
+    "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
+}  # fmt: skip
+"""Options whose value follows `=` or is the next word, with how they are joined to it."""
+
+_DROPPED_WITH_VALUE = frozenset(
+    {"-Xcompiler", "--compiler-options", "-gencode", "--generate-code", "-arch", "-code", "-x"}
+)
+_HOST = re.compile(r"(?:-Xcompiler|--compiler-options)=.*", re.DOTALL)
+
+
+class Refused(ValueError):
+    """An option that is not taken; the message names it and says why."""
+
+
+def allowed(flags: Sequence[str]) -> tuple[str, ...]:
+    """The options as NVRTC spells them: joined to their values, and without those that only nvcc has.
+
+    Raises:
+        Refused: one is not on the list.
+    """
+    return tuple(_spelled(flags))
+
+
+def _spelled(flags: Sequence[str]) -> Iterator[str]:
+    waiting = list(flags)
+    while waiting:
+        flag = waiting.pop(0)
+        if any(ord(character) < 32 for character in flag):
+            raise Refused(f"{flag!r} holds a control character.")
+        name, equals, value = flag.partition("=")
+        if name in _WITH_VALUE:
+            if not equals and not waiting:
+                raise Refused(f"{flag} needs a value.")
+            flag = _WITH_VALUE[name] + (value if equals else waiting.pop(0))
+        elif flag in _DROPPED_WITH_VALUE and waiting:
+            waiting.pop(0)
+            continue
+        flag = flag.replace("=gnu++", "=c++")
+        if _HOST.fullmatch(flag) or _IGNORED.fullmatch(flag):
+            continue
+        if not _ALLOWED.fullmatch(flag):
+            raise Refused(f"The compiler option {flag} is not taken: it is not among those that change the code alone.")
+        if flag.startswith("--ptxas-options="):
+            _check_assembler(flag)
+        yield flag
+
+
+def _check_assembler(flag: str) -> None:
+    for option in filter(None, re.split(r"[,\s]+(?=-)", flag.partition("=")[2])):
+        if not _ASSEMBLER.fullmatch(option):
+            raise Refused(
+                f"The assembler's option {option} is not taken: it is not among those that change the code alone."
+            )
