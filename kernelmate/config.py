@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, get_args
 
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -26,25 +27,15 @@ from pydantic_settings import (
 from kernelmate.errors import UsageError
 from kernelmate.records import CompileOptions, Device, parse_device
 
-_USERS_OWN = frozenset(
-    {
-        "ssh_options",
-        "remote_worker",
-        "model_url",
-        "model_key_variable",
-        "history_file",
-        "calibration_file",
-        "models_dir",
-    }
-)
-"""Settings that start commands, reach other machines or name files that are written: never a project's to decide, since
-whoever clones a project has not read its settings. So is a `device` of another machine."""
+_USERS_OWN = frozenset({"ssh_options", "remote_worker", "model_url", "model_key_variable"})
+"""Settings that start commands or reach other machines: never a project's to decide, since whoever clones a project has
+not read its settings. So are a `device` of another machine, and every path but those of `_READ_BY_COMPILER`."""
+
+_READ_BY_COMPILER = frozenset({"include_paths", "build"})
+"""The paths that a project may set: they are only read. All others name files or folders that are written."""
 
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
-
-_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file", "calibration_file", "models_dir"})
-"""Settings that are paths: in a file they are relative to that file's folder."""
 
 
 def _split(value: object) -> object:
@@ -65,7 +56,8 @@ def _device(value: object) -> object:
 
 DeviceName = Annotated[str, BeforeValidator(_device)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Folders = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_paths)]
+_FOLDERS = BeforeValidator(_split_paths)
+Folders = Annotated[tuple[str, ...], NoDecode, _FOLDERS]
 
 
 class CiSettings(BaseModel):
@@ -225,6 +217,25 @@ class Settings(BaseSettings):
         return init_settings, env_settings, *(TomlSource(settings_cls, path, table) for path, table in _files())
 
 
+@functools.cache
+def path_settings() -> frozenset[str]:
+    """The settings that name paths, by their types; in a file they are relative to that file's folder."""
+    return frozenset(
+        name
+        for name, info in Settings.model_fields.items()
+        if _names_path(info.annotation) or _FOLDERS in info.metadata
+    )
+
+
+def _names_path(annotation: Any) -> bool:
+    """A type is a path, or holds one: optional, in a container, or in a table."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_names_path(info.annotation) for info in annotation.model_fields.values())
+    if isinstance(annotation, type) and issubclass(annotation, PurePath):
+        return True
+    return any(map(_names_path, get_args(annotation)))
+
+
 class TomlSource(PydanticBaseSettingsSource):
     """Settings of one table of one TOML file.
 
@@ -341,7 +352,7 @@ def _from_folder(folder: Path, key: str, value: object) -> object:
     """Paths of a file as seen from that file's folder; a reference only where the folder holds its file."""
     if key == "reference" and isinstance(value, str) and (folder / value.rpartition(":")[0]).is_file():
         return str(folder / value)
-    if key not in _PATHS:
+    if key not in path_settings():
         return value
     if isinstance(value, str):
         return str(folder / Path(value).expanduser())
@@ -358,7 +369,7 @@ def _refuse_users_own(path: Path, values: Mapping[str, Any]) -> None:
     """
     for key, value in values.items():
         elsewhere = key == "device" and isinstance(value, str) and not value.isdigit()
-        if key in _USERS_OWN or elsewhere:
+        if key in _USERS_OWN or key in path_settings() - _READ_BY_COMPILER or elsewhere:
             raise UsageError(
                 f"{key} cannot be set by a project: whoever opens the project would run or write what it says.",
                 file=str(path),
