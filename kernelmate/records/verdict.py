@@ -287,6 +287,20 @@ class Verdict:
         return self.accepted is None and asked is not None and asked.basis == "predicted" and asked.met is None
 
     @property
+    def unreached(self) -> bool:
+        """It was to be judged and is neither right nor wrong, though it has a reference, or has not one case.
+
+        Judging was cut short then, or what judged it was interfered with.
+        """
+        judged = self.cases and not any(case.held_against == "reference" for case in self.cases)
+        return self.compiled and self.correct is None and not judged
+
+    @property
+    def clean(self) -> bool:
+        """Judged by itself, nothing speaks against it, and what there was to find out was found out."""
+        return self.accepted is not False and not self.unreached
+
+    @property
     def worth_taking(self) -> bool:
         """It is accepted, or promising: as good as can be told where it was judged."""
-        return self.accepted is not False and not self.undecided
+        return self.clean and not self.undecided
