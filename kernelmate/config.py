@@ -128,6 +128,7 @@ class Settings(BaseSettings):
         model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0 keeps
             the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: of the CPU; None for all cores.
+        model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
         model_idle_s: seconds after which a model that nobody asks is unloaded.
         samples: attempts of the local model in one round.
         claude: ask Claude where neither recipes nor the local model did it; what is sent is shown first.
@@ -178,6 +179,7 @@ class Settings(BaseSettings):
     model_context: int | None = Field(default=None, ge=512)
     model_gpu_layers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     model_threads: int | None = Field(default=None, ge=1)
+    model_answer_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     model_idle_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     samples: int = Field(default=4, ge=1, le=64)
     claude: bool = False
