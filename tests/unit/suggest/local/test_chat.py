@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local import serving
 from kernelmate.suggest.local.chat import MOST_ANSWER, Answer, Question, ask
-from kernelmate.suggest.local.serving import Endpoint
+from kernelmate.suggest.local.serving import Endpoint, ModelServer
+from kernelmate.suggest.local.state import State, write_state
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 END = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
@@ -25,7 +30,7 @@ def serve() -> Iterator[Serve]:
     over = threading.Event()
     listening: list[socket.socket] = []
 
-    def start(pieces: Iterable[bytes], pause_s: float = 0.0) -> Endpoint:
+    def start(pieces: Iterable[bytes], pause_s: float = 0.0, *, with_body: bool = True) -> Endpoint:
         server = socket.create_server(("127.0.0.1", 0))
         listening.append(server)
 
@@ -34,7 +39,9 @@ def serve() -> Iterator[Serve]:
                 connection, _ = server.accept()
                 with connection, connection.makefile("rb") as request:
                     head = iter(request.readline, b"\r\n")
-                    length = next(int(line[15:]) for line in head if line.lower().startswith(b"content-length:"))
+                    length = with_body and next(
+                        int(line[15:]) for line in head if line.lower().startswith(b"content-length:")
+                    )
                     list(head)
                     request.read(length)
                     for piece in pieces:
@@ -181,6 +188,17 @@ def test_what_servers_add_to_the_protocol_is_no_error(serve: Serve) -> None:
     pieces = [HEAD, b": keep-alive\n\n", event(added), event(said).replace(b"\n", b"\r\n"), event(counted), END]
     answer = asked(serve(pieces))
     assert (answer.text, answer.finished, answer.input_tokens, answer.output_tokens) == ("one", True, 3, 4)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"nonsense\r\n\r\n", b""])
+def test_whatever_listens_at_a_servers_port_is_no_server(
+    answer: bytes, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "ALIVE_S", 0.3)
+    port = urlsplit(serve(drip(answer) if answer.endswith(b" ") else [answer], 0.01, with_body=False).url).port
+    file = tmp_path / "server.json"
+    write_state(file, State(os.getpid(), f"http://127.0.0.1:{port}", "key", "identity", "alias", 512))
+    assert ModelServer(file=file).running() is None
 
 
 def test_the_completions_form_is_read_as_well(serve: Serve) -> None:
