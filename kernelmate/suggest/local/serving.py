@@ -240,7 +240,8 @@ def _alive(state: State) -> bool:
         end.start()
         try:
             connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {state.key}"})
-            return connection.getresponse().status == 200
+            status = connection.getresponse().status
+            return status == 200 and not end.finished.is_set()
         finally:
             end.cancel()
     except (OSError, http.client.HTTPException, OverflowError):
