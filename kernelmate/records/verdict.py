@@ -290,10 +290,11 @@ class Verdict:
     def unreached(self) -> bool:
         """It was to be judged and is neither right nor wrong, though it has a reference, or has not one case.
 
-        Judging was cut short then, or what judged it was interfered with.
+        Judging was cut short then, or what judged it was interfered with. Cases that are all degenerate were judged: they
+        cannot tell right from wrong.
         """
-        judged = self.cases and not any(case.held_against == "reference" for case in self.cases)
-        return self.compiled and self.correct is None and not judged
+        open_cases = any(case.held_against == "reference" and not case.degenerate for case in self.cases)
+        return self.compiled and self.correct is None and (open_cases or not self.cases)
 
     @property
     def clean(self) -> bool:

@@ -53,8 +53,10 @@ def test_a_verdict_that_could_not_be_reached_exits_with_1(
     assert run("compare", "twice.cu", "twice.cu").exit_code == 1
 
 
-def test_a_kernel_that_has_nothing_to_be_compared_with_exits_with_0(script: Any, run: Run) -> None:
-    open_case = replace(script.verdict.cases[0], correct=None, held_against=None)
+@pytest.mark.parametrize("change", [{"held_against": None}, {"held_against": "reference", "degenerate": True}])
+def test_a_kernel_without_a_case_that_could_tell_exits_with_0(script: Any, run: Run, change: Any) -> None:
+    """As without a reference, or where the right output is all zeros."""
+    open_case = replace(script.verdict.cases[0], correct=None, **change)
     script.verdict = replace(script.verdict, correct=None, accepted=None, cases=(open_case,))
     assert run("bench", "twice.cu").exit_code == 0
 
