@@ -254,9 +254,9 @@ def killed_runs(name: str, runs: int, chance: random.Random) -> Tally:
                 kill(process)
             count(tally, where, links, new, before)
             if number % 10 == 9:
-                code, said = where.run("bench", "k.cu", "--quiet")
+                code, said = where.run("bench", "k.cu")
                 if code:
-                    tally.problems[f"bench exits with {code}: {said[-200:]}"] += 1
+                    tally.problems[f"bench exits with {code}: {said[-800:]}"] += 1
         tally.temporary = len(list((where.root / "tmp").iterdir()))
     return tally
 
