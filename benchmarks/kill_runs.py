@@ -268,6 +268,7 @@ def killed_writes(runs: int, chance: random.Random) -> Tally:
         new = KERNEL.replace("tile[512]", "tile[256]") + "// " + "x" * 200_000 + "\n"
         text = where.root / "new.cu"
         text.write_text(new)
+        took = {links: max(write_s(where, text, links) for _ in range(3)) for links in (1, 2)}
         for number in range(runs):
             progress("write", number, runs, tally)
             links = chance.choice((1, 2))
@@ -276,7 +277,7 @@ def killed_writes(runs: int, chance: random.Random) -> Tally:
             with where.begin([sys.executable, "-c", WRITE, str(text)]) as process:
                 assert process.stdout is not None
                 process.stdout.readline()
-                time.sleep(chance.uniform(0, 0.06 if links > 1 else 0.02))
+                time.sleep(chance.uniform(0, took[links]))
                 tally.killed += process.poll() is None
                 kill(process)
             until = time.monotonic() + END_S
@@ -284,6 +285,17 @@ def killed_writes(runs: int, chance: random.Random) -> Tally:
                 time.sleep(0.005)
             count(tally, where, links, new, before, quick=number % 10 != 0)
     return tally
+
+
+def write_s(where: Place, text: Path, links: int) -> float:
+    """Seconds of an undisturbed write."""
+    where.reset(links)
+    with where.begin([sys.executable, "-c", WRITE, str(text)]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        process.wait()
+    return time.monotonic() - began
 
 
 def count(tally: Tally, where: Place, links: int, new: str, before: set[str], *, quick: bool = False) -> None:
