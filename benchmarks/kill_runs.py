@@ -280,11 +280,26 @@ def killed_writes(runs: int, chance: random.Random) -> Tally:
                 time.sleep(chance.uniform(0, took[links]))
                 tally.killed += process.poll() is None
                 kill(process)
+            # The process that overwrites a file with several links survives the kill, and holds the lock until it is done.
             until = time.monotonic() + END_S
-            while where.processes() and time.monotonic() < until:
+            while writing(where) and time.monotonic() < until:
                 time.sleep(0.005)
             count(tally, where, links, new, before, quick=number % 10 != 0)
     return tally
+
+
+def writing(where: Place) -> bool:
+    """Another process holds the lock of the file."""
+    import fcntl
+
+    try:
+        with open(where.file.with_name(".k.cu.kernelmate-lock"), "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def write_s(where: Place, text: Path, links: int) -> float:
