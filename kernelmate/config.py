@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, get_args
 
 import platformdirs
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -27,25 +28,15 @@ from kernelmate.errors import UsageError
 from kernelmate.flags import allowed
 from kernelmate.records import CompileOptions, Device, parse_device
 
-_USERS_OWN = frozenset(
-    {
-        "ssh_options",
-        "remote_worker",
-        "model_url",
-        "model_key_variable",
-        "history_file",
-        "calibration_file",
-        "models_dir",
-    }
-)
-"""Settings that start commands, reach other machines or name files that are written: never a project's to decide, since
-whoever clones a project has not read its settings. So is a `device` of another machine."""
+_USERS_OWN = frozenset({"ssh_options", "remote_worker", "model_url", "model_key_variable"})
+"""Settings that start commands or reach other machines: never a project's to decide, since whoever clones a project has
+not read its settings. So are a `device` of another machine, and every path but those of `_READ_BY_COMPILER`."""
+
+_READ_BY_COMPILER = frozenset({"include_paths", "build"})
+"""The paths that a project may set: they are only read. All others name files or folders that are written."""
 
 ENVIRONMENT_PREFIX = "KERNELMATE_"
 """Every setting may stand in the environment under this and its name in capitals."""
-
-_PATHS = frozenset({"include_paths", "build", "cache_dir", "history_file", "calibration_file", "models_dir"})
-"""Settings that are paths: in a file they are relative to that file's folder."""
 
 
 def _split(value: object) -> object:
@@ -72,7 +63,8 @@ def _flags(value: tuple[str, ...]) -> tuple[str, ...]:
 
 DeviceName = Annotated[str, BeforeValidator(_device)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Folders = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_paths)]
+_FOLDERS = BeforeValidator(_split_paths)
+Folders = Annotated[tuple[str, ...], NoDecode, _FOLDERS]
 
 
 class CiSettings(BaseModel):
@@ -143,6 +135,7 @@ class Settings(BaseSettings):
         model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0 keeps
             the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: of the CPU; None for all cores.
+        model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
         model_idle_s: seconds after which a model that nobody asks is unloaded.
         samples: attempts of the local model in one round.
         claude: ask Claude where neither recipes nor the local model did it; what is sent is shown first.
@@ -193,6 +186,7 @@ class Settings(BaseSettings):
     model_context: int | None = Field(default=None, ge=512)
     model_gpu_layers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     model_threads: int | None = Field(default=None, ge=1)
+    model_answer_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     model_idle_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     samples: int = Field(default=4, ge=1, le=64)
     claude: bool = False
@@ -230,6 +224,25 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Command line, environment, project, user: the first that names a setting decides it."""
         return init_settings, env_settings, *(TomlSource(settings_cls, path, table) for path, table in _files())
+
+
+@functools.cache
+def path_settings() -> frozenset[str]:
+    """The settings that name paths, by their types; in a file they are relative to that file's folder."""
+    return frozenset(
+        name
+        for name, info in Settings.model_fields.items()
+        if _names_path(info.annotation) or _FOLDERS in info.metadata
+    )
+
+
+def _names_path(annotation: Any) -> bool:
+    """A type is a path, or holds one: optional, in a container, or in a table."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_names_path(info.annotation) for info in annotation.model_fields.values())
+    if isinstance(annotation, type) and issubclass(annotation, PurePath):
+        return True
+    return any(map(_names_path, get_args(annotation)))
 
 
 class TomlSource(PydanticBaseSettingsSource):
@@ -355,7 +368,7 @@ def _from_folder(folder: Path, key: str, value: object) -> object:
     """Paths of a file as seen from that file's folder; a reference only where the folder holds its file."""
     if key == "reference" and isinstance(value, str) and (folder / value.rpartition(":")[0]).is_file():
         return str(folder / value)
-    if key not in _PATHS:
+    if key not in path_settings():
         return value
     if isinstance(value, str):
         return str(folder / Path(value).expanduser())
@@ -372,7 +385,7 @@ def _refuse_users_own(path: Path, values: Mapping[str, Any]) -> None:
     """
     for key, value in values.items():
         elsewhere = key == "device" and isinstance(value, str) and not value.isdigit()
-        if key in _USERS_OWN or elsewhere:
+        if key in _USERS_OWN or key in path_settings() - _READ_BY_COMPILER or elsewhere:
             raise UsageError(
                 f"{key} cannot be set by a project: whoever opens the project would run or write what it says.",
                 file=str(path),

@@ -75,7 +75,7 @@ def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], referenc
                 show(console, *([""] if index else []), verdict_view(verdict, sources))
                 if lines:
                     show(console, "", _lines_view(verdict, kernel.unit.path, sources))
-    return 1 if any(verdict.accepted is False for verdict in verdicts) else 0
+    return 0 if all(verdict.clean for verdict in verdicts) else 1
 
 
 def _lines_view(verdict: Verdict, file: str, sources: SourceLines) -> RenderableType:

@@ -54,8 +54,11 @@ def confirm(document: str, everything: bool, accept: bool, **options: Any) -> in
     settings = settings_of({**options, "backend": "cuda"})
     from kernelmate.cli.progress import Progress
     from kernelmate.session import Session, read_carried
+    from kernelmate.source import check_writable
 
     carried = read_carried(_text(document), "standard input" if document == "-" else document)
+    if accept:
+        check_writable(_path(carried))
     try:
         session = Session(settings, (progress := Progress(output.stderr(), quiet=output.quiet)).stage)
     except BackendUnavailable as error:
@@ -68,7 +71,7 @@ def confirm(document: str, everything: bool, accept: bool, **options: Any) -> in
     if accept:
         _accept(carried, confirmed, output)
     if not carried.promises:
-        return 1 if confirmed.baseline.accepted is False else 0
+        return 0 if confirmed.baseline.clean else 1
     return 0 if any(one.outcome == "confirmed" for one in confirmed.confirmations) else 1
 
 
@@ -105,6 +108,10 @@ def _show(confirmed: Confirmed, output: Output) -> None:
         show(output.stdout(), *confirmed_view(confirmed))
 
 
+def _path(carried: Carried) -> Path:
+    return Path(carried.given.directory) / Path(carried.given.file).name
+
+
 def _accept(carried: Carried, confirmed: Confirmed, output: Output) -> None:
     """Write the best confirmed version into the file that it was made for, if that still holds what it was made from.
 
@@ -118,7 +125,7 @@ def _accept(carried: Carried, confirmed: Confirmed, output: Output) -> None:
     if best is None:
         _remark("nothing was written: nothing was confirmed", output)
         return
-    path = Path(given.directory) / Path(given.file).name
+    path = _path(carried)
     before = load_kernel(f"{path}::{given.kernel}")
     if before.unit.text != given.source:
         _remark(f"nothing was written: {path} is not what it was when the version was made", output)

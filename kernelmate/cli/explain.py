@@ -62,4 +62,4 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
             wrong = verdict.accepted is False
             view = verdict_view(verdict, sources) if wrong else causes_view(verdict, causes, kernel.unit.path, sources)
             show(output.stdout(), *([""] if index else []), view)
-    return 1 if any(verdict.accepted is False for verdict in verdicts) else 0
+    return 0 if all(verdict.clean for verdict in verdicts) else 1

@@ -39,7 +39,7 @@ def fix(file: str, accept: bool, accept_unproven: bool, **options: Any) -> int:
     guard or barrier, ...), one after another. What is shown as a repair was judged right at every size; FILE is
     changed only with --accept.
     """
-    searched = search(file, PROMPT, options, "correct")
+    searched = search(file, PROMPT, options, "correct", writes=accept or accept_unproven)
     found, output = searched.found, searched.output
     from kernelmate.report.versions import nothing_wrong
 

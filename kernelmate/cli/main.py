@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from kernelmate.cli.stopping import DEBUG_VARIABLE, NOT_READ, TERMINATED, tell
+from kernelmate.cli.stopping import DEBUG_VARIABLE, INTERRUPTED, NOT_READ, TERMINATED, tell
 from kernelmate.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -127,16 +127,33 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """The entry point of the script: sets streams and signals up, runs the command, exits."""
+    """Set streams and signals up, run the command, exit. A second Ctrl-C, or one after the command, ends it at once."""
     _mend_streams()
     with contextlib.suppress(ValueError, AttributeError):
         signal.signal(signal.SIGTERM, _terminate)
         signal.signal(signal.SIGHUP, _terminate)
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
+        signal.signal(signal.SIGINT, _leave)
+        raise KeyboardInterrupt
+
+    heeded = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     try:
+        if heeded:
+            signal.signal(signal.SIGINT, interrupt)
         cli.main(prog_name="kernelmate")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     finally:
+        if heeded:
+            signal.signal(signal.SIGINT, _leave)
         _flush()
     raise AssertionError("unreachable: main exits")
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
+    """Leave at once and quietly: workers end with their parent."""
+    os._exit(INTERRUPTED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature

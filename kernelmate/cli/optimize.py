@@ -38,7 +38,7 @@ def optimize(
     Every candidate is compiled, checked against the reference and weighed before it is shown; FILE is changed
     only with --accept. Without a GPU a time is predicted: such a candidate is promising, never accepted.
     """
-    searched = search(file, prompt, options, objective)
+    searched = search(file, prompt, options, objective, writes=accept or accept_predicted)
     if accept or accept_predicted:
         write_best(searched, unproven=accept_predicted)
     return 1 if searched.found.best is None else 0

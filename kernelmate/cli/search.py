@@ -82,7 +82,9 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
     )
 
 
-def search(file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None) -> Searched:
+def search(
+    file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None, *, writes: bool = False
+) -> Searched:
     """Search as a command's options say, show what was found, and write the page that was asked for.
 
     Args:
@@ -90,6 +92,7 @@ def search(file: str, prompt: str, options: dict[str, Any], objective: MetricNam
         prompt: the user's words.
         options: those of `search_options`.
         objective: what the prompt means, where it need not be read.
+        writes: what is found is to be written into the file, which must then be writable.
 
     Raises:
         KernelmateError: an option, the file or its contract needs a change, or this machine lacks something.
@@ -101,9 +104,11 @@ def search(file: str, prompt: str, options: dict[str, Any], objective: MetricNam
     from kernelmate.cli.progress import Progress
     from kernelmate.session import Session
     from kernelmate.session.authors import Wishes, authors
-    from kernelmate.source import load_kernel
+    from kernelmate.source import check_writable, load_kernel
 
     kernel = load_kernel(file)
+    if writes:
+        check_writable(Path(kernel.unit.path))
     with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
         wishes = Wishes(
             options["author"],

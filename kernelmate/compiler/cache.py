@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ MOST_BYTES = 512 << 20
 """Beyond this the oldest entries go."""
 
 _SUFFIX = ".compiled"
+_PART = "new-"
+_ABANDONED_S = 3600.0
+"""Age of a part of an entry whose writer cannot be alive any more: an entry is written in milliseconds."""
 _VERSION = 2
 _LOOK_AFTER = 64
 """Entries are counted once for this many that are stored."""
@@ -76,7 +80,7 @@ class Cache:
         body = msgspec.msgpack.encode(product)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.directory, prefix="new-")
+            descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=_PART)
         except OSError:
             self.writable = False
             return False
@@ -95,8 +99,11 @@ class Cache:
         return True
 
     def prune(self) -> None:
-        """Drop the least recently used entries until those left fit in three quarters of the room."""
+        """Drop the least recently used entries until those left fit in three quarters of the room, and what killed processes left."""
         with contextlib.suppress(OSError):
+            for left in self.directory.glob(f"{_PART}*"):
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                    left.unlink(missing_ok=True)
             entries = [(status.st_mtime, status.st_size, path) for path, status in self._entries()]
             total = sum(size for _, size, _ in entries)
             if total <= self._most_bytes:

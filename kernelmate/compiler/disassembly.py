@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 from kernelmate.compiler.places import find_tool
 from kernelmate.errors import CompilerUnavailable
@@ -81,33 +84,50 @@ def _begun(tool: Path, cubin: bytes, options: tuple[str, ...]) -> Callable[[], s
 
 
 class _Running:
-    """An `nvdisasm` that runs beside this process; both its texts go to files, so that it never waits for a reader."""
+    """An `nvdisasm` that runs beside this process; both its texts go to files, so that it never waits for a reader.
+
+    On Linux the files have no names, so that nothing of them is left when this process is killed.
+    """
 
     def __init__(self, tool: Path, cubin: bytes, options: tuple[str, ...]) -> None:
         self._text: str | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="kernelmate-")
-        self._out, self._err = Path(self._folder.name) / "out", Path(self._folder.name) / "err"
-        code = Path(self._folder.name) / "kernel.cubin"
-        code.write_bytes(cubin)
+        self._files = contextlib.ExitStack()
+        self._out, self._err = (self._files.enter_context(tempfile.TemporaryFile()) for _ in range(2))  # noqa: SIM115 -- closed with the others
         try:
-            with self._out.open("wb") as out, self._err.open("wb") as err:
-                self._process = subprocess.Popen(
-                    [tool, "--print-code", *options, code], stdin=subprocess.DEVNULL, stdout=out, stderr=err
-                )
+            code, handles = self._named(cubin)
+            self._process = subprocess.Popen(
+                [tool, "--print-code", *options, code],
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                pass_fds=handles,
+            )
         except OSError as error:
+            self._files.close()
             raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
+
+    def _named(self, cubin: bytes) -> tuple[str, tuple[int, ...]]:
+        """A path under which the tool finds the code, and the open files that it must inherit for that."""
+        if sys.platform == "linux":
+            file = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 -- likewise
+            file.write(cubin)
+            file.flush()
+            return f"/proc/self/fd/{file.fileno()}", (file.fileno(),)
+        folder = Path(self._files.enter_context(tempfile.TemporaryDirectory(prefix="kernelmate-")))
+        (folder / "kernel.cubin").write_bytes(cubin)
+        return str(folder / "kernel.cubin"), ()
 
     def text(self) -> str:
         """What it printed, once it has ended."""
         if self._text is None:
             self._text = self._read()
-            self._folder.cleanup()
+            self._files.close()
         return self._text
 
     def _read(self) -> str:
         try:
             status = self._process.wait(_TIMEOUT_S)
-            printed, complaint = self._out.read_text(), self._err.read_text()
+            printed, complaint = _text_of(self._out), _text_of(self._err)
         except (OSError, subprocess.TimeoutExpired) as error:
             self._process.kill()
             self._process.wait()
@@ -119,6 +139,11 @@ class _Running:
                 hint="It may be older than the compiler; run: pip install --upgrade nvidia-cuda-nvdisasm",
             )
         return printed
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8")
 
 
 def sass(compiled: Compiled) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,10 +56,48 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         )
         try:
             _set_up(connection, path)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if not write and isinstance(error, (sqlite3.OperationalError, OSError)):
+                return _snapshot(path, error)
             raise
     return connection
+
+
+class Snapshot(sqlite3.Connection):
+    """A copy of the file in memory, for one reading; the next one reads the file again."""
+
+
+def _snapshot(path: Path, unusual: Exception) -> Snapshot:
+    """A copy of a file that cannot be opened in the usual way, as on a full disk, which has no room for its side files.
+
+    Args:
+        path: the file.
+        unusual: what kept it from being opened; raised again where this cannot be done either.
+    """
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Snapshot)
+    # With a lock on the whole file SQLite keeps the index of what was written last in memory. Without it, only what has
+    # reached the file itself can be read.
+    for mode, pragma in (("mode=rw", "locking_mode = EXCLUSIVE"), ("immutable=1", "query_only = ON")):
+        try:
+            with contextlib.closing(_opened_for_copying(path, mode)) as source:
+                source.execute(f"PRAGMA {pragma}")
+                source.backup(memory)
+            if _known_schema(memory, path) < SCHEMA:
+                migrate(memory)
+        except sqlite3.DatabaseError:
+            continue
+        return memory
+    memory.close()
+    raise unusual
+
+
+def _opened_for_copying(path: Path, mode: str) -> sqlite3.Connection:
+    source = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=1, isolation_level=None, uri=True)
+    if sys.version_info >= (3, 12):
+        # Closing must not move what the side file holds into a file that has no room for it.
+        source.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
+    return source
 
 
 def _make_folder(path: Path) -> None:
@@ -71,16 +110,9 @@ def _make_folder(path: Path) -> None:
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
-    connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
-    newer = schema_of(connection)
-    if newer > SCHEMA:
-        raise HistoryUnavailable(
-            f"The history {path} was made by a newer version of KernelMate (schema {newer}, this one knows {SCHEMA}).",
-            hint="Upgrade KernelMate, or name another file in the setting history_file.",
-        )
     connection.execute("PRAGMA synchronous = NORMAL")
-    if newer == SCHEMA:
+    if _known_schema(connection, path) == SCHEMA:
         return
     # SQLite does not wait for others while it changes the journal, so whoever sets the file up does it alone.
     with _lock(path):
@@ -88,6 +120,22 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
         # a file system cannot do it, SQLite keeps its own older way.
         connection.execute("PRAGMA journal_mode = WAL")
         migrate(connection)
+
+
+def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
+    """Where the file stands, with rows by name from now on.
+
+    Raises:
+        HistoryUnavailable: a newer version has made it.
+    """
+    connection.row_factory = sqlite3.Row
+    schema = schema_of(connection)
+    if schema > SCHEMA:
+        raise HistoryUnavailable(
+            f"The history {path} was made by a newer version of KernelMate (schema {schema}, this one knows {SCHEMA}).",
+            hint="Upgrade KernelMate, or name another file in the setting history_file.",
+        )
+    return schema
 
 
 @contextlib.contextmanager

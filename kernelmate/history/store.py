@@ -199,6 +199,9 @@ class History:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                if isinstance(self._connection, database.Snapshot):
+                    self._disconnect()
 
     def _moved(self) -> bool:
         """Another process has moved the file aside, so that what is written here would be written there."""

@@ -287,6 +287,21 @@ class Verdict:
         return self.accepted is None and asked is not None and asked.basis == "predicted" and asked.met is None
 
     @property
+    def unreached(self) -> bool:
+        """It was to be judged and is neither right nor wrong, though it has a reference, or has not one case.
+
+        Judging was cut short then, or what judged it was interfered with. Cases that are all degenerate were judged: they
+        cannot tell right from wrong.
+        """
+        open_cases = any(case.held_against == "reference" and not case.degenerate for case in self.cases)
+        return self.compiled and self.correct is None and (open_cases or not self.cases)
+
+    @property
+    def clean(self) -> bool:
+        """Judged by itself, nothing speaks against it, and what there was to find out was found out."""
+        return self.accepted is not False and not self.unreached
+
+    @property
     def worth_taking(self) -> bool:
         """It is accepted, or promising: as good as can be told where it was judged."""
-        return self.accepted is not False and not self.undecided
+        return self.clean and not self.undecided

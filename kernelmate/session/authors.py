@@ -104,7 +104,15 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         endpoint = Endpoint(settings.model_url.rstrip("/"), name, _key(settings))
         agree = _agreement(settings.model_url, name, kernel, wishes)
         codec = settings.model_codec or CHAT
-        return LocalModel(lambda: endpoint, name, on_text=wishes.on_text, stop=wishes.stop, agree=agree, codec=codec)
+        return LocalModel(
+            lambda: endpoint,
+            name,
+            on_text=wishes.on_text,
+            stop=wishes.stop,
+            agree=agree,
+            codec=codec,
+            answer_s=settings.model_answer_s,
+        )
     library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is not None and model == library.starter and not wanted and engine_name() is None:
@@ -125,6 +133,7 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         stop=wishes.stop,
         codec=model.codec or CHAT,
         taught=model.offers,
+        answer_s=settings.model_answer_s,
     )
 
 
@@ -178,6 +187,7 @@ def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
         model=settings.claude_model,
         on_text=wishes.on_text,
         stop=wishes.stop,
+        answer_s=settings.model_answer_s,
     )
 
 

@@ -56,7 +56,7 @@ class Export:
     @property
     def accepted(self) -> bool:
         """Nothing speaks against any instance."""
-        return all(verdict.accepted is not False and verdict.compiled for verdict in self.verdicts)
+        return all(verdict.clean and verdict.compiled for verdict in self.verdicts)
 
 
 def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> Chosen:

@@ -30,7 +30,7 @@ from kernelmate.session.changes import Pair, Side, changed_paths, lay_out, pairs
 from kernelmate.session.places import choose_backend, make_worker
 from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session
-from kernelmate.session.thresholds import figures_of, more_findings
+from kernelmate.session.thresholds import figures_of, limited, more_findings
 from kernelmate.source import contract_for, parse_contract, write_contract
 
 PROJECT = "pyproject.toml"
@@ -166,6 +166,8 @@ class Gatekeeper:
         if old.error is not None:
             notes.append(f"The version before could not be judged: {_said(old.error)}")
         failures, fresh = more_findings(baseline, verdict, self.allowances, guessed=new.guessed)
+        if new.ran and verdict.unreached and not limited(verdict):
+            failures.append("its verdict could not be reached: neither right nor wrong was found")
         figures = figures_of(baseline, verdict, self.allowances, len(fresh))
         comparable = baseline is not None and _headline(baseline) == _headline(verdict)
         if baseline is not None and not comparable:

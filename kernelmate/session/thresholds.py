@@ -187,6 +187,11 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
     return fresh
 
 
+def limited(verdict: Verdict) -> bool:
+    """Whether a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
+    return any(one.code in SAYS_NOTHING - {"worker-crash"} for one in verdict.findings)
+
+
 def _telling(verdict: Verdict) -> list[Finding]:
     """Errors and warnings that say something about the kernel."""
     return [one for one in verdict.findings if one.severity != "note" and one.code not in SAYS_NOTHING]

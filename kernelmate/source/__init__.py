@@ -19,7 +19,7 @@ from kernelmate.source.launch_edits import change_launch
 from kernelmate.source.notebook import text_unit
 from kernelmate.source.render import render_contract
 from kernelmate.source.rewrite import Edit, apply_edits, file_text, same_kernel, with_text
-from kernelmate.source.write import write_back
+from kernelmate.source.write import check_writable, clear_leftovers, write_back
 
 __all__ = [
     "Distribution",
@@ -28,6 +28,8 @@ __all__ = [
     "argument_shapes",
     "c_type_dtype",
     "change_launch",
+    "check_writable",
+    "clear_leftovers",
     "contract_for",
     "evaluate",
     "file_text",

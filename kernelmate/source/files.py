@@ -11,6 +11,7 @@ from kernelmate.records import Kernel, Unit
 from kernelmate.source.blocks import block_of, find_kernels
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import RefusedString, read_python, refused_strings
+from kernelmate.source.write import clear_leftovers
 
 LARGEST_FILE = 5_000_000
 """Bytes of the largest file that is read: generated headers are longer, kernels are not."""
@@ -102,7 +103,9 @@ def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
         SourceError: the file cannot be used, has no kernel, or has two of one name.
     """
     path = Path(path)
-    kernels = tuple(kernel for unit in read_units(path) for kernel in find_kernels(unit))
+    units = read_units(path)
+    clear_leftovers(path)
+    kernels = tuple(kernel for unit in units for kernel in find_kernels(unit))
     if not kernels:
         _fail_without_kernel(path)
     counts = Counter(kernel.name for kernel in kernels)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel
+from kernelmate.source.overwrite import CHANGED, overwrite
 from kernelmate.source.rewrite import file_text
 
 LOCK_WAIT_S = 10.0
@@ -21,9 +24,11 @@ _RETRY_S = 0.05
 def write_back(before: Kernel, after: Kernel) -> Path:
     """Put a changed kernel into its file.
 
-    The old file is kept beside it as `FILE.kernelmate-backup` (numbered where that is taken). The new one replaces it
-    in one step with the same permissions, so a reader sees the old text or the new, never a mixture. Two processes
-    that write at once take turns, and the second finds the file changed.
+    The old text is kept beside it as `FILE.kernelmate-backup` (numbered where that holds another text). The new file
+    replaces the old one in one step with the same owner, mode and extended attributes, so a reader sees the old text or the
+    new, never a mixture. A file with several hard links, or with an owner or attributes that a new file cannot get, is
+    overwritten in place by a process of its own. Two processes that write at once take turns, and the second finds the
+    file changed.
 
     Args:
         before: the kernel as read; the file must still hold what it was read from.
@@ -39,37 +44,97 @@ def write_back(before: Kernel, after: Kernel) -> Path:
     if before.unit.language == "text":
         raise SourceError(f"{before.name} is text without a file.", file=before.unit.path, hint="Copy it by hand.")
     path = Path(before.unit.path)
+    check_writable(path)
     new = file_text(after).encode("utf-8")
     old = file_text(before).encode("utf-8")
     target = Path(os.path.realpath(path))
     try:
-        with _locked(target):
+        with _locked(target) as lock:
             if target.read_bytes() != old:
-                raise SourceError(
-                    "The file changed after it was read; nothing was written.",
-                    file=str(path),
-                    hint="Run the command again on the file as it is now.",
-                )
+                raise _changed(path)
             backup = _keep(target, old)
-            _replace(target, new)
+            if not _replace(target, new, old, lock):
+                raise _changed(path)
     except OSError as error:
         raise SourceError(
             f"The file cannot be written: {error.strerror or error}; it is as it was.",
             file=str(path),
-            hint=f"Make {target.parent} writable, or copy the change by hand.",
+            hint=f"Make room in {target.parent} or make it writable, or copy the change by hand.",
         ) from None
     return backup
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that `write_back` will not write, before work is spent on what would be written.
+
+    A file that nobody may write is refused for root too: whoever made it read-only meant it.
+
+    Raises:
+        SourceError: the file or its folder is read-only.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not _writable(target):
+        raise SourceError(
+            "The file cannot be written: it is read-only. Nothing was changed.",
+            file=str(path),
+            hint=f"Make {target} writable (chmod u+w), or leave --accept out and copy the change by hand.",
+        )
+    if target.parent.exists() and not _writable(target.parent):
+        raise SourceError(
+            "The file cannot be written: its folder is read-only. Nothing was changed.",
+            file=str(path),
+            hint=f"Make {target.parent} writable: the version before is kept there.",
+        )
+
+
+def clear_leftovers(path: Path) -> None:
+    """Remove what a killed `write_back` left beside a file; nothing while another process writes it, or of other users."""
+    target = Path(os.path.realpath(path))
+    new, lock = _new(target), _lock_file(target)
+    if not os.path.lexists(new) and not os.path.lexists(lock):
+        return
+    with contextlib.suppress(OSError, SourceError), _locked(target, wait_s=0):
+        if os.path.lexists(new) and _ours(new, target):
+            new.unlink()
+
+
+def _ours(new: Path, target: Path) -> bool:
+    """A regular file of this user, or of the owner of the file that it was to replace."""
+    status = new.lstat()
+    owners = {target.stat().st_uid, os.geteuid() if hasattr(os, "geteuid") else status.st_uid}
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and bool(path.stat().st_mode & 0o222)
+
+
+def _changed(path: Path) -> SourceError:
+    return SourceError(
+        "The file changed after it was read; nothing was written.",
+        file=str(path),
+        hint="Run the command again on the file as it is now.",
+    )
+
+
+def _new(path: Path) -> Path:
+    """The file that is written first; whoever holds the lock owns it."""
+    return path.with_name(f".{path.name}.kernelmate-new")
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.kernelmate-lock")
+
+
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the directory entry `.FILE.kernelmate-lock` while the file is written.
+def _locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[int]:
+    """Hold, and give, the directory entry `.FILE.kernelmate-lock` while the file is written.
 
     The operating system lets go of the lock when the process ends, however it ends; the empty lock file is removed by
     whoever holds it, and whoever then holds a removed one tries again.
     """
-    lock = path.with_name(f".{path.name}.kernelmate-lock")
-    deadline = time.monotonic() + LOCK_WAIT_S
+    lock = _lock_file(path)
+    deadline = time.monotonic() + wait_s
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         if _try_lock(handle) and _is_same_file(handle, lock):
@@ -81,7 +146,7 @@ def _locked(path: Path) -> Iterator[None]:
             )
         time.sleep(_RETRY_S)
     try:
-        yield
+        yield handle
     finally:
         if sys.platform != "win32":
             with contextlib.suppress(OSError):
@@ -118,38 +183,95 @@ else:
 
 
 def _keep(path: Path, data: bytes) -> Path:
-    """Write the backup under the first free name."""
+    """Write the backup under the first free name; one that holds the same text already is the backup."""
     number = 0
     while True:
         backup = path.with_name(f"{path.name}.kernelmate-backup" + (f"-{number}" if number else ""))
-        try:
-            handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, path.stat().st_mode & 0o777)
-        except FileExistsError:
-            number += 1
-            continue
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            backup.unlink(missing_ok=True)
-            raise
-        return backup
+        if not os.path.lexists(backup):
+            break
+        if backup.is_file() and not backup.is_symlink() and backup.read_bytes() == data:
+            return backup
+        number += 1
+    with _written(path, data) as (new, _):
+        os.rename(new, backup)
+    return backup
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Exchange the file's content in one step, permissions kept."""
-    mode = path.stat().st_mode & 0o7777
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".kernelmate-new", dir=path.parent)
+def _replace(path: Path, data: bytes, old: bytes, lock: int) -> bool:
+    """Give the file its new content; False where it no longer holds the old one."""
+    with _written(path, data) as (new, alike):
+        if not alike or path.stat().st_nlink > 1:
+            return _overwrite(path, new, hashlib.sha256(old).hexdigest(), lock)
+        os.replace(new, path)
+    return True
+
+
+@contextlib.contextmanager
+def _written(path: Path, data: bytes) -> Iterator[tuple[Path, bool]]:
+    """A new file beside another, on the disk, removed at the end; says if it has the other's owner, mode and attributes."""
+    new = _new(path)
+    new.unlink(missing_ok=True)
     try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
+        yield new, _made_alike(new, path)
+    finally:
         with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+            new.unlink()
+
+
+def _made_alike(new: Path, path: Path) -> bool:
+    """Give a file the owner, mode and extended attributes of another; False where this user may not."""
+    status = path.stat()
+    try:
+        if hasattr(os, "chown") and (status.st_uid, status.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+            os.chown(new, status.st_uid, status.st_gid)
+        os.chmod(new, stat.S_IMODE(status.st_mode))
+        wanted, present = _attributes(path), _attributes(new)
+        for name in present.keys() - wanted.keys():
+            os.removexattr(new, name)
+        for name, value in wanted.items():
+            if present.get(name) != value:
+                os.setxattr(new, name, value)
+    except OSError:
+        return False
+    return stat.S_IMODE(new.stat().st_mode) == stat.S_IMODE(status.st_mode)
+
+
+def _attributes(path: Path) -> dict[str, bytes]:
+    """Extended attributes, access control lists among them; none where the system has none."""
+    if sys.platform != "linux":
+        return {}
+    try:
+        return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    except OSError:
+        return {}
+
+
+def _overwrite(path: Path, new: Path, digest: str, lock: int) -> bool:
+    """Overwrite a file in place; False where it does not hold what it should.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if sys.platform == "win32":
+        return overwrite(str(path), str(new), digest)
+    script = Path(overwrite.__code__.co_filename)
+    # The lock is the process's too, so that nobody takes its file for a leftover should this process be killed.
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", str(script), str(path), str(new), digest],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=(lock,),
+        text=True,
+    ) as process:
+        said = process.communicate()[0].strip()
+    if said.isdigit():
+        raise OSError(int(said), os.strerror(int(said)))
+    if process.returncode:
+        raise OSError(f"the process that writes it ended with status {process.returncode}")
+    return said != CHANGED

@@ -6,6 +6,11 @@ the SDK finds it in the environment or in its own store.
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import socket
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +32,11 @@ MOST_OUTPUT_TOKENS = 24_000
 LEAST_OUTPUT_TOKENS = 4_000
 """Below this an answer is likelier cut off than useful."""
 TIMEOUT_S = 300.0
+ANSWER_S = 600.0
+"""Seconds for one answer, from asking to its end."""
+MOST_ANSWER = 1 << 20
+"""Characters of one answer."""
+_LOOK_S = 0.05
 
 REVIEW_TASK = """\
 You are the reviewer. Another author wrote the version under review, and it was not accepted: its verdict stands with it. \
@@ -60,6 +70,7 @@ class Claude:
         consents: what was agreed. ask: shows what would be sent. workspace: what an agreement holds for.
         on_text: told of text as it arrives. stop: True once the user wants no more; looked at with every piece of text.
         retries: of the SDK, which waits as long as the server asks for.
+        timeout_s: seconds in which nothing comes. answer_s: for the whole answer, retries included.
     """
 
     purse: Purse
@@ -71,6 +82,7 @@ class Claude:
     stop: Callable[[], bool] = lambda: False
     retries: int = 2
     timeout_s: float = TIMEOUT_S
+    answer_s: float = ANSWER_S
     last_cost: Cost = field(default_factory=Cost)
     _client: anthropic.Anthropic | None = None
 
@@ -182,46 +194,131 @@ class Claude:
     def _streamed(self, client: anthropic.Anthropic, arguments: dict[str, Any], stop: Callable[[], bool]) -> str:
         import anthropic
 
-        usage: Any = None
+        reading = _Reading(client, arguments)
         try:
-            with client.messages.stream(**arguments) as stream:
-                try:
-                    for event in stream:
-                        if self.stop() or stop():
-                            raise AuthorFailed("cancelled", "Claude was interrupted.")
-                        if event.type == "text" and self.on_text is not None:
-                            self.on_text(event.text)
-                    message = stream.get_final_message()
-                finally:
-                    usage = _usage(stream)
+            return _text(self._followed(reading, stop))
         except AuthorFailed:
             raise
         except anthropic.AnthropicError as error:
             raise _failure(error) from None
-        except TypeError:
-            # The SDK's answer to finding no key at all.
-            raise AuthorFailed("key", f"There is no key for Claude. {_KEY_HINT}") from None
-        except Exception as error:
-            if type(error).__module__.split(".")[0] not in {"httpx", "httpx2", "httpcore", "httpcore2", "json", "ssl"}:
-                raise
-            raise AuthorFailed(
-                "connection", "The connection to Claude broke off in the middle of the answer."
-            ) from None
+        except Exception as error:  # noqa: BLE001 -- whatever the SDK makes of what a server sends
+            raise _unreadable(error, str(client.base_url.host)) from None
         finally:
-            self._pay(usage)
-        return _text(message)
+            if not reading.done:
+                reading.end()
+                self._client = None
+            self._pay(reading.usage())
+
+    def _followed(self, reading: _Reading, stop: Callable[[], bool]) -> Any:
+        """The message, once it is whole; its text is passed on as it arrives."""
+        deadline = time.monotonic() + self.answer_s
+        length = 0
+        while True:
+            if self.stop() or stop():
+                raise AuthorFailed("cancelled", "Claude was interrupted.")
+            if time.monotonic() > deadline:
+                raise AuthorFailed(
+                    "timeout",
+                    f"Claude did not end its answer within {self.answer_s:g} s. Try again, or raise model_answer_s in the settings.",
+                )
+            try:
+                piece = reading.pieces.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            if piece is None:
+                return reading.message()
+            length += len(piece)
+            if length > MOST_ANSWER:
+                raise AuthorFailed(
+                    "truncated", f"Claude's answer does not end: it has over {MOST_ANSWER:,} characters."
+                )
+            if piece and self.on_text is not None:
+                self.on_text(piece)
 
     def _pay(self, usage: Any) -> None:
         if usage is None:
             return
-        self.last_cost = cost_of(
-            self.model,
-            usage.input_tokens or 0,
-            usage.output_tokens or 0,
-            usage.cache_creation_input_tokens or 0,
-            usage.cache_read_input_tokens or 0,
-        )
+        kinds = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        self.last_cost = cost_of(self.model, *(_count(getattr(usage, kind, None)) for kind in kinds))
         self.purse.pay(self.last_cost)
+
+
+class _Reading:
+    """An answer that a thread of its own reads, so that a server that is slow or silent holds nobody.
+
+    Attributes:
+        pieces: text as it arrives, empty for other events; None at the end.
+        done: the end was reached.
+    """
+
+    def __init__(self, client: anthropic.Anthropic, arguments: dict[str, Any]) -> None:
+        self.pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.done = False
+        self._client, self._arguments = client, arguments
+        self._over = threading.Event()
+        self._stream: Any = None
+        self._message: Any = None
+        self._error: Exception | None = None
+        threading.Thread(target=self._read, name="kernelmate-claude", daemon=True).start()
+
+    def message(self) -> Any:
+        """The whole answer.
+
+        Raises:
+            Exception: the SDK's, where there is none.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._message
+
+    def usage(self) -> Any:
+        """What the server has counted so far; None where it has sent nothing."""
+        try:
+            return None if self._stream is None else self._stream.current_message_snapshot.usage
+        except (AssertionError, AttributeError):
+            return None
+
+    def end(self) -> None:
+        """Break the connection off, which ends the server's work."""
+        self._over.set()
+        with contextlib.suppress(Exception):
+            stream = self._stream.response.extensions["network_stream"]
+            stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(Exception):
+            self._client.close()
+
+    def _read(self) -> None:
+        try:
+            with self._client.messages.stream(**self._arguments) as stream:
+                self._stream = stream
+                for event in stream:
+                    if self._over.is_set():
+                        return
+                    self.pieces.put(event.text if event.type == "text" else "")
+                self._message = stream.get_final_message()
+        except Exception as error:  # noqa: BLE001 -- raised where the answer is waited for
+            self._error = error
+        finally:
+            self.done = True
+            self.pieces.put(None)
+
+
+def _count(tokens: object) -> int:
+    """A number of tokens as a server says it; 0 for anything else."""
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else 0
+
+
+def _unreadable(error: Exception, host: str) -> AuthorFailed:
+    """What is no error of the SDK's own: a missing key, a broken connection, or an answer in no known form."""
+    if isinstance(error, TypeError) and "authentication" in str(error):
+        return AuthorFailed("key", f"There is no key for Claude. {_KEY_HINT}")
+    if type(error).__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "json", "ssl"}:
+        return AuthorFailed("connection", _BROKEN_OFF)
+    return AuthorFailed(
+        "malformed",
+        f"The server at {host} answered in a form that the anthropic SDK cannot read ({type(error).__name__}). "
+        "Check ANTHROPIC_BASE_URL, or update the anthropic package.",
+    )
 
 
 _BROKEN_OFF = "The connection to Claude broke off in the middle of the answer."
@@ -230,14 +327,6 @@ _KEY_HINT = "Set ANTHROPIC_API_KEY, or log in with the SDK's own tool."
 
 def _never() -> bool:
     return False
-
-
-def _usage(stream: Any) -> Any:
-    """What the server has counted so far; None where it has sent nothing."""
-    try:
-        return stream.current_message_snapshot.usage
-    except AssertionError:
-        return None
 
 
 def _text(message: Any) -> str:

@@ -8,21 +8,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernelmate.config import Settings, load_settings, settings_of_project
+from kernelmate.config import Settings, load_settings, path_settings, settings_of_project
 from kernelmate.errors import KernelmateError
 
 SECTION = "kernelmate"
 """Under which the client keeps them."""
 
-TRUSTED_ONLY = frozenset(
+TRUSTED_ONLY = path_settings() | frozenset(
     {
-        "build",
-        "include_paths",
         "flags",
-        "cache_dir",
-        "history_file",
-        "calibration_file",
-        "models_dir",
         "reference",
         "device",
         "ssh_options",

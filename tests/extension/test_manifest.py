@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate.config import Settings
+from kernelmate.config import Settings, path_settings
 from kernelmate_lsp.app import make_server
 from kernelmate_lsp.configuration import TRUSTED_ONLY, Own, read_configuration, snake
 
@@ -63,6 +63,13 @@ def test_no_setting_that_names_programs_paths_machines_or_money_is_taken_from_an
     assert {"interpreter", "importStrategy", "path"} <= restricted
     # flags, build and the like are the server's to refuse too; the two lists must agree.
     assert set(TRUSTED_ONLY) <= {snake(name) for name in restricted}
+
+
+def test_no_workspace_can_set_a_path_that_is_written() -> None:
+    scopes = {snake(name): value["scope"] for name, value in PROPERTIES.items()}
+    written = path_settings() - {"include_paths", "build"}
+    assert "cache_dir" in written
+    assert {scopes[name] for name in written} == {"machine"}
 
 
 def test_every_command_in_menus_keys_and_walkthroughs_exists() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from kernelmate import config
 from kernelmate.config import load_settings
@@ -205,3 +206,36 @@ def test_a_project_cannot_set_what_would_run_or_send_or_write_at_its_choice(
     user.write_text(f"{line}\n")
     settings = load_settings()
     assert settings.device in {"0", "ssh:elsewhere"}
+
+
+def test_no_path_but_those_the_compiler_reads_is_taken_from_a_project(places: tuple[Path, Path]) -> None:
+    """Every setting with a path in its type or its name, those added later included."""
+    project, _ = places
+    by_name = re.compile(r"(^|_)(dirs?|files?|folders?|paths?|cache)$")
+    named = {name for name in config.Settings.model_fields if by_name.search(name)}
+    assert config.path_settings() >= named | {"cache_dir", "build"}
+    read_only = {"include_paths", "build"}
+    for name in config.path_settings() - read_only:
+        project.write_text(f"[tool.kernelmate]\n{name} = 'here'\n")
+        with pytest.raises(UsageError, match=f"{name} cannot be set by a project"):
+            load_settings()
+    project.write_text("[tool.kernelmate]\ninclude_paths = ['here']\nbuild = 'here'\n")
+    assert load_settings().build == project.parent / "here"
+
+
+def test_the_cache_folder_comes_from_the_users_file_and_the_environment(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, user = places
+    user.write_text("cache_dir = 'kept'\n")
+    assert load_settings().cache_dir == user.parent / "kept"
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", "/elsewhere")
+    assert load_settings().cache_dir == Path("/elsewhere")
+
+
+@pytest.mark.parametrize("kind", [Path | None, list[Path], dict[str, Path], tuple[Path, ...] | None, PurePath])
+def test_a_path_in_a_setting_is_found_wherever_it_stands_in_the_type(kind: object) -> None:
+    holder = create_model("Holder", inner=(kind, None))
+    assert config._names_path(kind)
+    assert config._names_path(holder)
+    assert not config._names_path(str | None)

@@ -11,7 +11,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.requests import question_of, repair_of
-from kernelmate.suggest.local.chat import Answer, OnText, Question, ask
+from kernelmate.suggest.local.chat import ANSWER_S, Answer, OnText, Question, ask
 from kernelmate.suggest.local.coded import LIKELY, Coded
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
@@ -60,6 +60,7 @@ class LocalModel:
     on_text: OnText | None = None
     stop: Callable[[], bool] = lambda: False
     timeout_s: float = 300.0
+    answer_s: float = ANSWER_S
     agree: Callable[[str], bool] | None = None
     codec: str = CHAT
     taught: str | None = None
@@ -242,7 +243,12 @@ class LocalModel:
             return self.stop() or request.stop()
 
         answer = ask(
-            endpoint, question, on_text=self.on_text if shown else None, stop=stopped, timeout_s=self.timeout_s
+            endpoint,
+            question,
+            on_text=self.on_text if shown else None,
+            stop=stopped,
+            timeout_s=self.timeout_s,
+            answer_s=self.answer_s,
         )
         self.last_cost = Cost(answer.input_tokens, answer.output_tokens, 0.0)
         return answer

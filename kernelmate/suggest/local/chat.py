@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import http.client
 import json
@@ -14,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.local.state import touch
@@ -21,7 +22,11 @@ from kernelmate.suggest.local.state import touch
 LOOK_S = 0.05
 """Seconds between two looks at whether the answer is still wanted."""
 MOST_ANSWER = 1 << 20
-"""Bytes of one answer that are read."""
+"""Characters of one answer, and bytes of one event of its stream."""
+MOST_STREAM = 16 * MOST_ANSWER
+"""Bytes of one answer's stream, in which each piece of text stands in an event of its own."""
+ANSWER_S = 600.0
+"""Seconds for one answer, from asking to its end."""
 
 OnText = Callable[[str], None]
 
@@ -70,6 +75,7 @@ def ask(
     on_text: OnText | None = None,
     stop: Callable[[], bool] = lambda: False,
     timeout_s: float = 300.0,
+    answer_s: float = ANSWER_S,
 ) -> Answer:
     """Ask once.
 
@@ -79,6 +85,7 @@ def ask(
         on_text: told of text as it arrives.
         stop: looked at some twenty times a second; True ends the connection, which ends the server's work.
         timeout_s: seconds in which nothing comes, the evaluation of the prompt included.
+        answer_s: seconds for the whole answer, however it comes.
 
     Raises:
         AuthorFailed: there is no answer.
@@ -90,20 +97,22 @@ def ask(
     connection = _connection(endpoint.url)
     way = "/chat/completions" if question.prompt is None else "/completions"
     path = urlsplit(endpoint.url).path.rstrip("/") + way
-    watch = _Watch(connection, stop, timeout_s, endpoint)
+    watch = _Watch(connection, stop, timeout_s, answer_s, endpoint)
     try:
         with watch, _turn(endpoint):
-            watch.heard()
+            watch.asked()
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
             watch.heard()
             if response.status != 200:
                 raise _refused(response.status, response.read(65536))
-            return _read(response, watch, on_text)
-    except (OSError, http.client.HTTPException, AuthorFailed) as error:
+            return _read(response, watch, on_text, likely=question.likely > 0)
+    except (OSError, http.client.HTTPException, msgspec.DecodeError, RecursionError, AuthorFailed) as error:
         # Once the watch has ended the connection, whatever comes of that says nothing of its own.
         if watch.verdict is not None:
             raise watch.verdict from None
+        if isinstance(error, (msgspec.DecodeError, RecursionError)):
+            raise _malformed(endpoint, str(error)) from None
         if isinstance(error, AuthorFailed):
             raise
         raise AuthorFailed(
@@ -177,13 +186,18 @@ class _Watch:
     """
 
     def __init__(
-        self, connection: http.client.HTTPConnection, stop: Callable[[], bool], timeout_s: float, endpoint: Endpoint
+        self,
+        connection: http.client.HTTPConnection,
+        stop: Callable[[], bool],
+        timeout_s: float,
+        answer_s: float,
+        endpoint: Endpoint,
     ) -> None:
         self.verdict: AuthorFailed | None = None
         self._socket: socket.socket = connection.sock
         self._socket.settimeout(None)
-        self._stop, self._timeout_s, self._endpoint = stop, timeout_s, endpoint
-        self._since = time.monotonic()
+        self._stop, self._timeout_s, self._answer_s, self._endpoint = stop, timeout_s, answer_s, endpoint
+        self._since = self._began = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="kernelmate-model-watch", daemon=True)
 
@@ -196,6 +210,15 @@ class _Watch:
         """Look no more."""
         self._over.set()
         self._thread.join()
+
+    def asked(self) -> None:
+        """The question is sent now: the time for the answer begins.
+
+        Raises:
+            AuthorFailed: it is not wanted any more.
+        """
+        self._began = time.monotonic()
+        self.heard()
 
     def heard(self) -> None:
         """Something came.
@@ -215,17 +238,23 @@ class _Watch:
             if self._stop():
                 self._end(AuthorFailed("cancelled", "The model was interrupted."))
             elif time.monotonic() - self._since > self._timeout_s:
-                self._give_up()
+                self._give_up(f"The model said nothing for {self._timeout_s:g} s.")
+            elif time.monotonic() - self._began > self._answer_s:
+                place = _place(self._endpoint)
+                self._give_up(
+                    f"The model at {place} did not end its answer within {self._answer_s:g} s. "
+                    "Ask a faster model, or raise model_answer_s in the settings."
+                )
 
-    def _give_up(self) -> None:
-        """Nothing has come for too long. A server of our own that hangs, as a file's chat template can make it, is ended."""
+    def _give_up(self, why: str) -> None:
+        """It has taken too long. A server of our own that hangs, as a file's chat template can make it, is ended."""
         ended = ""
         if self._endpoint.state is not None:
             # The server ends once its file is gone, and the next question starts another one.
             with contextlib.suppress(OSError):
                 self._endpoint.state.unlink()
             ended = " Its server was ended."
-        self._end(AuthorFailed("timeout", f"The model said nothing for {self._timeout_s:.0f} s.{ended}"))
+        self._end(AuthorFailed("timeout", f"{why}{ended}"))
 
     def _end(self, verdict: AuthorFailed) -> None:
         self.verdict = verdict
@@ -234,64 +263,129 @@ class _Watch:
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None) -> Answer:
+_NULL = msgspec.Raw(b"null")
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    logprobs: msgspec.Raw = _NULL
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Event(msgspec.Struct):
+    """One event of an answer, as far as it is read."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = _NULL
+
+
+class _Token(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Place(msgspec.Struct):
+    top_logprobs: list[_Token] | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Place] | None = None
+
+
+def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> Answer:
+    """The answer of a stream of events.
+
+    Raises:
+        AuthorFailed: stopped, broken off, too long, or an error of the server. msgspec.DecodeError, RecursionError: an
+            event is not of the protocol.
+    """
     pieces: list[str] = []
-    usage: dict[str, Any] = {}
-    finish: str | None = None
-    likely: dict[str, float] = {}
-    for event in _events(response, watch):
-        if "error" in event:
-            raise _refused(500, json.dumps(event).encode())
-        usage = event.get("usage") or usage
-        for choice in event.get("choices") or ():
-            finish = choice.get("finish_reason") or finish
-            likely = likely or _likely(choice)
-            text = (choice.get("delta") or {}).get("content") or choice.get("text")
+    length = 0
+    usage, finish = _Usage(), None
+    first: dict[str, float] = {}
+    for line in _events(response, watch):
+        event = msgspec.json.decode(line.decode("utf-8", "replace"), type=_Event)
+        if bytes(event.error) != b"null":
+            raise _refused(500, line)
+        usage = event.usage or usage
+        for choice in event.choices or ():
+            finish = choice.finish_reason or finish
+            if likely and not first:
+                first = _likely(choice.logprobs)
+            text = (choice.delta.content if choice.delta is not None else None) or choice.text
             if text:
+                length += len(text)
+                if length > MOST_ANSWER:
+                    raise _endless()
                 pieces.append(text)
                 if on_text is not None:
                     on_text(text)
     if finish is None:
         raise AuthorFailed("connection", "The model broke off in the middle of its answer.")
-    details = usage.get("prompt_tokens_details") or {}
-    return Answer(
-        "".join(pieces),
-        finish == "stop",
-        usage.get("prompt_tokens"),
-        usage.get("completion_tokens"),
-        details.get("cached_tokens"),
-        likely,
-    )
+    known = None if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens
+    return Answer("".join(pieces), finish == "stop", usage.prompt_tokens, usage.completion_tokens, known, first)
 
 
-def _likely(choice: dict[str, Any]) -> dict[str, float]:
+def _likely(told: msgspec.Raw) -> dict[str, float]:
     """Log probabilities of the first token in a piece of an answer, as llama.cpp's server tells them."""
-    told = (choice.get("logprobs") or {}).get("content") or ()
-    return {one["token"]: float(one["logprob"]) for one in told[0].get("top_logprobs") or ()} if told else {}
+    content = msgspec.json.decode(told, type=_Logprobs | None)
+    first = content.content[0] if content is not None and content.content else None
+    return {} if first is None else {one.token: one.logprob for one in first.top_logprobs or ()}
 
 
-def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream of server-sent events.
+def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[bytes]:
+    """The JSON of a stream of server-sent events.
 
     Raises:
-        AuthorFailed: stopped, silent for too long, or without end.
+        AuthorFailed: stopped, or too long.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest, read = "", 0
+    rest = bytearray()
+    read = 0
     while chunk := response.read1(65536):
         watch.heard()
         read += len(chunk)
-        if read > MOST_ANSWER * 16:
-            raise AuthorFailed("truncated", "The model's answer does not end.")
-        *lines, rest = (rest + decoder.decode(chunk)).replace("\r\n", "\n").split("\n")
-        for line in lines:
-            if line.startswith("data:") and line[5:].strip() != "[DONE]":
-                try:
-                    event = json.loads(line[5:])
-                except ValueError:
-                    continue
-                if isinstance(event, dict):
+        rest += chunk
+        if read > MOST_STREAM:
+            raise _endless()
+        if b"\n" in chunk:
+            *lines, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in lines:
+                event = line[5:].strip() if line.startswith(b"data:") else b""
+                if event and event != b"[DONE]":
                     yield event
+        if len(rest) > MOST_ANSWER:
+            raise _endless()
+
+
+def _endless() -> AuthorFailed:
+    return AuthorFailed("truncated", f"The model's answer does not end: it has over {MOST_ANSWER:,} characters.")
+
+
+def _malformed(endpoint: Endpoint, what: str) -> AuthorFailed:
+    """The server speaks, but not the protocol; says where the answer departs from it."""
+    advice = "see what else answers there" if endpoint.state is not None else "check the setting model_url"
+    return AuthorFailed(
+        "malformed",
+        f"The model's server at {_place(endpoint)} does not speak OpenAI's chat protocol: {what[:200]}. "
+        f"Update that server, or {advice}.",
+    )
 
 
 def _refused(status: int, body: bytes) -> AuthorFailed:
@@ -299,7 +393,7 @@ def _refused(status: int, body: bytes) -> AuthorFailed:
     try:
         error = json.loads(body).get("error")
         said = error.get("message") if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         said = None
     words = f": {' '.join(str(said).split())[:200]}" if said else ""
     lower = words.lower()

@@ -35,14 +35,14 @@ def complete(
         before: code above and left of the gap.
         after: code right of and below it.
         stop: looked at while the answer comes; True ends it.
-        timeout_s: seconds in which nothing comes.
+        timeout_s: seconds in which nothing comes; the whole answer may take three times as long.
 
     Raises:
         AuthorFailed: there is no answer.
     """
     user = f"Before the gap:\n```cuda\n{before[-BEFORE:]}\n```\nAfter the gap:\n```cuda\n{after[:AFTER]}\n```\n"
     question = Question(_SYSTEM, user, _SCHEMA, most_tokens=MOST_TOKENS)
-    answer = ask(endpoint, question, stop=stop, timeout_s=timeout_s)
+    answer = ask(endpoint, question, stop=stop, timeout_s=timeout_s, answer_s=3 * timeout_s)
     try:
         read = json.loads(answer.text)
     except ValueError:

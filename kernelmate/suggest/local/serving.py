@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +30,9 @@ from kernelmate.suggest.local.state import State, default_file, read_state, touc
 
 START_S = 180.0
 """Longest wait for a model to be loaded: gigabytes from a slow disk."""
+
+ALIVE_S = 5.0
+"""Seconds for a server to say that it is there."""
 
 SPOKEN = 2
 """What a server can be asked; higher whenever that becomes more, so that one that was started by an older version is replaced."""
@@ -222,15 +227,27 @@ def _identity(wanted: ServerSettings, model: Model, engine: str) -> str:
 
 def _alive(state: State) -> bool:
     """The server answers to its key; a process that took over its number does not."""
-    request = urllib.request.Request(f"{state.url}/v1/models", headers={"Authorization": f"Bearer {state.key}"})  # noqa: S310
-    if not state.url.startswith("http://127.0.0.1:"):
+    place = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})", state.url)
+    if place is None:
         return False
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    connection = http.client.HTTPConnection("127.0.0.1", int(place[1]), timeout=ALIVE_S)
     try:
-        with opener.open(request, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
+        connection.connect()
+        held: socket.socket = connection.sock
+        # A time limit of the connection starts again with every byte.
+        end = threading.Timer(ALIVE_S, lambda: held.shutdown(socket.SHUT_RDWR))
+        end.daemon = True
+        end.start()
+        try:
+            connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {state.key}"})
+            status = connection.getresponse().status
+            return status == 200 and not end.finished.is_set()
+        finally:
+            end.cancel()
+    except (OSError, http.client.HTTPException, OverflowError):
         return False
+    finally:
+        connection.close()
 
 
 def _is_process(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,40 @@ def test_a_kernel_that_is_not_good_exits_with_1(script: Any, run: Run, documents
 def test_a_kernel_that_is_not_settled_exits_with_0(script: Any, run: Run) -> None:
     script.verdict = replace(script.verdict, accepted=None)
     assert run("bench", "twice.cu").exit_code == 0
+
+
+@pytest.mark.parametrize("cases", ["none", "against the reference"])
+@pytest.mark.parametrize("accepted", [None, True])
+def test_a_verdict_that_could_not_be_reached_exits_with_1(
+    script: Any, run: Run, cases: str, *, accepted: bool | None
+) -> None:
+    """As where the judge was ended or interfered with: it says neither right nor wrong."""
+    open_case = replace(script.verdict.cases[0], correct=None, held_against="reference")
+    kept = () if cases == "none" else (open_case,)
+    script.verdict = replace(script.verdict, correct=None, accepted=accepted, cases=kept)
+    assert run("bench", "twice.cu").exit_code == 1
+    assert run("compare", "twice.cu", "twice.cu").exit_code == 1
+
+
+@pytest.mark.parametrize("change", [{"held_against": None}, {"held_against": "reference", "degenerate": True}])
+def test_a_kernel_without_a_case_that_could_tell_exits_with_0(script: Any, run: Run, change: Any) -> None:
+    """As without a reference, or where the right output is all zeros."""
+    open_case = replace(script.verdict.cases[0], correct=None, **change)
+    script.verdict = replace(script.verdict, correct=None, accepted=None, cases=(open_case,))
+    assert run("bench", "twice.cu").exit_code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes do not bind on Windows")
+def test_accept_refuses_a_read_only_file_before_the_search(script: Any, run: Run, folder: Path) -> None:
+    (folder / "twice.cu").chmod(0o444)
+    for flag in ("--accept", "--accept-predicted"):
+        done = run("optimize", "twice.cu", "less shared memory", flag)
+        assert done.exit_code == 2
+        assert "it is read-only" in done.stderr
+        assert "chmod u+w" in done.stderr
+    assert script.asked == []
+    assert run("optimize", "twice.cu", "less shared memory").exit_code == 1
+    assert [name for name, *_ in script.asked] == ["optimize"]
 
 
 def test_quiet_is_one_line_for_each_verdict(script: Any, run: Run) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -330,6 +331,37 @@ def test_a_signal_stops_at_once_and_leaves_no_process(
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.05)
     assert marked(mark) == []
+
+
+def entry_points() -> dict[str, list[str]]:
+    """How the command is started: as a module, and as the script that an installation makes of pyproject.toml."""
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
+    module, name = project["scripts"]["kernelmate"].split(":")
+    script = f"import sys\nfrom {module} import {name}\nsys.exit({name}())"
+    return {"module": [sys.executable, "-m", "kernelmate"], "script": [sys.executable, "-c", script]}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+@pytest.mark.parametrize("entry", ["module", "script"])
+@pytest.mark.parametrize("package", ["click", "pydantic", "rich", "tree_sitter"])
+def test_an_interrupt_while_the_command_is_loaded_prints_no_traceback(package: str, entry: str, folder: Path) -> None:
+    """Each package stands for a time at which it comes: the first one is loaded before any command is known."""
+    ahead = folder / "ahead"
+    ahead.mkdir()
+    interrupting = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(600)\n"
+    (ahead / f"{package}.py").write_text(interrupting)
+    path = os.pathsep.join([str(ahead), os.environ.get("PYTHONPATH", ""), *sys.path])
+    done = subprocess.run(
+        [*entry_points()[entry], "bench", "twice.cu"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
 
 
 EXPLODING = """\

@@ -61,3 +61,12 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 def test_keys_depend_on_every_part_and_on_where_parts_end() -> None:
     assert len({key_of("a", "b"), key_of("ab"), key_of("a", "b", ""), key_of("b", "a"), key_of(("a", "b"))}) == 5
+
+
+def test_what_a_killed_process_left_of_an_entry_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    old, young = tmp_path / "new-old", tmp_path / "new-young"
+    for part in (old, young):
+        part.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    Cache(tmp_path).prune()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new-young"]

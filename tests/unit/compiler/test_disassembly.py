@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -81,3 +83,15 @@ def test_what_nvdisasm_cannot_read_is_told_by_whoever_waits_for_it(compiled) -> 
     waits = disassembling(replace(compiled(TEXT), cubin=b"not a CUBIN"))
     with pytest.raises(CompilerUnavailable, match="nvdisasm failed"):
         waits()
+
+
+@needs_nvdisasm
+@pytest.mark.skipif(sys.platform != "linux", reason="files without names")
+def test_nothing_lies_in_the_temporary_folder_that_a_kill_would_leave(compiled, tmp_path, monkeypatch) -> None:
+    version = compiled(TEXT.replace("float", "double"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(empty))
+    running = module._Running(find_tool("nvdisasm"), version.cubin, ())
+    assert list(empty.iterdir()) == []
+    assert "EXIT" in running.text()

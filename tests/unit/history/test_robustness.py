@@ -218,6 +218,51 @@ def test_a_folder_that_cannot_be_written_is_read_and_said(
     assert "history = false" in "\n".join([said, *after])
 
 
+ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from kernelmate.errors import HistoryUnavailable
+from kernelmate.history import History
+from kernelmate.history.export import lines
+from kernelmate.records import JudgementEntry
+from kernelmate.source import find_kernels, text_unit
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+with History(Path(sys.argv[1])) as history:
+    for _ in range(2):
+        print(len(list(history.judgements())), [one.versions for one in history.kernels()], len(list(lines(history))))
+    try:
+        history.record(find_kernels(text_unit("__global__ void k() {}"))[0], JudgementEntry("bench", "user", {}))
+    except HistoryUnavailable as error:
+        print(error)
+    print(history.notices)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on files as on POSIX")
+@pytest.mark.parametrize("closed", [True, False], ids=["closed in order", "with what a killed writer left"])
+def test_where_no_file_can_grow_the_history_is_read_whole(history: History, *, closed: bool) -> None:
+    done = WRITER if closed else WRITER + "    import os\n    os._exit(0)\n"
+    subprocess.run([sys.executable, "-c", done, str(history.path), "k", "30"], check=True, stdout=subprocess.DEVNULL)
+    Path(f"{history.path}-shm").unlink(missing_ok=True)
+    command = [sys.executable, "-c", ON_A_FULL_DISK, str(history.path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == said[1] == "30 [30] 0"
+    assert "cannot be used" in said[2]
+    assert said[-1] == "[]"
+    assert len(list(history.judgements())) == 30
+
+
+def test_an_older_file_is_read_where_nothing_can_be_written(tmp_path: Path, frozen: Callable[..., str]) -> None:
+    path = tmp_path / "kept" / "history.db"
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+    connection.close()
+    before, *_ = frozen(path.parent, "-c", FROZEN, str(path)).splitlines()
+    assert before == "[]"
+
+
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelmate.history.migrations.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (a); NONSENSE"))
     monkeypatch.setattr("kernelmate.history.migrations.SCHEMA", SCHEMA + 1)

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, file_text, load_kernel, load_kernels, read_units, text_unit, write_back
 from kernelmate.source import find_kernels as find
+from kernelmate.source import overwrite as overwrite_module
 from kernelmate.source import write as write_module
 
 K = "__global__ void k(int n) {}\n"
@@ -168,16 +174,20 @@ def test_a_failing_replace_leaves_the_file_as_it_was(kernel: Kernel, monkeypatch
     assert [other.name for other in path.parent.iterdir()] == ["k.cu"]
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind here (root or Windows)")
-def test_a_read_only_directory_is_said(kernel: Kernel) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="modes do not bind on Windows")
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_read_only_file_or_directory_is_refused_and_named(kernel: Kernel, *, folder: bool) -> None:
     path = Path(kernel.unit.path)
-    path.parent.chmod(0o500)
+    locked, mode, said = (path.parent, 0o500, "its folder is read-only") if folder else (path, 0o440, "it is read-only")
+    locked.chmod(mode)
     try:
-        with pytest.raises(SourceError, match="cannot be written: Permission denied"):
+        with pytest.raises(SourceError, match=f"cannot be written: {said}.*Make .* writable") as refused:
             write_back(kernel, changed(kernel, " n; "))
     finally:
-        path.parent.chmod(0o700)
+        locked.chmod(0o700)
+    assert refused.value.file == str(path)
     assert path.read_text() == K
+    assert [other.name for other in path.parent.iterdir()] == ["k.cu"]
 
 
 def test_a_directory_that_takes_no_new_file_is_said(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +210,123 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert real.read_text() == K.replace("{}", "{ n; }")
     assert backup.name == "real.cu.kernelmate-backup"
+
+
+@pytest.mark.parametrize("body", [" n; ", " /* longer */ " * 2000])
+def test_hard_links_share_the_new_text(kernel: Kernel, body: str) -> None:
+    path = Path(kernel.unit.path)
+    other = path.with_name("other.cu")
+    other.hardlink_to(path)
+    inode = path.stat().st_ino
+    backup = write_back(kernel, changed(kernel, body))
+    assert path.read_text() == other.read_text() == K.replace("{}", "{" + body + "}")
+    assert backup.read_text() == K
+    assert (path.stat().st_nlink, path.stat().st_ino, other.stat().st_ino) == (2, inode, inode)
+    assert sorted(one.name for one in path.parent.iterdir()) == ["k.cu", "k.cu.kernelmate-backup", "other.cu"]
+
+
+def test_a_shorter_text_leaves_nothing_of_a_longer_one_in_a_hard_link(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    path.with_name("other.cu").hardlink_to(path)
+    write_back(kernel, changed(kernel, " /* longer */ " * 2000))
+    longer = load_kernel(str(path))
+    write_back(longer, kernel)
+    assert path.read_text() == K
+
+
+def test_text_that_does_not_fit_leaves_a_hard_link_as_it_was(kernel: Kernel) -> None:
+    resource = pytest.importorskip("resource")
+    path = Path(kernel.unit.path)
+    path.with_name("other.cu").hardlink_to(path)
+    new = path.with_name("new")
+    new.write_bytes(b"x" * 100_000)
+    digest = hashlib.sha256(K.encode()).hexdigest()
+    done = subprocess.run(
+        [sys.executable, "-I", overwrite_module.__file__, str(path), str(new), digest],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert done.stdout.strip() == str(errno.EFBIG)
+    assert path.read_text() == K
+
+
+def test_what_changed_between_reading_and_overwriting_is_kept(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    new = path.with_name("new")
+    new.write_text("new")
+    assert not overwrite_module.overwrite(str(path), str(new), hashlib.sha256(b"read before").hexdigest())
+    assert path.read_text() == K
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="owners and extended attributes as on Linux")
+def test_owner_mode_and_attributes_stay(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 23456)
+    path.chmod(0o4751)
+    with contextlib.suppress(OSError):  # not every file system has them
+        os.setxattr(path, "user.kernelmate", b"kept")
+    before, attributes = path.stat(), os.listxattr(path)
+    backup = write_back(kernel, changed(kernel, " n; "))
+    after = path.stat()
+    assert path.read_text() == K.replace("{}", "{ n; }")
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert os.listxattr(path) == attributes
+    assert (backup.stat().st_uid, backup.stat().st_gid) == (before.st_uid, before.st_gid)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="owners as on POSIX")
+def test_a_file_whose_owner_cannot_be_given_to_a_new_one_is_overwritten_in_place(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(kernel.unit.path)
+    monkeypatch.setattr(write_module, "_made_alike", lambda *_: False)
+    inode = path.stat().st_ino
+    write_back(kernel, changed(kernel, " n; "))
+    assert path.read_text() == K.replace("{}", "{ n; }")
+    assert path.stat().st_ino == inode
+
+
+def test_a_backup_that_holds_the_text_already_is_not_made_again(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    path.with_name("k.cu.kernelmate-backup").write_text(K)
+    backup = write_back(kernel, changed(kernel, " n; "))
+    assert backup.name == "k.cu.kernelmate-backup"
+    assert sorted(other.name for other in path.parent.iterdir()) == ["k.cu", "k.cu.kernelmate-backup"]
+
+
+def test_what_a_killed_write_left_is_removed_at_the_next_start(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    new, lock = path.with_name(".k.cu.kernelmate-new"), path.with_name(".k.cu.kernelmate-lock")
+    new.write_text("half of it")
+    lock.touch()
+    load_kernel(str(path))
+    assert [other.name for other in path.parent.iterdir()] == ["k.cu"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="flock")
+def test_what_another_process_is_writing_is_no_leftover(kernel: Kernel) -> None:
+    path = Path(kernel.unit.path)
+    new = path.with_name(".k.cu.kernelmate-new")
+    new.write_text("half of it")
+    with write_module._locked(path):
+        load_kernel(str(path))
+        assert new.exists()
+    load_kernel(str(path))
+    assert not new.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links as on POSIX")
+def test_a_link_in_place_of_a_leftover_is_not_followed(kernel: Kernel, tmp_path: Path) -> None:
+    path = Path(kernel.unit.path)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path.with_name(".k.cu.kernelmate-new").symlink_to(victim)
+    write_back(load_kernel(str(path)), changed(kernel, " n; "))
+    assert victim.read_text() == "mine"
+    assert path.read_text() == K.replace("{}", "{ n; }")
 
 
 def test_a_cell_has_no_file_to_write() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -156,5 +158,31 @@ def fails(status: int, kind: str, **headers: str) -> Answer:
             handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(body)
+
+    return answer
+
+
+def drips(first: bytes) -> Answer:
+    """These bytes and then spaces, one at a time, until who asked has gone."""
+
+    def answer(handler: Handler) -> None:
+        with contextlib.suppress(OSError):
+            handler.wfile.write(first)
+            while True:
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+                time.sleep(0.01)
+
+    return answer
+
+
+def sends(*events: dict[str, Any]) -> Answer:
+    """The beginning of an answer, then events as they are given."""
+
+    def answer(handler: Handler) -> None:
+        with contextlib.suppress(OSError):
+            begin(handler)
+            for event in events:
+                handler.event(event.pop("type"), **event)
 
     return answer

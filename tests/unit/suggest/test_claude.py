@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from messages_server import Messages, drops, drops_a_chunk, fails, fails_in_stream, says
+from messages_server import Messages, drips, drops, drops_a_chunk, fails, fails_in_stream, says, sends
 
 from kernelmate.records import Candidate, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
@@ -368,3 +368,52 @@ def test_a_small_budget_shortens_the_answer_first(
     server.answers = [says(json.dumps(REVIEW))]
     claude(budget=0.3).review(request_, None)
     assert server.requests[0]["max_tokens"] < MOST_OUTPUT_TOKENS
+
+
+EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 OK\r\nx: ", EVENTS, EVENTS + b"event: message_start\ndata: {"])
+def test_a_byte_at_a_time_ends_at_the_time_for_the_whole_answer(
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged, first: bytes
+) -> None:
+    server.answers = [drips(first)]
+    author = claude(retries=0, answer_s=0.5)
+    with pytest.raises(AuthorFailed, match=r"did not end its answer within 0\.5 s.*model_answer_s") as slow:
+        author.review(request_, failed)
+    assert slow.value.kind == "timeout"
+    server.answers = [says(json.dumps(REVIEW))]
+    author.answer_s = 600
+    assert author.review(request_, failed).estimated_speedup == 1.4
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 3}},
+        {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta", "text": "a"}},
+        {"type": "content_block_delta", "index": "0", "delta": {"type": "text_delta", "text": "a"}},
+        {"type": "content_block_delta", "index": 0, "delta": "a"},
+        {"type": "content_block_start", "index": 0, "content_block": []},
+        {"type": "message_delta", "delta": None, "usage": {"output_tokens": "many"}},
+        {"type": "message_delta", "delta": {"stop_reason": ["end_turn"]}, "usage": {"output_tokens": 2}},
+    ],
+)
+def test_an_answer_of_wrong_types_is_one_error(
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged, event: dict[str, object]
+) -> None:
+    server.answers = [sends(dict(event), {"type": "message_stop"})]
+    with pytest.raises(AuthorFailed) as wrong:
+        claude(retries=0).review(request_, failed)
+    assert wrong.value.kind in {"malformed", "connection"}
+    assert "key" not in str(wrong.value)
+
+
+def test_an_answer_without_end_is_ended(
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged
+) -> None:
+    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x" * 100_000}}
+    server.answers = [sends(*(dict(piece) for _ in range(20)))]
+    with pytest.raises(AuthorFailed, match="does not end") as endless:
+        claude(retries=0).review(request_, failed)
+    assert endless.value.kind == "truncated"
