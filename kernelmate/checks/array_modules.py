@@ -157,14 +157,26 @@ def rebuilt(
     Raises:
         NotAvailable: CuPy has no counterpart of a module that it names.
     """
-    return _Rebuilding(directory, device, working).function(function)
+    return rebuilt_with(function, directory, lambda source: module_for(source, device=device, working=working))
+
+
+def rebuilt_with(
+    function: Callable[..., Any],
+    directory: Path,
+    module: Callable[[types.ModuleType], Any],
+    names: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """As `rebuilt`, with `module` giving the stand-in of each module, and `names` new globals such as builtins."""
+    return _Rebuilding(directory, module, names or {}).function(function)
 
 
 class _Rebuilding:
     """Globals that were replaced so far, by the identity of the first ones."""
 
-    def __init__(self, directory: Path, device: bool, working: np.dtype[Any] | None) -> None:
-        self._directory, self._device, self._working = directory.resolve(), device, working
+    def __init__(
+        self, directory: Path, module: Callable[[types.ModuleType], Any], names: Mapping[str, Any]
+    ) -> None:
+        self._directory, self._module, self._names = directory.resolve(), module, names
         self._replaced: dict[int, dict[str, Any]] = {}
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,7 +194,7 @@ class _Rebuilding:
 
     def _globals(self, held: dict[str, Any]) -> dict[str, Any]:
         if id(held) not in self._replaced:
-            self._replaced[id(held)] = replaced = dict(held)
+            self._replaced[id(held)] = replaced = {**self._names, **held}
             for name, value in held.items():
                 replaced[name] = self._value(value)
         return self._replaced[id(held)]
@@ -190,7 +202,7 @@ class _Rebuilding:
     def _value(self, value: Any) -> Any:
         if isinstance(value, types.ModuleType):
             if value.__name__.partition(".")[0] in SOURCES:
-                return module_for(value, device=self._device, working=self._working)
+                return self._module(value)
             return _Namespace(self._globals(value.__dict__)) if self._owns(value.__dict__) else value
         if isinstance(value, types.FunctionType) and self._owns(value.__globals__):
             return self.function(value)
@@ -208,7 +220,7 @@ class _Rebuilding:
         name = getattr(value, "__name__", "")
         package = importlib.import_module(origin)
         public = np if hasattr(np, name) and getattr(np, name) is value else package
-        return getattr(module_for(public, device=self._device, working=self._working), name, value)
+        return getattr(self._module(public), name, value)
 
     def _owns(self, held: Mapping[str, Any]) -> bool:
         file = held.get("__file__")

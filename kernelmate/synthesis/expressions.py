@@ -1,0 +1,253 @@
+"""C++ expressions of a graph's operations: locals for what is used twice, at the outermost place where they are known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type, size_text
+from kernelmate.synthesis.plan import Key, Plan, Refused
+
+_BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
+_COMPARISONS = {
+    "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+    "logical_and": "&&", "logical_or": "||",
+}  # fmt: skip
+_CALLS = {
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
+    "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "absolute": "fabs", "maximum": "fmax",
+    "minimum": "fmin", "fmax": "fmax", "fmin": "fmin", "power": "pow", "arctan": "atan", "hypot": "hypot", "cbrt": "cbrt",
+    "erf": "erf", "erfc": "erfc",
+}  # fmt: skip
+_NAMES = {
+    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "quotient", "exp": "exponential",
+    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "larger", "minimum": "smaller",
+    "negative": "negated", "power": "power",
+}  # fmt: skip
+_WHOLE_POWERS = {3: 2, 4: 2}
+
+Leaf = Callable[[Key], str]
+
+
+class Expressions:
+    """Writes expressions of one kernel.
+
+    Args:
+        plan: the graph and where it is evaluated.
+        kernel: the kernel whose parameters hold sizes.
+        leaf: the text of an array's element, a scalar or a position.
+        varying: accesses that differ between the elements of a row; everything else is hoisted to `outer`.
+
+    Attributes:
+        known: locals that are there already. outer: lines to be written before the loop over elements.
+        at: the text of the position of each gather.
+    """
+
+    def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str]) -> None:
+        self.plan, self.real, self.names = plan, kernel.real, kernel.names
+        self._leaf, self._sizes, self._infinity, self._varying = leaf, kernel.sizes, kernel.infinity, varying
+        self.at: dict[str, str] = {}
+        self.known: dict[Key, str] = {}
+        self.outer: list[str] = []
+        self._varies: dict[Key, bool] = {}
+
+    def varies(self, key: Key) -> bool:
+        """Whether a value differs between the elements of a row."""
+        if key not in self._varies:
+            node = self.plan.node(key)
+            if node.op in ("input", "iota"):
+                found = self.plan.access(key) in self._varying
+            elif node.op == "reduce":
+                found = False
+            else:
+                found = any(self.varies(one) for one in self.plan.operands(key))
+            self._varies[key] = found
+        return self._varies[key]
+
+    def locals_for(self, roots: Iterable[Key], lines: list[str]) -> list[str]:
+        """The expressions of some values; what is used twice among them becomes a local in `lines`."""
+        roots = list(roots)
+        uses: Counter[Key] = Counter(roots)
+        seen: set[Key] = set()
+        stack = list(roots)
+        while stack:
+            key = stack.pop()
+            if key in seen or key in self.known or self.plan.node(key).op == "reduce":
+                continue
+            seen.add(key)
+            for one in self.plan.operands(key):
+                factor = 2 if self._repeats(key) else 1
+                uses[self._bare(one)] += factor
+                stack.append(one)
+        return [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
+
+    def _repeats(self, key: Key) -> bool:
+        """Whether an operation's text holds its operand twice."""
+        node = self.plan.node(key)
+        return node.op == "map" and (node.data[0] == "square" or self._whole_power(node) is not None)
+
+    def _whole_power(self, node: Node) -> int | None:
+        if node.data[0] != "power":
+            return None
+        exponent = self.plan.graph.nodes[node.args[1]]
+        value = exponent.data[0] if exponent.op == "constant" else None
+        return int(value) if isinstance(value, int | float) and value in _WHOLE_POWERS else None
+
+    def _bare(self, key: Key) -> Key:
+        """The key behind views and casts that do nothing in C++."""
+        node = self.plan.node(key)
+        if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
+            return self._bare(self.plan.operands(key)[0])
+        return key
+
+    def _is_noise(self, key: Key) -> bool:
+        node, source = self.plan.node(key), self.plan.graph.nodes[self.plan.node(key).args[0]]
+        return node.dtype in ("float32", "float64") and source.dtype.startswith("float")
+
+    def type_of(self, key: Key) -> str:
+        """The C++ type of a value."""
+        return c_type(self.plan.node(key).dtype, self.real)
+
+    def _text(self, key: Key, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:
+        key = self._bare(key)
+        if key in self.known:
+            return self.known[key], ATOM
+        node = self.plan.node(key)
+        if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
+            return self._simple(key, node)
+        if node.op == "reduce":
+            raise Refused("a reduction is needed before it is known")
+        if node.op == "gather":
+            source, chosen = self.plan.operands(key)
+            self.at[f"@{node.args[1]}"] = self._text(chosen, lines, uses, within=within)[0]
+            return self._text(source, lines, uses, within=within)
+        target = lines
+        hoisted = within and not self.varies(key)
+        if hoisted:
+            target = self.outer
+        if node.op == "input":
+            text, level = self._leaf(key), ATOM
+            named = hoisted or uses.get(key, 0) > 1
+        else:
+            text, level = self._operation(key, node, target, uses, within=within and not hoisted)
+            named = hoisted or uses.get(key, 0) > 1
+        if not named or re.fullmatch(r"\w+", text):
+            return text, level
+        name = self.names.fresh(self._name(node))
+        target.append(f"const {self.type_of(key)} {name} = {text};")
+        self.known[key] = name
+        return name, ATOM
+
+    def _simple(self, key: Key, node: Node) -> tuple[str, int]:
+        if node.op == "constant":
+            return self._constant(node), ATOM
+        if node.op == "size":
+            text = size_text(str(node.data[0]), self._sizes)
+            return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
+        return self._leaf(key), ATOM
+
+    def _name(self, node: Node) -> str:
+        if node.op == "input":
+            return f"{node.data[0]}_value"
+        name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
+        nodes = self.plan.graph.nodes
+        if node.op == "map" and node.data[0] == "divide" and nodes[node.args[0]].op == "reduce":
+            operand = nodes[nodes[node.args[0]].args[0]]
+            squares = operand.op == "map" and (operand.data[0] == "square" or operand.args[0] == operand.args[-1])
+            return "mean_square" if squares else "mean"
+        return name
+
+    def _constant(self, node: Node) -> str:
+        value = node.data[0]
+        if node.dtype == "bool":
+            return "true" if value else "false"
+        if not node.dtype.startswith("float"):
+            return str(value) if int(value or 0) >= 0 else f"({value})"
+        return self.number(float(value or 0))
+
+    def number(self, value: float) -> str:
+        """A number of the type that is computed in."""
+        if math.isnan(value):
+            raise Refused("it has a constant that is not a number")
+        if math.isinf(value):
+            return self._infinity if value > 0 else f"(-{self._infinity})"
+        text = f"{value:.9g}" if self.real == "float" else repr(value)
+        if not re.search(r"[.e]", text):
+            text += ".0"
+        text += "f" if self.real == "float" else ""
+        return text if value >= 0 else f"({text})"
+
+    def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
+        if node.op not in ("map", "cast"):
+            raise Refused(f"{node.op} has no text here")
+        args = [self._text(one, lines, uses, within=within) for one in self.plan.operands(key)]
+        if node.op == "cast":
+            return self._cast(node, args[0])
+        name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
+        if name == "divide" and within and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
+            inverse = self._inverse(self.plan.operands(key)[1], args[1])
+            return f"{bound(args[0], PRODUCT)} * {inverse}", PRODUCT
+        narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
+        if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
+            raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
+        return self._mapped(node, name, args, kinds)
+
+    def _bounded(self, key: Key) -> bool:
+        """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
+        node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
+        if self.varies(key):
+            return False
+        if node.op == "reduce" and node.data[0] == "sum":
+            return nodes[node.args[0]].op == "map" and nodes[node.args[0]].data[0] == "exp"
+        if node.op == "map" and node.data[0] in ("maximum", "add"):
+            return any(self._bounded(one) for one in self.plan.operands(self._bare(key)))
+        return node.op == "map" and node.data[0] == "sqrt"
+
+    def _inverse(self, key: Key, divisor: tuple[str, int]) -> str:
+        """The local that holds a reciprocal: one division for the row, products for its elements."""
+        known = (-1 - self._bare(key)[0], ())
+        if known not in self.known:
+            name = self.names.fresh("inverse")
+            self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
+            self.known[known] = name
+        return self.known[known]
+
+    def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
+        """The text of a ufunc."""
+        real = node.dtype.startswith("float")
+        if name == "divide" and not any(kind.startswith("float") for kind in kinds):
+            args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
+        if name in _BINARY:
+            sign, level = _BINARY[name]
+            return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
+        if name in _COMPARISONS:
+            return f"{bound(args[0], SUM)} {_COMPARISONS[name]} {bound(args[1], SUM)}", LOOSE
+        if name == "where":
+            return f"{bound(args[0], SUM)} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
+        if name == "square" or (name == "power" and self._whole_power(node) is not None):
+            count = 2 if name == "square" else self._whole_power(node) or 2
+            return " * ".join([bound(args[0], ATOM)] * count), PRODUCT
+        if name in ("negative", "logical_not"):
+            return f"{'-' if name == 'negative' else '!'}{bound(args[0], ATOM)}", PRODUCT
+        if name == "reciprocal":
+            return f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
+        if name == "isnan":
+            return f"isnan({args[0][0]})", ATOM
+        if name in ("maximum", "minimum") and not real:
+            return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
+        if name not in _CALLS or not real:
+            raise Refused(f"{name} of {node.dtype} has no text here")
+        suffix = "f" if self.real == "float" else ""
+        return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})", ATOM
+
+    def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
+        source = self.plan.graph.nodes[node.args[0]].dtype
+        if node.dtype in ("float16", "int8", "uint8", "int16", "uint16") and source != "bool":
+            raise Refused(f"it rounds to {node.dtype} in between")
+        if node.dtype == "bool":
+            return f"{bound(arg, SUM)} != 0", LOOSE
+        return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM

@@ -1,0 +1,22 @@
+"""From a traced graph to kernels: which schedule computes it, and the texts that the schedule writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis import pointwise, rows
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.plan import plan_of
+
+
+def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Written]:
+    """Kernels with the baseline's name and parameters that compute the graph, the likeliest first.
+
+    Raises:
+        Refused: no schedule computes it, or the kernel has a form that is not written.
+    """
+    plan = plan_of(graph)
+    schedule = rows if plan.rows else pointwise
+    yield from schedule.written(plan, KernelText(kernel, contract))
