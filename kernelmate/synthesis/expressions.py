@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from kernelmate.synthesis.graph import Node
-from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type, size_text
+from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 _BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
@@ -49,7 +51,7 @@ class Expressions:
 
     def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str]) -> None:
         self.plan, self.real, self.names = plan, kernel.real, kernel.names
-        self._leaf, self._sizes, self._infinity, self._varying = leaf, kernel.sizes, kernel.infinity, varying
+        self._leaf, self._kernel, self._infinity, self._varying = leaf, kernel, kernel.infinity, varying
         self.at: dict[str, str] = {}
         self.known: dict[Key, str] = {}
         self.outer: list[str] = []
@@ -144,9 +146,9 @@ class Expressions:
 
     def _simple(self, key: Key, node: Node) -> tuple[str, int]:
         if node.op == "constant":
-            return self._constant(node), ATOM
+            return self._constant(node)
         if node.op == "size":
-            text = size_text(str(node.data[0]), self._sizes)
+            text = self._kernel.size(str(node.data[0]))
             return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
         return self._leaf(key), ATOM
 
@@ -161,25 +163,26 @@ class Expressions:
             return "mean_square" if squares else "mean"
         return name
 
-    def _constant(self, node: Node) -> str:
+    def _constant(self, node: Node) -> tuple[str, int]:
         value = node.data[0]
         if node.dtype == "bool":
-            return "true" if value else "false"
-        if not node.dtype.startswith("float"):
-            return str(value) if int(value or 0) >= 0 else f"({value})"
-        return self.number(float(value or 0))
+            return "true" if value else "false", ATOM
+        text = self.number(float(value or 0)) if node.dtype.startswith("float") else str(value)
+        return text, PRODUCT if text.startswith("-") else ATOM
 
     def number(self, value: float) -> str:
         """A number of the type that is computed in."""
         if math.isnan(value):
             raise Refused("it has a constant that is not a number")
         if math.isinf(value):
-            return self._infinity if value > 0 else f"(-{self._infinity})"
-        text = f"{value:.9g}" if self.real == "float" else repr(value)
+            return self._infinity if value > 0 else f"-{self._infinity}"
+        with np.errstate(over="ignore"):
+            text = str(np.float32(value)) if self.real == "float" else repr(value)
+        if "inf" in text:
+            raise Refused(f"its constant {value:g} is no float")
         if not re.search(r"[.e]", text):
             text += ".0"
-        text += "f" if self.real == "float" else ""
-        return text if value >= 0 else f"({text})"
+        return text + ("f" if self.real == "float" else "")
 
     def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
         if node.op not in ("map", "cast"):
@@ -187,6 +190,8 @@ class Expressions:
         args = [self._text(one, lines, uses, within=within) for one in self.plan.operands(key)]
         if node.op == "cast":
             return self._cast(node, args[0])
+        if any(self.plan.graph.nodes[arg].dtype.startswith("float") for arg in node.args) or node.dtype.startswith("float"):
+            args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         if name == "divide" and within and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
             inverse = self._inverse(self.plan.operands(key)[1], args[1])
@@ -195,6 +200,14 @@ class Expressions:
         if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
         return self._mapped(node, name, args, kinds)
+
+    def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """A whole number among floats, written as a float."""
+        node = self.plan.graph.nodes[index]
+        if node.op != "constant" or node.dtype == "bool" or node.dtype.startswith("float"):
+            return text
+        written = self.number(float(node.data[0] or 0))
+        return written, PRODUCT if written.startswith("-") else ATOM
 
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""

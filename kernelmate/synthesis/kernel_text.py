@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
+from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
-from kernelmate.source import apply_edits, change_launch, parse_contract
+from kernelmate.source import apply_edits, change_launch, evaluate, parse_contract
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -141,6 +142,39 @@ class KernelText:
             if argument.dtype not in ITEM_BYTES or parameter.dtype != argument.dtype or parameter.vector != 1:
                 raise Refused(f"the parameter {name} is a {parameter.type} for {argument.dtype}")
 
+    def size(self, expression: str) -> str:
+        """A size's expression in C++: a parameter that always has its value, else arithmetic on parameters.
+
+        Raises:
+            Refused: the kernel does not get a size.
+        """
+        for one in self.contract.args:
+            if one.shape is None and one.dtype.startswith(("int", "uint")):
+                value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
+                if value and self._always_equal(value, expression):
+                    return one.name
+        return size_text(expression, self.sizes)
+
+    def count(self, sides: Sequence[str]) -> str:
+        """The number of elements of a shape as a `size_t`."""
+        try:
+            whole = self.size(" * ".join(sides) or "1")
+        except Refused:
+            whole = ""
+        if re.fullmatch(r"\w+", whole):
+            return whole
+        factors = [self.size(side) for side in sides]
+        grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
+        return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
+
+    def _always_equal(self, first: str, second: str) -> bool:
+        names = list(self.contract.sizes[0])
+        probes = [*self.contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
+        try:
+            return all(evaluate(first, one) == evaluate(second, one) for one in probes)
+        except ContractError:
+            return False
+
     def outputs(self) -> list[Argument]:
         """The out and inout arguments in their order."""
         return [one for one in self.contract.args if one.direction in ("out", "inout")]
@@ -193,7 +227,7 @@ class KernelText:
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
-        text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *indented(body), "}"])
+        text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *[piece for line in indented(body) for piece in _folded(line)], "}"])
         return text if self.indent == "  " else re.sub(
             r"^(?:  )+(?!\s{8})", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE
         )
@@ -253,6 +287,18 @@ def _wrapped(front: str, parts: Sequence[str]) -> str:
             line = " " * (len(front) if len(front) < 60 else 4)
         line += piece
     return "\n".join([*lines, line])
+
+
+def _folded(line: str) -> list[str]:
+    """A statement over lines of at most 110 characters, broken after an operator or a comma."""
+    if len(line) <= 110 or line.startswith("#"):
+        return [line]
+    lead = line[: len(line) - len(line.lstrip())]
+    places = [found.end() for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line) if len(lead) + 20 < found.end() <= 110]
+    if not places:
+        return [line]
+    more = lead if lead.endswith("    ") and len(lead) > 8 else lead + "    "
+    return [line[: places[-1]].rstrip(), *_folded(more + line[places[-1] :])]
 
 
 def indented(lines: Iterable[str], levels: int = 1) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names, size_text
+from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
@@ -71,7 +72,7 @@ class _Elements:
         self.flat = [one.name for one in kernel.contract.args if self._is_flat(one.name)]
         self.columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.flat, *self.columns], kernel.names)
-        self.locals = {name: kernel.names.fresh(f"{name}_i") for name in [*self.inputs, *self.outputs] if name}
+        self.locals = {name: kernel.names.fresh(f"{name}_i") for name in dict.fromkeys([*self.inputs, *self.outputs])}
         self.expressions = Expressions(plan, kernel, self._leaf, varying)
 
     def _is_flat(self, name: str) -> bool:
@@ -104,7 +105,7 @@ class _Elements:
         finals: list[str] = []
         for target, text, kind in zip(self.outputs, texts, kinds, strict=True):
             value = self.kernel.stored(target, text, kind)
-            if several:  # an array that is changed may still be read for the next output
+            if several and not re.fullmatch(r"\w+", value):  # an array that is changed may still be read for the next output
                 held = self.kernel.names.fresh(f"{target}_next")
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
@@ -138,17 +139,16 @@ class _Flat:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
-        self.names = fresh_names(kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack")
-        self.columns = size_text(plan.columns, kernel.sizes) if plan.split else "1"
+        self.names = fresh_names(kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack", "aligned")
+        self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
     def written(self) -> Written:
         """The text."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
-        factors = [size_text(side, kernel.sizes) for side in plan.domain]
         function = self.elements.function(self.names.element)
         wide = packs.width > 1
-        body = self._sizes(factors)
+        body = self._sizes()
         body += packs.structs(self.names.kPack) if wide else []
         body += [*self.elements.expressions.outer, *function]
         body += self._packed() if wide else self._single()
@@ -162,13 +162,12 @@ class _Flat:
             BLOCK,
         )
 
-    def _sizes(self, factors: Sequence[str]) -> list[str]:
+    def _sizes(self) -> list[str]:
         width, names = self.elements.packs.width, self.names
-        product = " * ".join([f"static_cast<size_t>({factors[0]})", *(_grouped(one) for one in factors[1:])]) if factors else "1"
         lines = []
         if width > 1:
             lines.append(f"constexpr int {names.kPack} = {width};  // elements per thread: up to 16 bytes of each array")
-        lines.append(f"const size_t {names.count} = {product};")
+        lines.append(f"const size_t {names.count} = {self.kernel.count(self.plan.domain)};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
         lines += [f"const size_t {names.first} = {first};", f"if ({names.first} >= {names.count}) return;"]
@@ -203,7 +202,8 @@ class _Flat:
                 texts[name] = f"{name}[{names.row}]"
         texts |= {"@flat": f"{first} + {j}", "@row": names.row, "@column": f"{names.column} + {j}"}
         lines += _pack_lines(elements, names.element, texts, first, names.column, j, kpack)
-        guard = [packs.aligned(), f"{first} + {kpack} <= {names.count}"]
+        aligned = packs.aligned()
+        guard = [names.aligned if aligned else "", f"{first} + {kpack} <= {names.count}"]
         guard += [f"{_grouped(self.columns)} % {kpack} == 0"] if self.plan.split else []
         i = names.i
         tail = block_of(
@@ -212,6 +212,7 @@ class _Flat:
         )
         return [
             "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
+            *([f"const bool {names.aligned} = {aligned};"] if aligned else []),
             *block_of(f"if ({' && '.join(filter(None, guard))})", [*lines, "return;"]),
             *tail,
         ]
@@ -230,14 +231,18 @@ class _ByRows:
     def written(self) -> Written:
         """The text."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
-        length = size_text(plan.columns, kernel.sizes)
+        length = kernel.size(plan.columns)
         if packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
         function = self.elements.function(self.names.element)
         kpack, row = self.names.kPack, self.names.row
         body = [f"constexpr int {kpack} = {packs.width};  // elements per step and thread: up to 16 bytes of each array"]
         body += packs.structs(kpack)
-        body += [f"const size_t {row} = blockIdx.x;", f"const int {self.names.columns} = {length};"]
+        body.append(f"const size_t {row} = blockIdx.x;")
+        if re.fullmatch(r"\w+", length):
+            self.names.columns = length
+        else:
+            body.append(f"const int {self.names.columns} = {length};")
         body += [*self.elements.expressions.outer, *function, *self._loop()]
         block = _row_block(_headline(plan, kernel), packs.width)
         return Written(

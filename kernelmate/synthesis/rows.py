@@ -1,4 +1,369 @@
-from typing import Any
-def written(plan: Any, kernel: Any) -> Any:
-    from kernelmate.synthesis.plan import Refused
-    raise Refused("rows")
+"""Reductions along rows and what follows from them: a warp or a block per row, as many passes as the graph needs.
+
+A row that is read again comes from the L1 cache; each pass loads packs of 16 bytes where rows and addresses allow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+
+WARP = 32
+ROWS_PER_BLOCK = 8
+"""Rows, each of a warp, in one block."""
+
+SHORT_ROW = 1024
+"""Elements up to which a warp takes a row: 32 of them per thread."""
+
+_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax{2}({0}, {1})", "min": "fmin{2}({0}, {1})"}
+_NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Team:
+    """Who computes a row: a warp of a block of several, or a block of so many threads."""
+
+    name: str
+    threads: int
+    block: int
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
+    warp = _Team("warp", WARP, WARP * ROWS_PER_BLOCK)
+    blocks = [_Team("block", threads, threads) for threads in _block_sizes(headline)]
+    teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    reason, count = Refused(""), 0
+    for team in teams[:3]:
+        try:
+            text = _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+        except Refused as error:
+            reason = error
+            continue
+        count += 1
+        yield text
+    if not count:
+        raise reason
+
+
+def _block_sizes(columns: int) -> list[int]:
+    """Threads of a block for rows of so many elements: about two packs of four each."""
+    fitting = 64
+    while fitting < 256 and fitting * 8 < columns:
+        fitting *= 2
+    return [fitting, 512] if columns > 8192 else [fitting]
+
+
+class _Rows:
+    """The text for one team."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, team: _Team) -> None:
+        self.plan, self.kernel, self.team = plan, kernel, team
+        bare = kernel.kernel.name.rpartition("::")[2]
+        self.names = fresh_names(
+            kernel, "kPack", "kThreads", "row", "rank", "c", "j", "columns", "warp", f"{bare}_row", "partial", "packed", "value", "offset"
+        )
+        self.function = getattr(self.names, f"{bare}_row")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self._accesses()
+        self.full = {
+            name: self._is_full(key) for key, name in zip(plan.outputs, self.outputs, strict=True)
+        }
+        self.rowed = [one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)]
+        columns = [name for name, access in self.inputs.items() if access == "column"]
+        self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
+        self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
+        self.reducers: dict[str, str] = {}
+        self.suffix = "f" if kernel.real == "float" else ""
+
+    def _accesses(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key in walk(self.plan):
+            node = self.plan.node(key)
+            if node.op == "iota" and self.plan.access(key) not in ("column", "once"):
+                raise Refused("it uses positions along other axes than a row's")
+            if node.op != "input":
+                continue
+            name, access = str(node.data[0]), self.plan.access(key)
+            access = "flat" if access.startswith("@") else access
+            if name in self.outputs and (access != "flat" or self.plan.access(key) != "flat"):
+                raise Refused(f"{name} is read where another thread may have written it")
+            if found.setdefault(name, access) != access:
+                raise Refused(f"it meets {name} along different axes")
+        return found
+
+    def _is_full(self, key: Key) -> bool:
+        return key[1] == (FLAT,) or len([one for one in key[1] if one is not None]) == len(self.plan.domain)
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "iota":
+            return f"{self.names.c} + {self.names.j}"
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        access = self.plan.access(key)
+        if access.startswith("@"):
+            return self.kernel.loaded(name, f"{self.pointers[name]}[{self.expressions.at[access]}]")
+        texts = {"once": f"{name}[0]", "row": f"{name}[{self.names.row}]"}
+        return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{self.names.j}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
+        length = kernel.size(plan.columns)
+        body = self._opening(length)
+        for keys in self._levels():
+            body += self._reduction(keys)
+        body += self._results()
+        width = self.packs.width
+        passed = self._passed()
+        template = [f"template <int {names.kPack}>"] if width > 1 else []
+        inline = "__device__ __forceinline__ void "
+        head = "\n".join([*template, _signature(inline + self.function, [*kernel.declared(passed), f"size_t {names.row}"])])
+        comment = f"// One row by a {team.name}, from packs of {names.kPack} neighbouring elements." if width > 1 else f"// One row by a {team.name}."
+        row = f"constexpr int {names.kThreads} = {team.block};  // of a block"
+        helpers = [row, "", *self._reduce_functions(), "\n".join([comment, kernel.definition(head, body)])]
+        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
+        return Written(
+            f"rows-{team.name}" if team.name == "warp" else f"rows-block-{team.block}",
+            self._why(),
+            kernel.definition(kernel.head(), self._dispatch(passed, length)),
+            "\n".join(helpers),
+            grid,
+            team.block,
+        )
+
+    def _passed(self) -> list[str]:
+        """Parameters that a row's function takes: those that its text can name."""
+        return [one.name for one in self.kernel.kernel.signature.parameters]
+
+    def _opening(self, length: str) -> list[str]:
+        names, lines = self.names, []
+        if re.fullmatch(r"\w+", length):
+            names.columns = length
+        else:
+            lines.append(f"const int {names.columns} = {length};")
+        rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {WARP}"
+        count = names.kPack if self.packs.width > 1 else "1"
+        lines += self.packs.structs(count)
+        lines.append(f"const int {names.rank} = {rank};")
+        for name in self.rowed:
+            const = "const " if self.kernel.arguments[name].direction == "in" else ""
+            lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};")
+        return lines
+
+    def _levels(self) -> list[list[Key]]:
+        """Reductions in the order of their passes: those of one pass need none of each other."""
+        levels: dict[Key, int] = {}
+        passes: list[list[Key]] = []
+        for key in walk(self.plan):
+            below = [levels[one] for one in self.plan.operands(key)]
+            level = max(below, default=0)
+            if self.plan.node(key).op == "reduce":
+                while len(passes) <= level:
+                    passes.append([])
+                passes[level].append(key)
+                level += 1
+            levels[key] = level
+        return passes
+
+    def _reduction(self, keys: Sequence[Key]) -> list[str]:
+        """One pass over the row, and its results in every thread."""
+        lines, finals, updates = [], [], []
+        roots: list[Key] = []
+        by_node: dict[int, str] = {}
+        for key in keys:
+            node = self.plan.node(key)
+            if key[0] in by_node:
+                self.expressions.known[key] = by_node[key[0]]
+                continue
+            kind, ctype = str(node.data[0]), self.expressions.type_of(key)
+            if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
+                raise Refused(f"the {kind} of {node.dtype}")
+            name = self.kernel.names.fresh(_NAMES[kind])
+            start = {"sum": "0", "prod": "1"}.get(kind, "")
+            if ctype == self.kernel.real:
+                start = self.expressions.number({"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}[kind])
+            lines.append(f"{ctype} {name} = {start};")
+            updates.append((name, kind))
+            finals.append(f"{name} = {self._reducer(kind, ctype)}({name});")
+            roots.append(self.plan.operands(key)[0])
+            by_node[key[0]] = name
+        body: list[str] = []
+        texts = self.expressions.locals_for(roots, body)
+        for (name, kind), text in zip(updates, texts, strict=True):
+            body.append(f"{name} += {text};" if kind == "sum" else f"{name} = {_COMBINE[kind].format(name, text, self.suffix)};")
+        loop = self._loop(roots, body, ())
+        self.expressions.known |= {key: by_node[key[0]] for key in keys}
+        return [*lines, *loop, *finals]
+
+    def _loop(self, roots: Sequence[Key], body: list[str], stores: Sequence[str]) -> list[str]:
+        """A pass over a row: packs of what the roots need, the work for each element, and stores."""
+        names, packs = self.names, self.packs
+        outer, self.expressions.outer = self.expressions.outer, []
+        read = self._read(roots)
+        kpack = names.kPack if packs.width > 1 else "1"
+        lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
+        lines += [f"{packs.type_of(one)} {self._store(one)};" for one in stores]
+        lines += ["#pragma unroll"] if packs.width > 1 else []
+        lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", body)
+        lines += [
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self._store(one)};" for one in stores
+        ]
+        threads = WARP if self.team.name == "warp" else names.kThreads
+        step = f"{threads} * {kpack}" if packs.width > 1 else str(threads)
+        start = f"{names.rank} * {kpack}" if packs.width > 1 else names.rank
+        head = f"for (int {names.c} = {start}; {names.c} < {names.columns}; {names.c} += {step})"
+        known = self.expressions.known
+        self.expressions.known = {key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)}
+        return [*outer, *block_of(head, lines)]
+
+    def _store(self, output: str) -> str:
+        """The local of the pack that is stored."""
+        return self.packs.locals[output] if output not in self.inputs else f"{self.packs.locals[output]}_next"
+
+    def _read(self, roots: Sequence[Key]) -> list[str]:
+        """Arrays of which packs are needed for some values, in the parameters' order."""
+        needed: set[str] = set()
+        seen: set[Key] = set()
+        stack = list(roots)
+        while stack:
+            key = stack.pop()
+            node = self.plan.node(key)
+            outside = key in self.expressions.known and not self.expressions.varies(key)
+            if key in seen or outside or node.op == "reduce":
+                continue
+            seen.add(key)
+            if node.op == "input" and self.plan.access(key) in ("flat", "column"):
+                needed.add(str(node.data[0]))
+            stack += self.plan.operands(key)
+        return [one for one in self.packs.arrays if one in needed]
+
+    def _results(self) -> list[str]:
+        """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
+        kernel, plan = self.kernel, self.plan
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        lines: list[str] = []
+        single = [(key, name) for key, name in pairs if not self.full[name]]
+        if single:
+            body: list[str] = []
+            texts = self.expressions.locals_for([key for key, _ in single], body)
+            for (key, name), text in zip(single, texts, strict=True):
+                value = kernel.stored(name, text, plan.node(key).dtype)
+                body.append(f"{name}[{self.names.row}] = {value};")
+            lines += block_of(f"if ({self.names.rank} == 0)", body)
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or key[0] < 0}  # fmt: skip
+        whole = [(key, name) for key, name in pairs if self.full[name]]
+        if whole:
+            body = []
+            texts = self.expressions.locals_for([key for key, _ in whole], body)
+            for (key, name), text in zip(whole, texts, strict=True):
+                value = kernel.stored(name, text, plan.node(key).dtype)
+                body.append(f"{self._store(name)}.at[{self.names.j}] = {value};")
+            lines += self._loop([key for key, _ in whole], body, [name for _, name in whole])
+        return lines
+
+    def _reducer(self, kind: str, ctype: str) -> str:
+        """The function that combines the values of a team's threads."""
+        key = f"{kind} {ctype}"
+        if key not in self.reducers:
+            self.reducers[key] = self.kernel.names.fresh(f"{self.team.name}_{kind}")
+        return self.reducers[key]
+
+    def _reduce_functions(self) -> list[str]:
+        """The reductions over a warp and, for a team of a block, over its warps."""
+        lines: list[str] = []
+        value, offset = self.names.value, self.names.offset
+        for key, name in self.reducers.items():
+            kind, ctype = key.split(" ", 1)
+            warp = name if self.team.name == "warp" else self.kernel.names.fresh(f"warp_{kind}")
+            other = f"__shfl_xor_sync(0xffffffffu, {value}, {offset})"
+            step = f"{value} = {_COMBINE[kind].format(value, other, self.suffix)};"
+            body = [*block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step]), f"return {value};"]
+            lines += [self._device(f"{ctype} {warp}({ctype} {value})", body), ""]
+            if self.team.name == "block":
+                lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(warp, ctype)), ""]
+        return lines
+
+    def _across(self, warp: str, ctype: str) -> list[str]:
+        names = self.names
+        value, partial, threads = names.value, names.partial, names.kThreads
+        lane = f"threadIdx.x % ({threads} / {WARP})"
+        shared = f"__shared__ {ctype} {partial}[{threads} / {WARP}];"
+        again = self._halved(warp, ctype)
+        return [
+            shared,
+            f"{value} = {warp}({value});",
+            "__syncthreads();  // everybody has read what the last call left there",
+            f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
+            "__syncthreads();",
+            *again,
+            f"return {value};" if again else f"return {partial}[{lane}];",
+        ]
+
+    def _halved(self, warp: str, ctype: str) -> list[str]:
+        """Every thread combines the partial results of all warps in the same order."""
+        value, partial, threads = self.names.value, self.names.partial, self.names.kThreads
+        kind = next(key.split(" ", 1)[0] for key, name in self.reducers.items() if warp.startswith(f"warp_{key.split(' ', 1)[0]}"))
+        index = self.names.offset
+        step = f"{value} = {_COMBINE[kind].format(value, f'{partial}[{index}]', self.suffix)};"
+        return [f"{value} = {partial}[0];", *block_of(f"for (int {index} = 1; {index} < {threads} / {WARP}; ++{index})", [step])]
+
+    def _device(self, signature: str, body: Sequence[str]) -> str:
+        return self.kernel.definition(f"__device__ __forceinline__ {signature}", body)
+
+    def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
+        """The kernel's own body: which row, and whether it is of whole packs."""
+        names, width = self.names, self.packs.width
+        arguments = ", ".join([*passed, names.row])
+        if self.team.name == "warp":
+            rows = self.kernel.count(self.plan.domain[: self.plan.split])
+            lines = [
+                f"const size_t {names.row} = static_cast<size_t>(blockIdx.x) * ({names.kThreads} / {WARP}) + threadIdx.x / {WARP};",
+                f"if ({names.row} >= {rows}) return;",
+            ]
+        else:
+            lines = [f"const size_t {names.row} = blockIdx.x;"]
+        if width == 1:
+            return [*lines, f"{self.function}({arguments});"]
+        columns = length if re.fullmatch(r"\w+", length) else f"({length})"
+        guard = " && ".join(filter(None, [f"{columns} % {width} == 0", self.packs.aligned()]))
+        return [
+            *lines,
+            "// Packs need rows and addresses of whole packs.",
+            f"const bool {names.packed} = {guard};",
+            *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
+            *[f"  {self.function}<1>({arguments});", "}"],
+        ]
+
+    def _why(self) -> str:
+        passes = len(self._levels()) + any(self.full.values())
+        times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
+        return (
+            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
+            f"{self.packs.width} elements per load, and combines partial results by shuffles."
+        )
+
+
+def _signature(front: str, parts: Sequence[str]) -> str:
+    lines, line = [], f"{front}("
+    for number, part in enumerate(parts):
+        piece = part + (", " if number + 1 < len(parts) else ")")
+        if len(line) + len(piece) > 110:
+            lines.append(line.rstrip())
+            line = "    "
+        line += piece
+    return "\n".join([*lines, line])
