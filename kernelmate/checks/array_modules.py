@@ -173,9 +173,7 @@ def rebuilt_with(
 class _Rebuilding:
     """Globals that were replaced so far, by the identity of the first ones."""
 
-    def __init__(
-        self, directory: Path, module: Callable[[types.ModuleType], Any], names: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, directory: Path, module: Callable[[types.ModuleType], Any], names: Mapping[str, Any]) -> None:
         self._directory, self._module, self._names = directory.resolve(), module, names
         self._replaced: dict[int, dict[str, Any]] = {}
 

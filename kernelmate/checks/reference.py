@@ -112,6 +112,7 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
 
 
 def spelled(name: str) -> str:
+    """The name that a reference knows an argument by: a word of Python gets a trailing `_`."""
     return name + "_" if keyword.iskeyword(name) else name
 
 
@@ -181,6 +182,11 @@ def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
 
 
 def checked_expression(contract: Contract) -> Any:
+    """The compiled expression of a contract.
+
+    Raises:
+        ReferenceFailed: it reaches for more than arrays.
+    """
     text = contract.reference or ""
     tree = ast.parse(text, mode="eval")
     known = {"np", *contract.sizes[0], *(spelled(a.name) for a in contract.args)}

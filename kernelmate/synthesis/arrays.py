@@ -146,7 +146,7 @@ class Array(NDArrayOperatorsMixin):
     def __float__(self) -> float:
         raise Untraceable("a value taken out of an array as a Python number")
 
-    __int__ = __index__ = __complex__ = item = tolist = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __complex__ = item = tolist = __float__
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise Untraceable("a function that needs the values of an array")
@@ -200,7 +200,9 @@ class Array(NDArrayOperatorsMixin):
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
-            raise Untraceable(f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}"))
+            raise Untraceable(
+                f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}")
+            )
         if ufunc.__name__ == "matmul":
             from kernelmate.synthesis.functions import matmul
 
@@ -234,7 +236,13 @@ def _in_place(name: str) -> Any:
     return operate
 
 
-for _sign, _name in {"iadd": "add", "isub": "subtract", "imul": "multiply", "itruediv": "divide", "ipow": "power"}.items():
+for _sign, _name in {
+    "iadd": "add",
+    "isub": "subtract",
+    "imul": "multiply",
+    "itruediv": "divide",
+    "ipow": "power",
+}.items():
     setattr(Array, f"__{_sign}__", _in_place(_name))
 
 
@@ -277,6 +285,8 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         sides = [shape[axis] for shape in shapes if len(shape) >= -axis]
         wide = [side for side in sides if text_of(side) != "1"]
         if any(int(side) != int(wide[0]) for side in wide):
-            raise Untraceable(f"arrays of {' and '.join(dict.fromkeys(text_of(side) for side in wide))} elements together")
+            raise Untraceable(
+                f"arrays of {' and '.join(dict.fromkeys(text_of(side) for side in wide))} elements together"
+            )
         result.append(wide[0] if wide else 1)
     return tuple(result)

@@ -106,6 +106,14 @@ class Expressions:
             return self._bare(self.plan.operands(key)[0])
         return key
 
+    def _whole_number(self, key: Key) -> Key:
+        """An index without casts between types of whole numbers."""
+        node = self.plan.node(key)
+        while node.op in ("cast", "view") and self.plan.graph.nodes[node.args[0]].dtype[:3] in ("int", "uin"):
+            key = self.plan.operands(key)[0]
+            node = self.plan.node(key)
+        return key
+
     def _is_noise(self, key: Key) -> bool:
         node, source = self.plan.node(key), self.plan.graph.nodes[self.plan.node(key).args[0]]
         return node.dtype in ("float32", "float64") and source.dtype.startswith("float")
@@ -125,7 +133,7 @@ class Expressions:
             raise Refused("a reduction is needed before it is known")
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
-            self.at[f"@{node.args[1]}"] = self._text(chosen, lines, uses, within=within)[0]
+            self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]
             return self._text(source, lines, uses, within=within)
         target = lines
         hoisted = within and not self.varies(key)
@@ -156,12 +164,21 @@ class Expressions:
         if node.op == "input":
             return f"{node.data[0]}_value"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
-        nodes = self.plan.graph.nodes
-        if node.op == "map" and node.data[0] == "divide" and nodes[node.args[0]].op == "reduce":
-            operand = nodes[nodes[node.args[0]].args[0]]
-            squares = operand.op == "map" and (operand.data[0] == "square" or operand.args[0] == operand.args[-1])
-            return "mean_square" if squares else "mean"
+        if node.op == "map" and node.data[0] == "divide":
+            summed = self._viewed(node.args[0])
+            if summed.op == "reduce":
+                return "mean_square" if self.squares(summed) else "mean"
         return name
+
+    def _viewed(self, index: int) -> Node:
+        node = self.plan.graph.nodes[index]
+        return self._viewed(node.args[0]) if node.op == "view" else node
+
+    def squares(self, reduction: Node) -> bool:
+        """Whether a reduction is over squares."""
+        operand = self.plan.graph.nodes[reduction.args[0]]
+        same = operand.op == "map" and operand.data[0] == "multiply" and operand.args[0] == operand.args[1]
+        return same or (operand.op == "map" and operand.data[0] == "square")
 
     def _constant(self, node: Node) -> tuple[str, int]:
         value = node.data[0]
@@ -187,15 +204,18 @@ class Expressions:
     def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
         if node.op not in ("map", "cast"):
             raise Refused(f"{node.op} has no text here")
+        if within and node.data[:1] == ("divide",) and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
+            first, second = self.plan.operands(key)
+            product = self._text(first, lines, uses, within=within)
+            return f"{bound(product, PRODUCT)} * {self._inverse(second, uses)}", PRODUCT
         args = [self._text(one, lines, uses, within=within) for one in self.plan.operands(key)]
         if node.op == "cast":
             return self._cast(node, args[0])
-        if any(self.plan.graph.nodes[arg].dtype.startswith("float") for arg in node.args) or node.dtype.startswith("float"):
+        if any(self.plan.graph.nodes[arg].dtype.startswith("float") for arg in node.args) or node.dtype.startswith(
+            "float"
+        ):
             args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
-        if name == "divide" and within and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
-            inverse = self._inverse(self.plan.operands(key)[1], args[1])
-            return f"{bound(args[0], PRODUCT)} * {inverse}", PRODUCT
         narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
         if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
@@ -212,7 +232,7 @@ class Expressions:
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
-        if self.varies(key):
+        if self.varies(key) or not self.plan.rows:
             return False
         if node.op == "reduce" and node.data[0] == "sum":
             return nodes[node.args[0]].op == "map" and nodes[node.args[0]].data[0] == "exp"
@@ -220,10 +240,11 @@ class Expressions:
             return any(self._bounded(one) for one in self.plan.operands(self._bare(key)))
         return node.op == "map" and node.data[0] == "sqrt"
 
-    def _inverse(self, key: Key, divisor: tuple[str, int]) -> str:
+    def _inverse(self, key: Key, uses: Mapping[Key, int]) -> str:
         """The local that holds a reciprocal: one division for the row, products for its elements."""
         known = (-1 - self._bare(key)[0], ())
         if known not in self.known:
+            divisor = self._text(key, self.outer, uses, within=False)
             name = self.names.fresh("inverse")
             self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
             self.known[known] = name

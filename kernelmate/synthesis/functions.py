@@ -17,7 +17,7 @@ def traced_of(*values: Any) -> Array:
     return next(value for value in values if isinstance(value, Array))
 
 
-def broadcast_to(array: Array, shape: Sequence[int], subok: bool = False) -> Array:
+def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
     """The array in a larger shape."""
     wide = broadcast([array.shape, tuple(shape)])
     if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
@@ -36,12 +36,17 @@ def axes_of(array: Array, axis: Any) -> list[int]:
 
 def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Array:  # fmt: skip
     """A reduction over one or more axes, the last one first."""
-    if kind not in ("sum", "prod", "max", "min") or out is not None or where is not True:
-        raise Untraceable(f"the reduction {kind}" + (" with where or out" if kind in ("sum", "max", "min") else ""))
+    another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
+    if kind not in ("sum", "prod", "max", "min") or out is not None or where is not True or another:
+        raise Untraceable(
+            f"the reduction {kind}"
+            + (" with where, out or another kind of dtype" if kind in ("sum", "max", "min") else "")
+        )
     neutral = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
     if isinstance(initial, int | float) and initial != neutral:
         raise Untraceable(f"the reduction {kind} with an initial value")
-    result, wanted = a, axes_of(a, axis)
+    result: Array = a
+    wanted = axes_of(a, axis)
     if a.dtype.kind in "bu" or (a.dtype.kind == "i" and a.dtype.itemsize < 8 and kind in ("sum", "prod")):
         result = cast(a, np.int64)
     for one in reversed(wanted):
@@ -59,13 +64,15 @@ def _count(a: Array, axis: Any) -> int:
 
 def mean(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
     """The sum over the number of elements."""
-    return reduced(a, "sum", axis, dtype, out, keepdims) / _count(a, axis)
+    found: Array = reduced(a, "sum", axis, dtype, out, keepdims) / _count(a, axis)
+    return found
 
 
 def var(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Array:
     """The variance in two passes."""
     centred = a - mean(a, axis, keepdims=True)
-    return reduced(centred * centred, "sum", axis, dtype, out, keepdims) / (_count(a, axis) - ddof)
+    found: Array = reduced(centred * centred, "sum", axis, dtype, out, keepdims) / (_count(a, axis) - ddof)
+    return found
 
 
 def _reduction(kind: str) -> Callable[..., Array]:
@@ -175,7 +182,9 @@ def subscript(a: Array, key: Any) -> Array:
         side = a.shape[axis]
         single = isinstance(one, int) and text_of(side) == "1" and int(one) in (0, -1)
         if not (single or (isinstance(one, slice) and _whole(one, side))):
-            raise Untraceable("indexing by an array" if isinstance(one, Array) else "a part of an array by an index or slice")
+            raise Untraceable(
+                "indexing by an array" if isinstance(one, Array) else "a part of an array by an index or slice"
+            )
         axes += [] if single else [axis]
         axis += 1
     return a.view_of(axes)
@@ -254,7 +263,7 @@ def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> 
     """The Euclidean length."""
     if ord not in (None, 2) or (ord == 2 and axis is None and x.ndim > 1):
         raise Untraceable("np.linalg.norm of another order than 2")
-    return np.sqrt(reduced(x * x, "sum", axis, keepdims=keepdims))  # type: ignore[no-any-return]
+    return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
 
 
 def _ravel(a: Array, *_: Any, **__: Any) -> Array:
@@ -274,7 +283,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
     "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "einsum": einsum, "dot": _dot, "vdot": _dot,
-    "broadcast_to": broadcast_to, "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
+    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),

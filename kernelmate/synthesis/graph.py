@@ -54,7 +54,9 @@ class Graph:
     def of(text: str) -> Graph:
         """The graph that `text` wrote."""
         held = json.loads(text)
-        nodes = [Node(op, tuple(args), tuple(shape), dtype, tuple(data)) for op, args, shape, dtype, data in held["nodes"]]
+        nodes = [
+            Node(op, tuple(args), tuple(shape), dtype, tuple(data)) for op, args, shape, dtype, data in held["nodes"]
+        ]
         return Graph(tuple(nodes), tuple(held["outputs"]))
 
 
@@ -62,7 +64,7 @@ def ufunc_of(name: str) -> Any:
     """The ufunc of NumPy or SciPy that a `map` node names."""
     found = getattr(np, name, None)
     if found is None:
-        from scipy import special
+        from scipy import special  # type: ignore[import-untyped]
 
         found = getattr(special, name)
     return found

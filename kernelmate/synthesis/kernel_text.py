@@ -87,13 +87,17 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
             sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
             level = SUM if sign in ("+", "-") else PRODUCT
             if sign is not None:
-                return f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}", level
+                return (
+                    f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}",
+                    level,
+                )
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
             return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
     raise Refused("a size's expression cannot be written in C++")
 
 
 def bound(text: tuple[str, int], level: int) -> str:
+    """An expression, in parentheses where it binds less tightly than `level`."""
     return text[0] if text[1] >= level else f"({text[0]})"
 
 
@@ -169,7 +173,10 @@ class KernelText:
 
     def _always_equal(self, first: str, second: str) -> bool:
         names = list(self.contract.sizes[0])
-        probes = [*self.contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
+        probes = [
+            *self.contract.sizes,
+            *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5)),
+        ]
         try:
             return all(evaluate(first, one) == evaluate(second, one) for one in probes)
         except ContractError:
@@ -196,7 +203,9 @@ class KernelText:
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
         if dtype in _FROM_FLOAT:
-            return _FROM_FLOAT[dtype].format(text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})")
+            return _FROM_FLOAT[dtype].format(
+                text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})"
+            )
         wanted = self.element(name)
         if floating and kind.startswith("float") and wanted == self.real:
             return text
@@ -211,7 +220,7 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
-        return _wrapped(f"{front}{bare}(", parts)
+        return wrapped(f"{front}{bare}(", parts)
 
     def _declared(self, parameter: Parameter) -> str:
         if not parameter.pointer:
@@ -227,9 +236,19 @@ class KernelText:
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
-        text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *[piece for line in indented(body) for piece in _folded(line)], "}"])
-        return text if self.indent == "  " else re.sub(
-            r"^(?:  )+(?!\s{8})", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE
+        text = "\n".join(
+            [
+                f"{head}\n{{" if own_line else f"{head} {{",
+                *[piece for line in indented(body) for piece in _folded(line)],
+                "}",
+            ]
+        )
+        return (
+            text
+            if self.indent == "  "
+            else re.sub(
+                r"^(?:  )+(?!\s{8})", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE
+            )
         )
 
     def placed(self, written: Written) -> tuple[Kernel, Contract]:
@@ -277,7 +296,7 @@ def _is_size(argument: Argument, contract: Contract) -> bool:
     return integral and (argument.value.strip() in names if argument.value is not None else argument.name in names)
 
 
-def _wrapped(front: str, parts: Sequence[str]) -> str:
+def wrapped(front: str, parts: Sequence[str]) -> str:
     """A head over lines of at most 110 characters."""
     lines, line = [], front
     for number, part in enumerate(parts):
@@ -294,7 +313,11 @@ def _folded(line: str) -> list[str]:
     if len(line) <= 110 or line.startswith("#"):
         return [line]
     lead = line[: len(line) - len(line.lstrip())]
-    places = [found.end() for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line) if len(lead) + 20 < found.end() <= 110]
+    places = [
+        found.end()
+        for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line)
+        if len(lead) + 20 < found.end() <= 110
+    ]
     if not places:
         return [line]
     more = lead if lead.endswith("    ") and len(lead) > 8 else lead + "    "
@@ -322,12 +345,12 @@ class Packs:
     def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names) -> None:
         self.kernel, self.arrays = kernel, list(arrays)
         elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
-        self.types = {
-            one: names.fresh("Pack" if len(elements) == 1 else f"{_camel(one)}Pack") for one in elements
-        }
+        self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{camel(one)}Pack") for one in elements}
         self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
         self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)
-        self.width = min(self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16)))
+        self.width = min(
+            self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16))
+        )
 
     def type_of(self, array: str) -> str:
         """The pack type of an array."""
@@ -353,8 +376,11 @@ class Packs:
 
     def load(self, array: str, at: str) -> str:
         """The statement that loads a pack."""
-        return f"const {self.type_of(array)} {self.locals[array]} = *reinterpret_cast<const {self.type_of(array)}*>({at});"
+        return (
+            f"const {self.type_of(array)} {self.locals[array]} = *reinterpret_cast<const {self.type_of(array)}*>({at});"
+        )
 
 
-def _camel(element: str) -> str:
+def camel(element: str) -> str:
+    """A name in camel case: of a type, or of a kernel."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)

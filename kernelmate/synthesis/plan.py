@@ -57,7 +57,7 @@ class Plan:
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Where the operands of an operation are evaluated; of a reduction, along its row."""
-        return operands(self.graph, key, self.domain, self.split)
+        return _operands(self.graph, key, self.domain)
 
     def access(self, key: Key) -> str:
         """How a leaf is met: `flat` (row and column), `row`, `column`, `once`, or `@N` (the row, at the value of node N)."""
@@ -98,8 +98,7 @@ def walk(plan: Plan) -> Iterator[Key]:
             stack += [(one, False) for one in reversed(plan.operands(key)) if one not in seen]
 
 
-def operands(graph: Graph, key: Key, domain: tuple[str, ...], split: int) -> tuple[Key, ...]:
-    """As `Plan.operands`."""
+def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...]:
     node, index = graph.nodes[key[0]], key[1]
     match node.op:
         case "map" | "cast":
@@ -139,9 +138,7 @@ def _viewed(source: Node, node: Node, index: Index) -> Index:
             raise Refused("it changes the shape of a transposed array")
         return index
     places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
-    return tuple(
-        None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape)
-    )
+    return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
 
 
 def _operand(graph: Graph, reduction: int) -> int:
@@ -222,7 +219,7 @@ def _rows(graph: Graph, reductions: list[int]) -> Plan:
             raise Refused("it reduces along another axis than the last, or along rows of different shapes")
         if not _along_the_last(graph, root):
             raise Refused("it reduces along another axis than the last")
-    outputs = []
+    outputs: list[Key] = []
     for one in graph.outputs:
         shape = tuple(side for side in graph.nodes[one].shape if side != "1")
         if shape not in (domain, domain[:split]):
@@ -253,7 +250,9 @@ def _refuse_one_pass(graph: Graph) -> None:
         if node.op != "map" or node.data[0] not in ("divide", "multiply"):
             return None
         inner = [graph.nodes[arg] for arg in node.args]
-        return next((graph.nodes[i].args[0] for i, one in zip(node.args, inner, strict=True) if one.op == "reduce"), None)
+        return next(
+            (graph.nodes[i].args[0] for i, one in zip(node.args, inner, strict=True) if one.op == "reduce"), None
+        )
 
     def squared(index: int | None) -> bool:
         node = None if index is None else graph.nodes[index]

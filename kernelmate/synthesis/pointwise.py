@@ -24,7 +24,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     Raises:
         Refused: there is none.
     """
-    ways = [_Flat, _ByRows] if plan.split else [_Flat]
+    ways: list[type[_Flat | _ByRows]] = [_Flat, _ByRows] if plan.split else [_Flat]
     if plan.split and _headline(plan, kernel) >= LONG_ROW:
         ways.reverse()
     reason: Refused | None = None
@@ -105,7 +105,9 @@ class _Elements:
         finals: list[str] = []
         for target, text, kind in zip(self.outputs, texts, kinds, strict=True):
             value = self.kernel.stored(target, text, kind)
-            if several and not re.fullmatch(r"\w+", value):  # an array that is changed may still be read for the next output
+            if several and not re.fullmatch(
+                r"\w+", value
+            ):  # an array that is changed may still be read for the next output
                 held = self.kernel.names.fresh(f"{target}_next")
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
@@ -139,7 +141,9 @@ class _Flat:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
-        self.names = fresh_names(kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack", "aligned")
+        self.names = fresh_names(
+            kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack", "aligned"
+        )
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
@@ -166,7 +170,9 @@ class _Flat:
         width, names = self.elements.packs.width, self.names
         lines = []
         if width > 1:
-            lines.append(f"constexpr int {names.kPack} = {width};  // elements per thread: up to 16 bytes of each array")
+            lines.append(
+                f"constexpr int {names.kPack} = {width};  // elements per thread: up to 16 bytes of each array"
+            )
         lines.append(f"const size_t {names.count} = {self.kernel.count(self.plan.domain)};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
@@ -225,7 +231,9 @@ class _ByRows:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
-        self.names = fresh_names(kernel, "position", "row", "column", "first", "j", "element", "kPack", "columns", "packed")
+        self.names = fresh_names(
+            kernel, "position", "row", "column", "first", "j", "element", "kPack", "columns", "packed"
+        )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
     def written(self) -> Written:
@@ -236,7 +244,9 @@ class _ByRows:
             raise Refused("its elements fill 16 bytes each")
         function = self.elements.function(self.names.element)
         kpack, row = self.names.kPack, self.names.row
-        body = [f"constexpr int {kpack} = {packs.width};  // elements per step and thread: up to 16 bytes of each array"]
+        body = [
+            f"constexpr int {kpack} = {packs.width};  // elements per step and thread: up to 16 bytes of each array"
+        ]
         body += packs.structs(kpack)
         body.append(f"const size_t {row} = blockIdx.x;")
         if re.fullmatch(r"\w+", length):
@@ -311,6 +321,9 @@ def _grouped(text: str) -> str:
 
 
 def _why(width: int, more: str) -> str:
-    packs = f"each thread takes {width} neighbouring elements, 16 bytes at a time" if width > 1 else "one element per thread"
+    packs = (
+        f"each thread takes {width} neighbouring elements, 16 bytes at a time"
+        if width > 1
+        else "one element per thread"
+    )
     return f"Written from the reference: {packs}{', ' + more if more else ''}, and a tail for any size and address."
-

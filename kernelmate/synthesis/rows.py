@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, camel, fresh_names, wrapped
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 
 WARP = 32
@@ -21,7 +21,12 @@ ROWS_PER_BLOCK = 8
 SHORT_ROW = 1024
 """Elements up to which a warp takes a row: 32 of them per thread."""
 
-_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax{2}({0}, {1})", "min": "fmin{2}({0}, {1})"}
+_COMBINE = {
+    "sum": "{0} += {1};",
+    "prod": "{0} *= {1};",
+    "max": "{0} = fmax{2}({0}, {1});",
+    "min": "{0} = fmin{2}({0}, {1});",
+}
 _NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
 
 
@@ -72,15 +77,28 @@ class _Rows:
         self.plan, self.kernel, self.team = plan, kernel, team
         bare = kernel.kernel.name.rpartition("::")[2]
         self.names = fresh_names(
-            kernel, "kPack", "kThreads", "row", "rank", "c", "j", "columns", "warp", f"{bare}_row", "partial", "packed", "value", "offset"
+            kernel,
+            "kPack",
+            "row",
+            "rank",
+            "c",
+            "j",
+            "columns",
+            f"{bare}_row",
+            "partial",
+            "packed",
+            "value",
+            "offset",
+            "warp",
         )
+        self.names.kThreads = kernel.names.fresh(f"k{camel(bare)}Threads")
         self.function = getattr(self.names, f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self._accesses()
-        self.full = {
-            name: self._is_full(key) for key, name in zip(plan.outputs, self.outputs, strict=True)
-        }
-        self.rowed = [one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)]
+        self.full = {name: self._is_full(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
+        self.rowed = [
+            one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)
+        ]
         columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
@@ -126,15 +144,21 @@ class _Rows:
         length = kernel.size(plan.columns)
         body = self._opening(length)
         for keys in self._levels():
-            body += self._reduction(keys)
-        body += self._results()
+            body += ["", *self._reduction(keys)]
+        body += ["", *self._results()]
         width = self.packs.width
         passed = self._passed()
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
-        head = "\n".join([*template, _signature(inline + self.function, [*kernel.declared(passed), f"size_t {names.row}"])])
-        comment = f"// One row by a {team.name}, from packs of {names.kPack} neighbouring elements." if width > 1 else f"// One row by a {team.name}."
-        row = f"constexpr int {names.kThreads} = {team.block};  // of a block"
+        head = "\n".join(
+            [*template, wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
+        )
+        comment = (
+            f"// One row by a {team.name}, from packs of {names.kPack} neighbouring elements."
+            if width > 1
+            else f"// One row by a {team.name}."
+        )
+        row = f"constexpr int {names.kThreads} = {team.block};  // of each block that is launched"
         helpers = [row, "", *self._reduce_functions(), "\n".join([comment, kernel.definition(head, body)])]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
         return Written(
@@ -162,7 +186,9 @@ class _Rows:
         lines.append(f"const int {names.rank} = {rank};")
         for name in self.rowed:
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
-            lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};")
+            lines.append(
+                f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};"
+            )
         return lines
 
     def _levels(self) -> list[list[Key]]:
@@ -193,10 +219,13 @@ class _Rows:
             kind, ctype = str(node.data[0]), self.expressions.type_of(key)
             if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
                 raise Refused(f"the {kind} of {node.dtype}")
-            name = self.kernel.names.fresh(_NAMES[kind])
+            squares = kind == "sum" and self.expressions.squares(node)
+            name = self.kernel.names.fresh("squares" if squares else _NAMES[kind])
             start = {"sum": "0", "prod": "1"}.get(kind, "")
             if ctype == self.kernel.real:
-                start = self.expressions.number({"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}[kind])
+                start = self.expressions.number(
+                    {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}[kind]
+                )
             lines.append(f"{ctype} {name} = {start};")
             updates.append((name, kind))
             finals.append(f"{name} = {self._reducer(kind, ctype)}({name});")
@@ -205,12 +234,14 @@ class _Rows:
         body: list[str] = []
         texts = self.expressions.locals_for(roots, body)
         for (name, kind), text in zip(updates, texts, strict=True):
-            body.append(f"{name} += {text};" if kind == "sum" else f"{name} = {_COMBINE[kind].format(name, text, self.suffix)};")
-        loop = self._loop(roots, body, ())
+            body.append(_COMBINE[kind].format(name, text, self.suffix))
+        loop = self._loop(roots, body, (), lines)
         self.expressions.known |= {key: by_node[key[0]] for key in keys}
-        return [*lines, *loop, *finals]
+        return [*loop, *finals]
 
-    def _loop(self, roots: Sequence[Key], body: list[str], stores: Sequence[str]) -> list[str]:
+    def _loop(
+        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
+    ) -> list[str]:
         """A pass over a row: packs of what the roots need, the work for each element, and stores."""
         names, packs = self.names, self.packs
         outer, self.expressions.outer = self.expressions.outer, []
@@ -221,15 +252,18 @@ class _Rows:
         lines += ["#pragma unroll"] if packs.width > 1 else []
         lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", body)
         lines += [
-            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self._store(one)};" for one in stores
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self._store(one)};"
+            for one in stores
         ]
         threads = WARP if self.team.name == "warp" else names.kThreads
         step = f"{threads} * {kpack}" if packs.width > 1 else str(threads)
         start = f"{names.rank} * {kpack}" if packs.width > 1 else names.rank
         head = f"for (int {names.c} = {start}; {names.c} < {names.columns}; {names.c} += {step})"
         known = self.expressions.known
-        self.expressions.known = {key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)}
-        return [*outer, *block_of(head, lines)]
+        self.expressions.known = {
+            key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
+        }
+        return [*outer, *before, *block_of(head, lines)]
 
     def _store(self, output: str) -> str:
         """The local of the pack that is stored."""
@@ -291,8 +325,11 @@ class _Rows:
             kind, ctype = key.split(" ", 1)
             warp = name if self.team.name == "warp" else self.kernel.names.fresh(f"warp_{kind}")
             other = f"__shfl_xor_sync(0xffffffffu, {value}, {offset})"
-            step = f"{value} = {_COMBINE[kind].format(value, other, self.suffix)};"
-            body = [*block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step]), f"return {value};"]
+            step = _COMBINE[kind].format(value, other, self.suffix)
+            body = [
+                *block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step]),
+                f"return {value};",
+            ]
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", body), ""]
             if self.team.name == "block":
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(warp, ctype)), ""]
@@ -317,10 +354,17 @@ class _Rows:
     def _halved(self, warp: str, ctype: str) -> list[str]:
         """Every thread combines the partial results of all warps in the same order."""
         value, partial, threads = self.names.value, self.names.partial, self.names.kThreads
-        kind = next(key.split(" ", 1)[0] for key, name in self.reducers.items() if warp.startswith(f"warp_{key.split(' ', 1)[0]}"))
-        index = self.names.offset
-        step = f"{value} = {_COMBINE[kind].format(value, f'{partial}[{index}]', self.suffix)};"
-        return [f"{value} = {partial}[0];", *block_of(f"for (int {index} = 1; {index} < {threads} / {WARP}; ++{index})", [step])]
+        kind = next(
+            key.split(" ", 1)[0]
+            for key, name in self.reducers.items()
+            if warp.startswith(f"warp_{key.split(' ', 1)[0]}")
+        )
+        index = self.names.warp
+        step = _COMBINE[kind].format(value, f"{partial}[{index}]", self.suffix)
+        return [
+            f"{value} = {partial}[0];",
+            *block_of(f"for (int {index} = 1; {index} < {threads} / {WARP}; ++{index})", [step]),
+        ]
 
     def _device(self, signature: str, body: Sequence[str]) -> str:
         return self.kernel.definition(f"__device__ __forceinline__ {signature}", body)
@@ -356,14 +400,3 @@ class _Rows:
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
             f"{self.packs.width} elements per load, and combines partial results by shuffles."
         )
-
-
-def _signature(front: str, parts: Sequence[str]) -> str:
-    lines, line = [], f"{front}("
-    for number, part in enumerate(parts):
-        piece = part + (", " if number + 1 < len(parts) else ")")
-        if len(line) + len(piece) > 110:
-            lines.append(line.rstrip())
-            line = "    "
-        line += piece
-    return "\n".join([*lines, line])

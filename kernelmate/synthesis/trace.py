@@ -6,6 +6,7 @@ import linecache
 import traceback
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,10 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
     where = f"{Path(file).name}:{line}: " if file and line is not None else ""
     shown = f" in `{written[:100]}`" if written else ""
     return ReferenceFailed(
-        f"{where}The reference cannot be traced: {what}{shown}.", file=file or None, line=line, hint="Recipes do without."
+        f"{where}The reference cannot be traced: {what}{shown}.",
+        file=file or None,
+        line=line,
+        hint="Recipes do without.",
     )
 
 
@@ -97,24 +101,24 @@ def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, G
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
-        file = EXPRESSION if code is None else code.co_filename
+        file: str = EXPRESSION if code is None else code.co_filename
         builder = Builder(size, file)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder)
         function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
-        call = lambda: function(**named(contract, function, values))  # noqa: E731
+        call: Callable[[], Any] = partial(function, **named(contract, function, values))
     else:
         file, builder = EXPRESSION, Builder(size, EXPRESSION)
         compiled = checked_expression(contract)
         names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder)}
-        call = lambda: eval(compiled, names)  # noqa: E731, S307 -- its names were checked
+        call = partial(eval, compiled, names)  # its names were checked
     try:
         with np.errstate(all="ignore"):
             returned = call()
         return builder, builder.graph(_outputs(contract, builder, returned))
     except ReferenceFailed:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- whatever the reference raises on stand-ins, it is not traced
         frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
         said = str(error) if isinstance(error, Untraceable) else f"{type(error).__name__}: {error}"
         raise _refusal(contract, file, frames[-1].lineno if frames else None, said) from None
@@ -288,6 +292,10 @@ def _builtins(builder: Builder) -> dict[str, Any]:
     def length(value: Any) -> int:
         return value.shape[0] if isinstance(value, Array) else len(value)
 
-    return {"float": _Number(float), "int": _Number(int), "max": most("max", max), "min": most("min", min), "len": length}
-
-
+    return {
+        "float": _Number(float),
+        "int": _Number(int),
+        "max": most("max", max),
+        "min": most("min", min),
+        "len": length,
+    }

@@ -239,7 +239,9 @@ class _Voice:
                 protocol.write(self._answers, protocol.Progress(request.number, "reference", 0, 1))
 
 
-def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead], voice: _Voice) -> None:
+def _receive(
+    requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead], voice: _Voice
+) -> None:
     """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
     try:
         while isinstance(message := protocol.read_to_child(requests), protocol.Judge | protocol.Trace | protocol.Ahead):

@@ -339,7 +339,14 @@ class Worker:
     def _answer(
         self,
         process: Process,
-        event: protocol.Result | protocol.Traced | protocol.Refused | protocol.OutOfMemory | protocol.Broken | Ended | Flooded | None,
+        event: protocol.Result
+        | protocol.Traced
+        | protocol.Refused
+        | protocol.OutOfMemory
+        | protocol.Broken
+        | Ended
+        | Flooded
+        | None,
         clock: Clock,
     ) -> Judgement | str | protocol.Refused | Death:
         if isinstance(event, protocol.Result):
