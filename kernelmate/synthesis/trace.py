@@ -7,6 +7,7 @@ import traceback
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def _allowed(contract: Contract, size: Size) -> bool:
 
 def _depends(contract: Contract, first: Builder, other: Builder) -> ReferenceFailed:
     """The refusal of a reference whose graph depends on its sizes: the first operation that differs."""
-    pairs = zip(first.nodes, other.nodes, first.lines, strict=False)
+    longer = max(first, other, key=lambda one: len(one.nodes))
+    pairs = zip_longest(first.nodes, other.nodes, longer.lines)
     line = next((line for mine, theirs, line in pairs if mine != theirs), None)
     sizes = " and ".join(", ".join(f"{k}={v}" for k, v in one.size.items()) for one in (first, other))
     return _refusal(contract, first.file, line, f"operations that depend on a size: they differ between {sizes}")
