@@ -116,7 +116,7 @@ class ScriptedWorker:
             on_progress("kernel", 1, 2)
         return self.answer(task)
 
-    def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | Death:  # noqa: ARG002 -- as `JudgeWorker.trace`
+    def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | Death:
         raise ReferenceFailed("This worker traces nothing.")
 
     def ahead(self, task: JudgeTask) -> None:

@@ -1,0 +1,225 @@
+"""Kernels written from references: right by the judge at odd sizes and in each dtype, with the baseline's name and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.records import Candidate, Contract, Judged, Kernel
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import Refused, plan_of
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
+ITEM = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= rows * cols) return;\n"
+BY_ROW, BY_ITEM = "cdiv(rows, block)", "cdiv(rows * cols, block)"
+SIZES = {"rows": "int32", "cols": "int32"}
+HALF, BRAIN = "#include <cuda_fp16.h>\n", "#include <cuda_bf16.h>\n"
+
+
+def matrix(dtype: str = "float32", **more: str) -> dict[str, str]:
+    return {"x": f"in {dtype}[rows, cols] ~ normal", **more, "y": f"out {dtype}[rows, cols]", **SIZES}
+
+
+def reduced(**more: str) -> dict[str, str]:
+    return {"x": "in float32[rows, cols] ~ normal", **more, "y": "out float32[rows]", **SIZES}
+
+
+LOAD = {"float32": "{}", "float64": "{}", "float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
+STORE = {"float32": "{}", "float64": "{}", "float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"}
+
+
+def silu(dtype: str) -> tuple[dict[str, str], str, str, str, str]:
+    real = "double" if dtype == "float64" else "float"
+    body = f"{ITEM}  {real} v = {LOAD[dtype].format('x[i]')};\n  y[i] = {STORE[dtype].format('v / (1 + exp(-v))')};"
+    return matrix(dtype), "x / (1 + np.exp(-x))", body, BY_ITEM, {"float16": HALF, "bfloat16": BRAIN}.get(dtype, "")
+
+
+CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
+    **{f"silu {dtype}": silu(dtype) for dtype in LOAD},
+    "axpy in place": (
+        {"x": "in float32[rows, cols]", "y": "inout float32[rows, cols]", "a": "float32 = 0.75", **SIZES},
+        "a * x + y", f"{ITEM}  y[i] = a * x[i] + y[i];", BY_ITEM, "",
+    ),
+    "bias and scale": (
+        matrix(w="in float32[cols] ~ normal", s="in float32[rows] ~ normal"),
+        "(x + w) * s[:, None]", f"{ITEM}  y[i] = (x[i] + w[i % cols]) * s[i / cols];", BY_ITEM, "",
+    ),
+    "int8 to float": (
+        {"q": "in int8[rows, cols]", "s": "in float32[rows]", "y": "out float32[rows, cols]", **SIZES},
+        "q.astype(np.float64) * s[:, None]", f"{ITEM}  y[i] = q[i] * s[i / cols];", BY_ITEM, "",
+    ),
+    "causal mask": (
+        matrix(), "np.where(np.arange(cols)[None, :] > np.arange(rows)[:, None], -1.0, x)",
+        f"{ITEM}  y[i] = i % cols > i / cols ? -1.0f : x[i];", BY_ITEM, "",
+    ),
+    "two outputs": (
+        {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "z": "out float32[rows, cols]", **SIZES},
+        "def reference(x):\n    return np.sqrt(x), x**3",
+        f"{ITEM}  y[i] = sqrtf(x[i]);\n  z[i] = x[i] * x[i] * x[i];", BY_ITEM, "",
+    ),
+    "row sum": (reduced(), "x.sum(axis=1)", f"{ROW}  float s = 0;\n  for (int c = 0; c < cols; ++c) s += x[r * cols + c];\n  y[r] = s;", BY_ROW, ""),
+    "row maximum": (reduced(), "x.max(axis=1)", f"{ROW}  float s = x[r * cols];\n  for (int c = 1; c < cols; ++c) s = fmaxf(s, x[r * cols + c]);\n  y[r] = s;", BY_ROW, ""),
+    "softmax": (
+        matrix(), "def reference(x):\n    e = np.exp(x - x.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True)",
+        f"""{ROW}  float m = x[r * cols], s = 0;
+  for (int c = 1; c < cols; ++c) m = fmaxf(m, x[r * cols + c]);
+  for (int c = 0; c < cols; ++c) s += expf(x[r * cols + c] - m);
+  for (int c = 0; c < cols; ++c) y[r * cols + c] = expf(x[r * cols + c] - m) / s;""", BY_ROW, "",
+    ),
+    "layer norm with offset": (
+        {**matrix(g="in float32[cols] ~ normal"), "x": "in float32[rows, cols] ~ normal(300, 1)"},
+        "def reference(x, g):\n    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5) * g",
+        f"""{ROW}  float m = 0, s = 0;
+  for (int c = 0; c < cols; ++c) m += x[r * cols + c];
+  m /= cols;
+  for (int c = 0; c < cols; ++c) s += (x[r * cols + c] - m) * (x[r * cols + c] - m);
+  for (int c = 0; c < cols; ++c) y[r * cols + c] = (x[r * cols + c] - m) / sqrtf(s / cols + 1e-5f) * g[c];""", BY_ROW, "",
+    ),
+    "rms norm in half": (
+        matrix("float16"), "x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5)",
+        f"""{ROW}  float s = 0;
+  for (int c = 0; c < cols; ++c) s += __half2float(x[r * cols + c]) * __half2float(x[r * cols + c]);
+  float f = 1.0f / sqrtf(s / cols + 1e-5f);
+  for (int c = 0; c < cols; ++c) y[r * cols + c] = __float2half(__half2float(x[r * cols + c]) * f);""", BY_ROW, HALF,
+    ),
+    "cross entropy": (
+        reduced(t="in int32[rows] ~ integers(0, cols)"),
+        "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
+        f"""{ROW}  float m = x[r * cols], s = 0;
+  for (int c = 1; c < cols; ++c) m = fmaxf(m, x[r * cols + c]);
+  for (int c = 0; c < cols; ++c) s += expf(x[r * cols + c] - m);
+  y[r] = logf(s) + m - x[r * cols + t[r]];""", BY_ROW, "",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=120)) as session:
+        yield session
+
+
+def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:
+    args, reference, body, grid, above = CASES[name]
+    positive = 'require = ["cols > 0"]'
+    made: tuple[Kernel, Contract] = make(args, reference, body=body, grid=grid, above=above, more=positive, **changes)
+    return made
+
+
+def search(session: Session, kernel: Kernel) -> tuple[Judged, ...]:
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    return found.candidates
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_written_kernels_are_right_and_keep_the_signature(name: str, make: Any, session: Session) -> None:
+    kernel, _ = build(make, name)
+    for judged in search(session, kernel):
+        verdict = judged.verdict
+        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
+        assert verdict.diagnostics == ()
+        assert any(case.origin == "own" for case in verdict.cases)
+        mine, theirs = judged.candidate.kernel.signature.parameters, kernel.signature.parameters
+        assert [(p.name, p.base, p.pointer) for p in mine] == [(p.name, p.base, p.pointer) for p in theirs]
+        assert all(p.restrict for p in mine if p.pointer)
+
+
+def test_long_rows_are_taken_by_blocks_and_short_ones_by_warps_first(make: Any, session: Session) -> None:
+    short, _ = build(make, "row sum", sizes="{ rows = 9, cols = 130 }")
+    long, _ = build(make, "row sum", sizes="{ rows = 3, cols = 4100 }")
+    assert {one.candidate.author for one in search(session, short)} == {
+        "synthesis:rows-warp",
+        "synthesis:rows-block-64",
+    }
+    assert {one.candidate.author for one in search(session, long)} >= {
+        "synthesis:rows-block-256",
+        "synthesis:rows-warp",
+    }
+
+
+def written(make: Any, tmp_path: Path, name: str, **changes: Any) -> list[str]:
+    kernel, contract = build(make, name, **changes)
+    graph = trace(contract, tmp_path)
+    return [f"{one.helpers}\n{one.definition}" for one in kernels_for(graph, kernel, contract)]
+
+
+def test_a_variance_is_computed_in_two_passes(make: Any, tmp_path: Path) -> None:
+    for text in written(make, tmp_path, "layer norm with offset"):
+        assert text.index("mean = ") < text.index("- mean")
+        assert "squares += difference * difference" in text
+
+
+def test_a_variance_as_a_difference_of_squares_is_refused(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return (x**2).mean(axis=1) - x.mean(axis=1) ** 2"
+    _, contract = make(reduced(), reference)
+    with pytest.raises(Refused, match="loses digits"):
+        plan_of(trace(contract, tmp_path))
+
+
+REFUSED = {
+    "a sum over columns": ({"x": "in float32[rows, cols]", "y": "out float32[cols]", **SIZES}, "x.sum(axis=0)", "another"),
+    "a transposition": ({"x": "in float32[rows, cols]", "y": "out float32[cols, rows]", **SIZES}, "x.T", "another order"),
+    "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array"),
+    "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),
+    "rounding to whole numbers": ({"x": "in float32[rows]", "y": "out int32[rows]", "rows": "int32"}, "np.rint(x)", "rounds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_schedule_computes_is_refused_with_the_reason(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, reason = REFUSED[name]
+    kernel, contract = make(args, reference)
+    with pytest.raises(Refused, match=reason):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
+def test_an_untraceable_reference_becomes_a_note_with_line_and_operation(make: Any, session: Session) -> None:
+    kernel, _ = make(
+        reduced(), "def reference(x):\n    return np.cumsum(x, axis=1)[:, -1]", grid=BY_ROW, body=CASES["row sum"][2]
+    )
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates == ()
+    assert any("reference.py:5: The reference cannot be traced: np.cumsum" in note for note in found.notes)
+
+
+def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
+    kernel, contract = build(make, "silu float32")
+    path = tmp_path / "kernel.cu"
+    launch = "work<<<(rows * cols + 127) / 128, 128>>>(x, y, rows, cols);"
+    path.write_text(f"{path.read_text()}\nvoid run(const float* x, float* y, int rows, int cols) {{ {launch} }}\n")
+    from kernelmate.source import load_kernel
+
+    kernel = load_kernel(path)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
+    changed, new = KernelText(kernel, contract).placed(text)
+    assert (new.grid, new.block) == (("cdiv(rows * cols, 1024)",), ("256",))
+    assert re.search(r"work<<<.*1024.*, 256>>>", changed.unit.text)
+
+
+def test_names_of_the_file_are_not_taken(make: Any, session: Session) -> None:
+    above = "__device__ float warp_sum(float value) { return value; }\nconstexpr int kPack = 3;\n"
+    args, reference, body, grid, _ = CASES["row sum"]
+    kernel, _ = make(args, reference, body=body, grid=grid, above=above)
+    assert all(judged.verdict.correct for judged in search(session, kernel))
+
+
+def test_other_objectives_get_no_such_candidates(make: Any, session: Session) -> None:
+    kernel, _ = build(make, "row sum")
+    found = session.optimize(kernel, "use fewer registers", suggesters=(Synthesis(),))
+    assert found.candidates == ()
+
+
+def test_candidates_say_what_is_different(make: Any, session: Session) -> None:
+    kernel, _ = build(make, "softmax")
+    candidates: list[Candidate] = [one.candidate for one in search(session, kernel)]
+    assert all(one.why.startswith("Written from the reference: ") for one in candidates)
