@@ -267,7 +267,7 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
         return mapped(builder, np.square, inputs[:1])
     if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
-        return args[0]
+        return Array(builder, args[0].node)
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))

@@ -90,10 +90,17 @@ class Expressions:
     def _repeats(self, key: Key) -> bool:
         """Whether an operation's text holds its operand twice."""
         node = self.plan.node(key)
-        return node.op == "map" and (node.data[0] == "square" or self._whole_power(node) is not None)
+        repeated = self._whole_power(node) is not None or self._repeats_first(node)
+        return node.op == "map" and (node.data[0] == "square" or repeated)
+
+    def _repeats_first(self, node: Node) -> bool:
+        """Whether it is a bound by a constant, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
+        nodes = self.plan.graph.nodes
+        bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
+        return bounded and nodes[node.args[1]].op == "constant"
 
     def _whole_power(self, node: Node) -> int | None:
-        if node.data[0] != "power":
+        if node.op != "map" or node.data[0] != "power":
             return None
         exponent = self.plan.graph.nodes[node.args[1]]
         value = exponent.data[0] if exponent.op == "constant" else None
@@ -216,6 +223,7 @@ class Expressions:
         ):
             args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
+        args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
         narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
         if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
@@ -228,6 +236,15 @@ class Expressions:
             return text
         written = self.number(float(node.data[0] or 0))
         return written, PRODUCT if written.startswith("-") else ATOM
+
+    def _as_wide(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """An operand of 32 bits, in the 64 that NumPy computes in; comparisons of signed with unsigned are refused."""
+        arg = self.plan.graph.nodes[index]
+        others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
+        if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
+            raise Refused("it compares numbers with and without a sign")
+        narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
+        return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
@@ -271,6 +288,12 @@ class Expressions:
             return f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
         if name == "isnan":
             return f"isnan({args[0][0]})", ATOM
+        if name in ("maximum", "minimum") and real and self._repeats_first(node):
+            sign = "<" if name == "maximum" else ">"
+            return (
+                f"{bound(args[0], SUM)} {sign} {bound(args[1], SUM)} ? {bound(args[1], SUM)} : {bound(args[0], SUM)}",
+                LOOSE,
+            )
         if name in ("maximum", "minimum") and not real:
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
         if name not in _CALLS or not real:

@@ -254,9 +254,9 @@ def copied(a: Array, *_: Any, **__: Any) -> Array:
     return Array(a.builder, a.node)
 
 
-def astype(a: Array, dtype: Any, *_: Any, **__: Any) -> Array:
+def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array:
     """In another dtype."""
-    return copied(cast(a, dtype))
+    return copied(cast(a, dtype)) if copy else cast(a, dtype)
 
 
 def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
@@ -300,6 +300,6 @@ def _round(a: Array, decimals: Any) -> Any:
 
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round")},
-    "reshape": reshape, "transpose": transpose, "flatten": _ravel,
+    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

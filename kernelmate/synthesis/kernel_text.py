@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -45,6 +45,26 @@ class Written:
     helpers: str
     grid: tuple[str, ...]
     block: int
+
+
+def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
+    """The texts of those that can be written.
+
+    Raises:
+        Refused: none can; as the first one said.
+    """
+    reason: Refused | None = None
+    count = 0
+    for make in makers:
+        try:
+            text = make()
+        except Refused as error:
+            reason = reason or error
+            continue
+        count += 1
+        yield text
+    if not count and reason is not None:
+        raise reason
 
 
 class Names:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
@@ -27,18 +28,11 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     ways: list[type[_Flat | _ByRows]] = [_Flat, _ByRows] if plan.split else [_Flat]
     if plan.split and _headline(plan, kernel) >= LONG_ROW:
         ways.reverse()
-    reason: Refused | None = None
-    count = 0
-    for way in ways:
-        try:
-            text = way(plan, KernelText(kernel.kernel, kernel.contract)).written()
-        except Refused as error:
-            reason = reason or error
-            continue
-        count += 1
-        yield text
-    if not count and reason is not None:
-        raise reason
+    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+
+
+def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written:
+    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
 
 
 def _headline(plan: Plan, kernel: KernelText) -> int:

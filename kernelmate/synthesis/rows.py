@@ -8,10 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, camel, fresh_names, wrapped
+from kernelmate.synthesis.kernel_text import (
+    KernelText,
+    Packs,
+    Written,
+    block_of,
+    camel,
+    fresh_names,
+    those_written,
+    wrapped,
+)
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 
 WARP = 32
@@ -49,17 +59,11 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     warp = _Team("warp", WARP, WARP * ROWS_PER_BLOCK)
     blocks = [_Team("block", threads, threads) for threads in _block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
-    reason, count = Refused(""), 0
-    for team in teams[:3]:
-        try:
-            text = _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
-        except Refused as error:
-            reason = error
-            continue
-        count += 1
-        yield text
-    if not count:
-        raise reason
+    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+
+
+def _text(plan: Plan, kernel: KernelText, team: _Team) -> Written:
+    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
 
 
 def _block_sizes(columns: int) -> list[int]:
@@ -75,6 +79,8 @@ class _Rows:
 
     def __init__(self, plan: Plan, kernel: KernelText, team: _Team) -> None:
         self.plan, self.kernel, self.team = plan, kernel, team
+        if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
+            raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
         self.names = fresh_names(
             kernel,
@@ -147,7 +153,7 @@ class _Rows:
             body += ["", *self._reduction(keys)]
         body += ["", *self._results()]
         width = self.packs.width
-        passed = self._passed()
+        passed = list(kernel.parameters)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
         head = "\n".join(
@@ -169,10 +175,6 @@ class _Rows:
             grid,
             team.block,
         )
-
-    def _passed(self) -> list[str]:
-        """Parameters that a row's function takes: those that its text can name."""
-        return [one.name for one in self.kernel.kernel.signature.parameters]
 
     def _opening(self, length: str) -> list[str]:
         names, lines = self.names, []

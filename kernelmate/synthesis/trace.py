@@ -231,8 +231,8 @@ class _Function:
         if self._name in _MAKERS:
             return _MAKERS[self._name](self._builder, *args, **keywords)
         if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
-            dtype = args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype
-            return copied(cast(args[0], dtype))
+            made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
+            return copied(made) if self._name == "array" else made
         if isinstance(self._function, np.ufunc):
             args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
         return self._function(*args, **keywords)

@@ -43,6 +43,7 @@ REFERENCES = {
     "labels along an axis": (LABELLED, "def reference(x, t):\n    return np.take_along_axis(x, t[:, None].astype(int), axis=1)[:, 0]"),
     "positions": (MATRIX, "def reference(x):\n    return np.where(np.arange(x.shape[1]) > 2, x, -1.0)"),
     "norm": (REDUCED, "def reference(x):\n    return np.linalg.norm(x, axis=1)"),
+    "another name for an array": (MATRIX, "def reference(x):\n    y = np.asarray(x)\n    y += 1\n    z = x.copy()\n    z *= 3\n    return x + z"),
     "other functions of the file": (MATRIX, "def twice(x):\n    return x * 2\n\n\ndef reference(x):\n    return twice(x) + np.full(x.shape[1], 0.25)"),
 }  # fmt: skip
 

@@ -61,6 +61,14 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         matrix(), "np.where(np.arange(cols)[None, :] > np.arange(rows)[:, None], -1.0, x)",
         f"{ITEM}  y[i] = i % cols > i / cols ? -1.0f : x[i];", BY_ITEM, "",
     ),
+    "leaky bounds": (
+        matrix(), "np.maximum(x, 0) + 0.1 * np.minimum(x, 0)",
+        f"{ITEM}  float v = x[i];\n  y[i] = (v < 0 ? 0.0f : v) + 0.1f * (v > 0 ? 0.0f : v);", BY_ITEM, "",
+    ),
+    "bytes less words": (
+        {"q": "in int8[rows, cols]", "t": "in int32[rows, cols] ~ integers(0, 9)", "y": "out float32[rows, cols]", **SIZES},
+        "(q.astype(np.int64) - t) * 0.5", f"{ITEM}  y[i] = (q[i] - t[i]) * 0.5f;", BY_ITEM, "",
+    ),
     "two outputs": (
         {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "z": "out float32[rows, cols]", **SIZES},
         "def reference(x):\n    return np.sqrt(x), x**3",
