@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Packs, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256

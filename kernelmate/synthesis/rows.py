@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     KernelText,
-    Packs,
     Written,
     block_of,
     camel,
@@ -22,31 +20,17 @@ from kernelmate.synthesis.kernel_text import (
     those_written,
     wrapped,
 )
+from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Reductions, Team
 
-WARP = 32
 ROWS_PER_BLOCK = 8
 """Rows, each of a warp, in one block."""
 
 SHORT_ROW = 1024
 """Elements up to which a warp takes a row: 32 of them per thread."""
 
-_COMBINE = {
-    "sum": "{0} += {1};",
-    "prod": "{0} *= {1};",
-    "max": "{0} = fmax{2}({0}, {1});",
-    "min": "{0} = fmin{2}({0}, {1});",
-}
 _NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Team:
-    """Who computes a row: a warp of a block of several, or a block of so many threads."""
-
-    name: str
-    threads: int
-    block: int
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
@@ -56,13 +40,13 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
         Refused: there is none.
     """
     headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
-    warp = _Team("warp", WARP, WARP * ROWS_PER_BLOCK)
-    blocks = [_Team("block", threads, threads) for threads in _block_sizes(headline)]
+    warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
+    blocks = [Team("block", threads, threads) for threads in _block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
     yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
 
 
-def _text(plan: Plan, kernel: KernelText, team: _Team) -> Written:
+def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
     return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
 
 
@@ -77,7 +61,7 @@ def _block_sizes(columns: int) -> list[int]:
 class _Rows:
     """The text for one team."""
 
-    def __init__(self, plan: Plan, kernel: KernelText, team: _Team) -> None:
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
         self.plan, self.kernel, self.team = plan, kernel, team
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
@@ -91,11 +75,7 @@ class _Rows:
             "j",
             "columns",
             f"{bare}_row",
-            "partial",
             "packed",
-            "value",
-            "offset",
-            "warp",
         )
         self.names.kThreads = kernel.names.fresh(f"k{camel(bare)}Threads")
         self.function = getattr(self.names, f"{bare}_row")
@@ -109,8 +89,7 @@ class _Rows:
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
-        self.reducers: dict[str, str] = {}
-        self.suffix = "f" if kernel.real == "float" else ""
+        self.reductions = Reductions(kernel, team, self.names.kThreads)
 
     def _accesses(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -165,7 +144,7 @@ class _Rows:
             else f"// One row by a {team.name}."
         )
         row = f"constexpr int {names.kThreads} = {team.block};  // of each block that is launched"
-        helpers = [row, "", *self._reduce_functions(), "\n".join([comment, kernel.definition(head, body)])]
+        helpers = [row, "", *self.reductions.texts(), "\n".join([comment, kernel.definition(head, body)])]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
         return Written(
             f"rows-{team.name}" if team.name == "warp" else f"rows-block-{team.block}",
@@ -230,13 +209,13 @@ class _Rows:
                 )
             lines.append(f"{ctype} {name} = {start};")
             updates.append((name, kind))
-            finals.append(f"{name} = {self._reducer(kind, ctype)}({name});")
+            finals.append(f"{name} = {self.reductions.function(kind, ctype)}({name});")
             roots.append(self.plan.operands(key)[0])
             by_node[key[0]] = name
         body: list[str] = []
         texts = self.expressions.locals_for(roots, body)
         for (name, kind), text in zip(updates, texts, strict=True):
-            body.append(_COMBINE[kind].format(name, text, self.suffix))
+            body.append(self.reductions.combined(kind, name, text))
         loop = self._loop(roots, body, (), lines)
         self.expressions.known |= {key: by_node[key[0]] for key in keys}
         return [*loop, *finals]
@@ -311,65 +290,6 @@ class _Rows:
                 body.append(f"{self._store(name)}.at[{self.names.j}] = {value};")
             lines += self._loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
-
-    def _reducer(self, kind: str, ctype: str) -> str:
-        """The function that combines the values of a team's threads."""
-        key = f"{kind} {ctype}"
-        if key not in self.reducers:
-            self.reducers[key] = self.kernel.names.fresh(f"{self.team.name}_{kind}")
-        return self.reducers[key]
-
-    def _reduce_functions(self) -> list[str]:
-        """The reductions over a warp and, for a team of a block, over its warps."""
-        lines: list[str] = []
-        value, offset = self.names.value, self.names.offset
-        for key, name in self.reducers.items():
-            kind, ctype = key.split(" ", 1)
-            warp = name if self.team.name == "warp" else self.kernel.names.fresh(f"warp_{kind}")
-            other = f"__shfl_xor_sync(0xffffffffu, {value}, {offset})"
-            step = _COMBINE[kind].format(value, other, self.suffix)
-            body = [
-                *block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step]),
-                f"return {value};",
-            ]
-            lines += [self._device(f"{ctype} {warp}({ctype} {value})", body), ""]
-            if self.team.name == "block":
-                lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(warp, ctype)), ""]
-        return lines
-
-    def _across(self, warp: str, ctype: str) -> list[str]:
-        names = self.names
-        value, partial, threads = names.value, names.partial, names.kThreads
-        lane = f"threadIdx.x % ({threads} / {WARP})"
-        shared = f"__shared__ {ctype} {partial}[{threads} / {WARP}];"
-        again = self._halved(warp, ctype)
-        return [
-            shared,
-            f"{value} = {warp}({value});",
-            "__syncthreads();  // everybody has read what the last call left there",
-            f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
-            "__syncthreads();",
-            *again,
-            f"return {value};" if again else f"return {partial}[{lane}];",
-        ]
-
-    def _halved(self, warp: str, ctype: str) -> list[str]:
-        """Every thread combines the partial results of all warps in the same order."""
-        value, partial, threads = self.names.value, self.names.partial, self.names.kThreads
-        kind = next(
-            key.split(" ", 1)[0]
-            for key, name in self.reducers.items()
-            if warp.startswith(f"warp_{key.split(' ', 1)[0]}")
-        )
-        index = self.names.warp
-        step = _COMBINE[kind].format(value, f"{partial}[{index}]", self.suffix)
-        return [
-            f"{value} = {partial}[0];",
-            *block_of(f"for (int {index} = 1; {index} < {threads} / {WARP}; ++{index})", [step]),
-        ]
-
-    def _device(self, signature: str, body: Sequence[str]) -> str:
-        return self.kernel.definition(f"__device__ __forceinline__ {signature}", body)
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
         """The kernel's own body: which row, and whether it is of whole packs."""
