@@ -68,10 +68,22 @@ def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
 
 
 class Names:
-    """Identifiers that are not taken: neither by the user's text nor by what was written before."""
+    """Identifiers that are not taken: neither by the user's text nor by what was written before.
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
+    Args:
+        outer: names at the outermost level, which a local may not hide. every: all words, for names at that level.
+    """
+
+    def __init__(self, outer: Iterable[str], every: Iterable[str]) -> None:
+        self._taken, self._every = set(outer), set(every)
+
+    def outermost(self, wanted: str) -> str:
+        """A name for a function or constant beside the kernel."""
+        name, number = wanted, 2
+        while name in self._taken | self._every:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
 
     def fresh(self, wanted: str) -> str:
         """The name, with a number behind it where it is taken."""
@@ -142,8 +154,9 @@ class KernelText:
         self.arguments = {one.name: one for one in contract.args}
         self._refuse()
         beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
-        words = set(re.findall(r"\w+", _without_comments(beside)))
-        self.names = Names({*words, *contract.sizes[0], *self.parameters, kernel.name})
+        plain = _without_comments(beside)
+        taken = {*_words(_without_bodies(plain)), *contract.sizes[0], *self.parameters, kernel.name}
+        self.names = Names(taken, _words(plain))
         wide = any(one.dtype == "float64" for one in contract.args) or re.search(r"\bdouble\b", kernel.source)
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
         single = self.real == "float"
@@ -297,6 +310,19 @@ def fresh_names(kernel: KernelText, *wanted: str) -> SimpleNamespace:
 
 def _without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+
+
+def _without_bodies(text: str) -> str:
+    """What stands outside of braces and parentheses, and macros wherever they are."""
+    macros = re.findall(r"#\s*define\s+\w+", text)
+    before = ""
+    while text != before:
+        before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
+    return "\n".join([text, *macros])
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def _above_comment(text: str, start: int) -> int:

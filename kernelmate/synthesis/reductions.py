@@ -46,7 +46,7 @@ class Reductions:
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
-            self._functions[kind, ctype] = self.kernel.names.fresh(f"{self.team.name}_{kind}")
+            self._functions[kind, ctype] = self.kernel.names.outermost(f"{self.team.name}_{kind}")
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:
@@ -54,7 +54,7 @@ class Reductions:
         lines: list[str] = []
         value = self._names.value
         for (kind, ctype), name in self._functions.items():
-            warp = name if self.team.name == "warp" else self.kernel.names.fresh(f"warp_{kind}")
+            warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind)), ""]
             if self.team.name == "block":
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]

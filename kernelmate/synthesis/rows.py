@@ -66,19 +66,9 @@ class _Rows:
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
-        self.names = fresh_names(
-            kernel,
-            "kPack",
-            "row",
-            "rank",
-            "c",
-            "j",
-            "columns",
-            f"{bare}_row",
-            "packed",
-        )
-        self.names.kThreads = kernel.names.fresh(f"k{camel(bare)}Threads")
-        self.function = getattr(self.names, f"{bare}_row")
+        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed")
+        self.names.kThreads = kernel.names.outermost(f"k{camel(bare)}Threads")
+        self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self._accesses()
         self.full = {name: self._is_full(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
