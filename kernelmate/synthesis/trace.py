@@ -235,7 +235,12 @@ class _Function:
             return copied(made) if self._name == "array" else made
         if isinstance(self._function, np.ufunc):
             args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
-        return self._function(*args, **keywords)
+        try:
+            return self._function(*args, **keywords)
+        except Untraceable:
+            if any(isinstance(one, Array) for one in args):
+                raise
+            raise Untraceable(f"np.{self._name} of a size") from None
 
     def __getattr__(self, name: str) -> Any:
         """Of a ufunc: `reduce` and the like."""

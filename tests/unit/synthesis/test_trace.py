@@ -99,6 +99,7 @@ REFUSED = {
     "a size in another module": ("import math\ndef reference(x, cols):\n    return x / math.sqrt(cols)", 6, "outside NumPy"),
     "a view that is assigned to": ("def reference(x):\n    y = x.T\n    x += 1\n    return y.T", 6, "view"),
     "a constant table": ("def reference(x):\n    return x + np.array([1.0, 2.0])", 5, "constant array"),
+    "a table by a size": ("def reference(x, cols):\n    return x + np.tri(cols)", 5, "np.tri of a size"),
     "another ufunc": ("def reference(x):\n    return np.nextafter(x, 1.0)", 5, "np.nextafter"),
 }  # fmt: skip
 
