@@ -269,20 +269,10 @@ class KernelText:
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
-        text = "\n".join(
-            [
-                f"{head}\n{{" if own_line else f"{head} {{",
-                *[piece for line in indented(body) for piece in _folded(line)],
-                "}",
-            ]
-        )
-        return (
-            text
-            if self.indent == "  "
-            else re.sub(
-                r"^(?:  )+(?!\s{8})", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE
-            )
-        )
+        lines = [piece for line in indented(body) for piece in _folded(line)]
+        if self.indent != "  ":
+            lines = [re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), line) for line in lines]
+        return "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
 
     def placed(self, written: Written) -> tuple[Kernel, Contract]:
         """The user's file with the written kernel in the place of its own, launches and contract changed along.

@@ -214,6 +214,15 @@ def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
     assert re.search(r"work<<<.*1024.*, 256>>>", changed.unit.text)
 
 
+def test_the_files_braces_and_indentation_are_kept(make: Any, tmp_path: Path) -> None:
+    args, reference, *_ = CASES["silu float32"]
+    kernel, contract = make(args, reference, body="    int i = 0;\n    y[i] = x[i];", grid=BY_ITEM)
+    (text,) = kernels_for(trace(contract, tmp_path), kernel, contract)
+    assert "\n    constexpr int kPack = 4;" in text.definition
+    assert "\n        y_i = " in text.definition
+    assert text.definition.startswith("__global__ void work(const float* __restrict__ x, float* __restrict__ y,")
+
+
 def test_names_of_the_file_are_not_taken(make: Any, session: Session) -> None:
     above = "__device__ float warp_sum(float value) { return value; }\nconstexpr int kPack = 3;\n"
     args, reference, body, grid, _ = CASES["row sum"]
