@@ -64,6 +64,9 @@ def main() -> None:
     parser.add_argument("--examples", type=Path, default=EXAMPLES, help="folder of the examples")
     parser.add_argument("--only", nargs="*", help="names of kernels' files or folders")
     parser.add_argument("--out", type=Path, help="where to write the run as JSON")
+    parser.add_argument(
+        "--documents", type=Path, metavar="FOLDER", help="where to keep what each search prints, with its diffs"
+    )
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="two runs' JSON files")
     given = parser.parse_args()
     if given.compare:
@@ -160,6 +163,9 @@ class Command:
         given = self._given
         arguments = ["optimize", kernel, PROMPT, "--budget", f"{given.budget:g}", "--author", given.author]
         document = self._ask([*arguments, *self._common(size)])
+        if given.documents:
+            given.documents.mkdir(parents=True, exist_ok=True)
+            (given.documents / f"{name}.json").write_text(json.dumps(document))
         if "candidates" not in document:
             return [Entry(name, "search", "optimize", "failed", failure(document), None)]
         found = [entry_of(name, one["author"], "optimize", one["verdict"]) for one in document["candidates"]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.backends.base import Backend, Module, Run, RunResult
-from kernelmate.checks.inputs import NORMAL
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
 from kernelmate.compiler import compile_kernel
 from kernelmate.records import Compiled, CompileOptions, Contract, JudgeTask, Size, Target, Version

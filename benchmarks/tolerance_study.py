@@ -26,11 +26,12 @@ from benchmarks.large_set import LARGE, listed
 from benchmarks.machine import describe, save
 from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Workload
 from kernelmate.checks.carried import Law, carried, law_of
-from kernelmate.checks.inputs import NORMAL, Style, draw
+from kernelmate.checks.inputs import draw
 from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.laws import BASE_ELEMENTS, elements_at
 from kernelmate.checks.reference import Expected, Reference, python_reference
 from kernelmate.checks.sizes import small_sizes
+from kernelmate.checks.styles import NORMAL, Style
 from kernelmate.checks.tolerances import derive
 from kernelmate.records import Contract, Size
 from kernelmate.source import contract_for, find_kernels, text_unit

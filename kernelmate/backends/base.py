@@ -53,6 +53,27 @@ class ScalarArgument:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a launch finds around it and must not depend on, where it is chosen (emulator only).
+
+    Attributes:
+        specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit; of
+            `%warpid`, warp number b of each block.
+        clock: what the first read of a clock gives, and how much later each further one is.
+        first_slot: where in the address space arrays begin, in places for arrays.
+        fill: byte that registers and local memory hold before they are written.
+        forced: outcome of some conditions, by instruction. watched: instructions whose outcomes are noted.
+    """
+
+    specials: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    clock: tuple[int, int] = (0, 1)
+    first_slot: int = 0
+    fill: int = 0
+    forced: Mapping[int, bool] = field(default_factory=dict)
+    watched: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One launch to make.
 
@@ -65,6 +86,7 @@ class Run:
             accesses are always found.
         native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
             what it gives does not hang on it, only how soon (emulator only).
+        surroundings: what else the launch finds around it; None for the usual (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
@@ -81,6 +103,7 @@ class Run:
     key: Hashable = None
     executed: bool = False
     native: bool | None = None
+    surroundings: Surroundings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,8 @@ class RunResult:
         unwatched: where they were not looked for all the same, and why: one clause for each part.
         counters: of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
+        lasting: variables of the module that were loaded from before the kernel had stored there, and are changed now
+            (emulator only).
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
         lines: counters by source line of the *unit's* text, when asked for (emulator only).
@@ -134,6 +159,7 @@ class RunResult:
         native: it took so long that native code was made for it, or none was needed; None where neither has shown
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
+        outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.
         counting: where counters are still being counted beside: gives a result that has them, or None.
     """
 
@@ -143,6 +169,7 @@ class RunResult:
     unwatched: tuple[str, ...] = ()
     counters: Counters | None = None
     reads: frozenset[str] = frozenset()
+    lasting: frozenset[str] = frozenset()
     block_counts: Mapping[str, int] = field(default_factory=dict)
     footprint_bytes: int | None = None
     barriers: int | None = None
@@ -153,6 +180,7 @@ class RunResult:
     atomic_sectors: int | None = None
     l1: CacheSample | None = None
     native: bool | None = None
+    outcomes: Mapping[int, frozenset[bool]] = field(default_factory=dict)
     counting: Callable[[], RunResult | None] | None = None
 
 

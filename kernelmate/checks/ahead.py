@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from kernelmate.backends.base import Backend, Begins, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge
-from kernelmate.checks.inputs import WIDE_INTEGERS
 from kernelmate.checks.oracle import Oracle
-from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.scalars import loops
+from kernelmate.checks.settling import other_style
+from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS
 from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
+from kernelmate.checks.tried import Tried, tried_sizes
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
 from kernelmate.source import argument_shapes, size_allowed
@@ -42,14 +44,22 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
     with contextlib.suppress(Interrupted, KernelmateError):
         oracle = Oracle(task, None, None, tell)
         listed = task.sizes or contract.sizes
-        own = own_sizes(contract, listed) if task.own_sizes else ()
-        for number, size in enumerate((*listed, *own)):
+        sizes = (
+            tried_sizes(contract, listed, task.seed)[0] if task.own_sizes else [Tried(s, "contract") for s in listed]
+        )
+        other = other_style(contract, oracle.directory)
+        whole = task.baseline is not None and not loops(contract, oracle.directory)
+        for number, (size, origin, once, styled, shifts) in enumerate(sizes):
             if not size_allowed(contract, size):
                 continue
-            elements = elements_of(argument_shapes(contract, size).values())
-            for shot in plan(contract, elements, number, listed=number < len(listed), large=oracle.large(size)):
+            elements, large = elements_of(argument_shapes(contract, size).values()), oracle.large(size)
+            shots = plan(
+                contract, elements, number, listed=origin == "contract", large=large, once=once, styled=styled, shifts=shifts,
+                other=NORMAL if large else other,
+            )  # fmt: skip
+            for shot in shots:
                 tell()
-                if shot.style == WIDE_INTEGERS and task.baseline is None:
+                if shot.style == WIDE_INTEGERS and not whole:
                     continue
                 # What a reference does not bear on unusual inputs, the verdict will pass over as well.
                 with contextlib.suppress(KernelmateError):
@@ -69,5 +79,5 @@ def begin_glance(task: JudgeTask, backend: Backend) -> None:
         bench, baseline = Bench(backend, task, task.candidate), bench_of(backend, task, task.baseline)
         oracle = Oracle(task, baseline, None, lambda *_: None)
         case = CaseJudge(bench, oracle, compared=baseline is not None, glance=True)
-        for run in case.launches([(size, "contract") for size in task.sizes[:1]]):
+        for run in case.launches([Tried(size, "contract") for size in task.sizes[:1]]):
             backend.begin(task.candidate.compiled, task.target, run)

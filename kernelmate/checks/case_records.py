@@ -8,10 +8,11 @@ from typing import Literal
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.oracle import Answer
+from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import Outcome
-from kernelmate.records import Finding, FirstWrong, Severity, Size
+from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
 
 Origin = Literal["contract", "own"]
 
@@ -48,7 +49,8 @@ class Seen:
 
     def without_arrays(self) -> Seen:
         """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
-        outcome = replace(self.outcome, given={}, result=replace(self.outcome.result, arrays={}))
+        scalars = {name: array for name, array in self.outcome.given.items() if name not in self.outcome.result.arrays}
+        outcome = replace(self.outcome, given=scalars, result=replace(self.outcome.result, arrays={}))
         answer = None if self.answer is None else replace(self.answer, want={}, allowed=Allowed({}, {}))
         return replace(self, outcome=outcome, answer=answer)
 
@@ -76,6 +78,7 @@ class CaseRecord:
         counted: the launch with counters, at listed sizes.
         launched: False where the version cannot be launched or excludes the size itself.
         unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
+        once: one ordinary launch was made, which cannot tell an answer from the one to other inputs.
         kept: the first launch with its arrays, at listed sizes that are to be timed.
     """
 
@@ -88,6 +91,7 @@ class CaseRecord:
     counted: RunResult | None = None
     launched: bool = True
     unsteady: bool = False
+    once: bool = False
     kept: Kept | None = None
 
     def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
@@ -126,6 +130,12 @@ class CaseRecord:
         """Where the worst launch is first wrong."""
         worst = self.worst
         return worst.first if worst is not None and not worst.right else None
+
+    def scalars(self, contract: Contract) -> dict[str, float] | None:
+        """Scalars that had another value than the contract's at the launch that counts most, else at any that counts."""
+        seen = sorted(self.judged, key=lambda one: one.right is False, reverse=True)
+        found = (said(contract, self.size, one.outcome.given) for one in seen)
+        return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)
 
     def shot(self, inputs: int, poison: int) -> Seen | None:
         """The ordinary launch of a set of inputs and a poison that ran to its end."""

@@ -9,19 +9,23 @@ from dataclasses import replace
 import numpy as np
 
 from kernelmate.backends.base import Run
+from kernelmate.checks.alignment import shift_text
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
 from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
+    lost_bits,
     nondeterminism,
     stale_output,
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.inputs import WIDE_INTEGERS
-from kernelmate.checks.kinds import Arrays, module_of
+from kernelmate.checks.kinds import Arrays, is_inexact, module_of
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
+from kernelmate.checks.settling import Settled, Settling
+from kernelmate.checks.sizes import MOST_ELEMENTS
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.trials import (
     FIRST,
@@ -34,8 +38,9 @@ from kernelmate.checks.trials import (
     elements_of,
     plan,
 )
+from kernelmate.checks.tried import Tried
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, Severity, Size
+from kernelmate.records import Contract, Severity
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
@@ -65,47 +70,58 @@ class CaseJudge:
         self._keep_bytes = keep_bytes
         self._glance = glance
         self._alone = False
+        self._settling = Settling(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
-    def foresee(self, sizes: Sequence[tuple[Size, Origin]]) -> None:
+    def foresee(self, sizes: Sequence[Tried]) -> None:
         """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
-        self._alone = bool(sizes) and all(self.oracle.large(size) for size, _ in sizes)
+        self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
-    def launches(self, sizes: Sequence[tuple[Size, Origin]]) -> Iterator[Run]:
+    def launches(self, sizes: Sequence[Tried]) -> Iterator[Run]:
         """Those that judging these sizes takes, as far as they can be had and launched; none of them is made."""
-        for number, (size, origin) in enumerate(sizes):
-            for shot, count in self._shots(size, origin, number):
+        for number, one in enumerate(sizes):
+            size = one.size
+            for shot, count in self._shots(one, number):
                 # What cannot be had or launched is told when it is asked for.
                 with suppress(ReferenceFailed, ContractError):
                     # Handing large arrays over would take longer than it saves.
                     if not self.oracle.large(size) and size_allowed(self.bench.version.contract, size):
                         given = self.oracle.inputs(size, shot)
-                        longest = self.oracle.known_longest(size, shot)
+                        longest = None if self._asked_for(one) else self.oracle.known_longest(size, shot)
                         yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
 
-    def _shots(self, size: Size, origin: Origin, number: int) -> Iterator[tuple[Shot, bool]]:
+    def _asked_for(self, tried: Tried) -> bool:
+        """A large size of our own, which only the version's text has asked for."""
+        return tried.once and elements_of(argument_shapes(self.contract, tried.size).values()) > MOST_ELEMENTS
+
+    def _shots(self, tried: Tried, number: int) -> Iterator[tuple[Shot, bool]]:
         """The launches of a size, and whether each is counted."""
+        size, origin, once, styled, shifts = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
         large = self.oracle.large(size)
-        shots = plan(self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone)
+        shots = plan(
+            self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone, once=once,
+            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
+        )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
-            if shot.style != WIDE_INTEGERS or self._compared:
-                yield shot, index == 0 and origin == "contract"
+            if shot.style.name != "integers" or self._compared:
+                level = self._settling.level(shot.style)
+                yield replace(shot, style=level), index == 0 and origin == "contract"
 
-    def judge(self, size: Size, origin: Origin, number: int) -> CaseRecord:
+    def judge(self, tried: Tried, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed on ordinary inputs.
         """
-        record = CaseRecord(size, origin)
-        for shot, count in self._shots(size, origin, number):
-            seen = self._launch(record, shot, count=count)
+        record = CaseRecord(tried.size, tried.origin, once=tried.once)
+        for shot, count in self._shots(tried, number):
+            seen = self._launch(record, shot, count=count, bounded=not self._asked_for(tried))
             if seen is not None:
                 record.seen.append(seen)
             if self.bench.over or (seen is not None and seen.outcome.errors and seen.weight == "error"):
@@ -139,25 +155,31 @@ class CaseJudge:
         answer = self.oracle.answer(record.size, shot, given, theirs)
         return Kept(self.bench.run(record.size, shot, given), answer)
 
-    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool) -> Seen | None:
+    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool, bounded: bool) -> Seen | None:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
+        plainly = _plainly_wrong(record)
         try:
-            given = self.oracle.inputs(size, shot)
-            theirs = self.oracle.theirs(size, shot, given)
-            answer = self.oracle.answer(size, shot, given, theirs)
+            settled = self._settling.settle(size, shot, plainly=plainly)
         except ReferenceFailed:
             if shot.plain:
                 raise
             return None
+        shot, given, theirs, answer = settled.shot, settled.given, settled.theirs, settled.answer
         self.baseline_ran = theirs is not None
         if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
-        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest)
+        # A version that suits small sizes need not be quick at a large one that its text asks for.
+        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest if bounded else None)
         if not self._compared:
-            self.oracle.learn(self.bench, size, shot, outcome)
+            mine = self.oracle.learn(self.bench, size, shot, outcome)
+            instead = self._settling.instead(size, shot, mine, plainly=plainly)
+            if instead is not None:
+                self._note_findings(record, outcome, "warning", frozenset())
+                record.seen.append(_as_stress(outcome, answer))
+                return self._launch(record, replace(shot, style=instead), count=count, bounded=bounded)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:
@@ -167,9 +189,27 @@ class CaseJudge:
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
             record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
+        return self._seen(record, outcome, settled, baseline_right, weight)
+
+    def _seen(
+        self, record: CaseRecord, outcome: Outcome, settled: Settled, baseline_right: bool | None,
+        weight: Severity | None,
+    ) -> Seen:  # fmt: skip
+        """A launch held against its answer."""
+        answer, theirs = settled.answer, settled.theirs
         if answer is None or outcome.stopped:
             return Seen(outcome, answer, (), baseline_right, weight)
-        return Seen(outcome, answer, _differences(outcome, answer), baseline_right, weight)
+        if weight == "error" and theirs is not None:
+            lost = lost_bits.find(outcome, theirs.bits, answer.want)
+            if lost is not None:
+                record.note(lost[0], "error", lost[1])
+        differences = _differences(outcome, answer)
+        unusual = (
+            weight == "error" and not outcome.shot.plain and any(difference.not_finite for difference in differences)
+        )
+        if unusual and _nan_for_infinity(outcome, answer, known=self.oracle.independent):
+            weight = "note"
+        return Seen(outcome, answer, differences, baseline_right, weight)
 
     def _weight(self, origin: Origin, shot: Shot, baseline_right: bool | None) -> Severity | None:
         if origin == "contract" and shot.plain:
@@ -192,7 +232,8 @@ class CaseJudge:
                     continue
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
-            record.noted.append(Noted(finding.code, severity, finding.message + both, finding))
+            moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
+            record.noted.append(Noted(finding.code, severity, finding.message + moved + both, finding))
 
     def _guard(self, record: CaseRecord) -> None:
         """Ask every guard that has something to look at, and note whether the case can tell right from cheap."""
@@ -202,15 +243,16 @@ class CaseJudge:
                 record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
                 record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
-        if first is None or (other is None and not self.oracle.large(record.size)):
+        if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
         record.degenerate = _is_degenerate(contract, first, other)
         if first.weight is None:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
         if wrong:
-            second = again or other or first
-            record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
+            second = again or other
+            if second is not None:  # over one poison, a wrong value may be the poison's own
+                record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
             if other is not None:
                 record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
             if not self.bench.over and not any(n.severity == "error" for n in record.noted):
@@ -259,10 +301,43 @@ class CaseJudge:
             record.note("nondeterministic", severity, (name, message))
 
 
+def _plainly_wrong(record: CaseRecord) -> bool:
+    """Whether the case's first launch shows the baseline wrong, or a version without one."""
+    if not record.seen:
+        return False
+    first = record.seen[0]
+    return (first.right if first.baseline_right is None else first.baseline_right) is False
+
+
+def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
+    """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
+    stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
+    differences = () if answer is None or outcome.stopped else _differences(outcome, answer)
+    return Seen(replace(outcome, shot=stress), answer, differences, None, "warning")
+
+
 def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     arrays, allowed = outcome.result.arrays, answer.allowed
     return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+
+
+def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:
+    """Whether all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
+
+    Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type.
+    """
+    for name, want in answer.want.items():
+        got = outcome.result.arrays[name]
+        if not is_inexact(got.dtype):
+            continue
+        with np.errstate(all="ignore"):
+            infinite = np.isinf(want.astype(got.dtype)) & (np.isfinite(want) if known else True)
+        places = nan_in(got) & infinite
+        mended = np.where(places, want, got).astype(got.dtype)
+        if not passes(name, mended, want, answer.allowed.error[name]):
+            return False
+    return True
 
 
 def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:

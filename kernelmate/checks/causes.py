@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelmate.checks.case_records import CaseRecord, Seen
+from kernelmate.checks.scalars import said
 from kernelmate.checks.trials import elements_of
 from kernelmate.records import Contract, Severity, Size
 from kernelmate.source import argument_shapes
@@ -47,10 +48,14 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     ]
     if not wrong:
         return None
+    # Numbers say more than what becomes of NaN and infinities.
+    wrong = [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
     plain = [one for one in wrong if one.seen.plain]
-    code = _code_plain(contract, records, plain) if plain else _code_stress(wrong)
+    # A case whose wrong launches all had other scalars, or values equal to them, is wrong for that and not for its size.
+    usual = [one for one in plain if not one.seen.outcome.shot.style.vary and not one.seen.outcome.shot.style.planted]
+    code = _code_plain(contract, records, plain) if usual else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
-    return Cause(code, _sentence(code, example, plain or wrong, records), _argument(example))
+    return Cause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
 
 
 def _telling(record: CaseRecord) -> list[Seen]:
@@ -75,9 +80,11 @@ def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequen
 
 def _code_stress(wrong: Sequence[_Wrong]) -> str:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
-    if any(d.not_finite for d in differences):
+    numbers = [d for d in differences if not d.not_finite]
+    planted = all(one.seen.outcome.shot.style.specials for one in wrong)
+    if not numbers or (planted and len(numbers) < len(differences)):
         return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+    return "precision-loss" if all(d.coarse for d in numbers) else "wrong-values"
 
 
 def _ran_right(record: CaseRecord) -> bool:
@@ -98,11 +105,17 @@ def _argument(one: _Wrong) -> str | None:
     return next((d.argument for d in one.seen.differences if not d.right), None)
 
 
-def _sentence(code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]) -> str:
+def _sentence(
+    contract: Contract, code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
+) -> str:
     difference = next(d for d in example.seen.differences if not d.right)
     text = f"at {size_text(example.record.size)}"
+    scalars = said(contract, example.record.size, example.seen.outcome.given)
+    if scalars:
+        text += "".join(f", with {name} = {value!r}" for name, (value, _) in scalars.items())
+        text += " (the contract says " + ", ".join(f"{usual:g}" for _, usual in scalars.values()) + "),"
     if not example.seen.plain:
-        text += f", on {example.seen.outcome.shot},"
+        text += f"{'' if scalars else ','} on {example.seen.outcome.shot},"
     if difference.first is not None:
         first = difference.first
         text += f" {first.argument}{list(first.index)} is {_value(first.got)} and should be {_value(first.want)}"
@@ -110,6 +123,8 @@ def _sentence(code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iter
         text += f", {difference.error:.3g} times the tolerance"
     count, total = len({id(one.record) for one in wrong}), sum(1 for r in records if r.launched)
     text += f"; {count} of {total} sizes are wrong"
+    if scalars and example.seen.outcome.shot.style.stress:
+        text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if code == "precision-loss":
         text += "; if narrower arithmetic is meant, say so with `accumulate` or `tolerance` in the contract"
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.checks.findings import placed
-from kernelmate.checks.guards import approximations, launch_registers, narrow_matrix
+from kernelmate.checks.guards import approximations, compilers, launch_registers, narrow_matrix
 from kernelmate.compiler.disassembly import sass
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Compiled, Contract, Finding, Version
@@ -19,6 +19,9 @@ def code_findings(version: Version, baseline: Version | None, contract: Contract
         baseline: what it is compared with, if anything: what that does as well is not held against the version.
         contract: in force; says which precision is promised.
     """
+    told = compilers.find(version.unit.text, None if baseline is None else baseline.unit.text)
+    if told is not None:
+        yield placed(Finding("forbidden-source", "error", told[1], line=told[0]), version.unit)
     ptx, theirs = version.compiled.ptx, None if baseline is None else baseline.compiled.ptx
     noted = {
         "precision-loss": approximations.find(ptx, theirs),

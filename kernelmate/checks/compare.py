@@ -130,7 +130,8 @@ def absolute_error(got: Array, want: Array) -> Array:
 
 def _exact(argument: str, got: Array, want: Array) -> Difference:
     with np.errstate(all="ignore"):
-        wrong = got != (want.astype(got.dtype) if want.dtype.kind in "iub" else want)
+        want = want.astype(got.dtype) if want.dtype.kind in "iub" else want
+        wrong = got != want
     error = float(np.inf) if wrong.any() else 0.0
     return Difference(argument, error, _first(argument, wrong, want, got), not_finite=False, coarse=False)
 

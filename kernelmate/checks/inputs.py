@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,55 +14,24 @@ import numpy as np
 
 from kernelmate.checks.kinds import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.live import live_array, otherwise
+from kernelmate.checks.scalars import varied
+from kernelmate.checks.styles import Style, bound_of, is_free
 from kernelmate.checks.userfiles import call_user, load_function
+from kernelmate.checks.values import (
+    every_byte,
+    every_pattern,
+    mixed_floats,
+    offset_floats,
+    plant,
+    tie,
+    wide_integers,
+)
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
-from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution
+from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
 
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """One way to draw what the contract leaves open.
-
-    Attributes:
-        name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, or `integers` (floats as in `normal`).
-        scale: what values are multiplied by.
-        specials: values planted at a few random places.
-        stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
-            else only said.
-    """
-
-    name: str
-    scale: float = 1.0
-    specials: tuple[float, ...] = ()
-    stress: bool = False
-
-    @property
-    def plants_nan(self) -> bool:
-        """NaN is among the inputs."""
-        return bool(self.specials) and bool(np.isnan(self.specials[0]))
-
-    def __str__(self) -> str:
-        if self.specials:
-            return "NaN among the inputs" if self.plants_nan else "infinities among the inputs"
-        if self.name in ("zeros", "denormals"):
-            return f"inputs that are all {self.name}"
-        if self.name == "integers":
-            return "integer inputs of either sign"
-        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "")
-
-
-NORMAL = Style("normal")
-UNIFORM = Style("uniform")
-STRESS_STYLES = (
-    Style("normal", 1e-3, stress=True),
-    Style("normal", 1e3, stress=True),
-    Style("zeros", stress=True),
-    Style("denormals", stress=True),
-    Style("normal", specials=(np.nan,), stress=True),
-    Style("normal", specials=(np.inf, -np.inf), stress=True),
-)
-WIDE_INTEGERS = Style("integers", stress=True)
+ON_HOST = frozenset({"mixed", "offset", "patterns", "integers"})
+"""Styles that are drawn on the host always: only small arrays are drawn in them."""
 
 PLANTED_EVERY = 512
 """One special value for so many elements: enough rows stay without any."""
@@ -111,23 +81,11 @@ def rng_module(rng: Any) -> Any:
     return rng.module if isinstance(rng, DeviceRandom) else np
 
 
-def styles_of(contract: Contract) -> tuple[Style, ...]:
-    """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
-    free = [
-        numpy_dtype(a.dtype)
-        for a in contract.args
-        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
-    ]
-    floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
-    signed = any(dtype.kind == "i" and dtype.itemsize > 1 for dtype in free)
-    return (*floats, WIDE_INTEGERS) if signed else floats
-
-
 def draw(
     contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False,
     device: DeviceMaker | None = None,
 ) -> Arrays:  # fmt: skip
-    """Contents of all `in` and `inout` arrays, and zeros for `out` arrays, by argument.
+    """Contents of all `in` and `inout` arrays, zeros for `out` arrays, and the scalars that vary, by argument.
 
     Args:
         contract: says what they hold.
@@ -142,18 +100,34 @@ def draw(
     Raises:
         ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
     """
+    if style.name in ON_HOST:
+        device = None
     rng: Any = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))) if device is None else device(seed)
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
         drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**31)
-        return _made(contract, size, int(drawn), shapes, directory)
-    made: Arrays = {}
+        return {**_made(contract, size, int(drawn), shapes, directory), **varied(contract, size, style.vary, seed)}
+    made: Arrays = varied(contract, size, style.vary, seed)
+    scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
+    edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]
     for a in arguments:
         live = live_array(a, shapes[a.name], directory, rng, first=first)
         left = replace(a, distribution=otherwise(a))
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
+        if style.planted and live is None and a.direction != "out" and a.name not in style.positions:
+            made[a.name] = plant(left, made[a.name], size, edges, rng)
+    if style.name in ("integers", "mixed"):
+        _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made
+
+
+def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
+    """Let arrays of one dtype and shape have some elements in common, which comparisons between them must bear."""
+    for before, after in itertools.pairwise(free):
+        one, two = made[before.name], made[after.name]
+        if one.shape == two.shape and one.dtype == two.dtype and one.dtype.kind in "iuf":
+            made[after.name] = tie(two, one, rng)
 
 
 def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: Style, directory: Path) -> Array:
@@ -163,6 +137,8 @@ def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, sty
     if argument.distribution is not None:
         return _declared(argument, shape, size, rng, directory)
     if not is_inexact(dtype):
+        if style.name == "integers" and argument.name in style.positions:
+            return _cast(rng.integers(0, bound_of(size, style), shape), dtype)
         return _integers(dtype, shape, size, rng, style)
     if dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")
@@ -171,14 +147,15 @@ def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, sty
 
 
 def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: Style) -> Array:
-    """Bytes over their whole range; wider integers small, unless the style asks for both signs."""
+    """Bytes over their whole range; wider integers small, unless the style asks for their whole range too."""
     if dtype.kind == "b":
         return _cast(rng.integers(0, 2, shape), dtype)
     if dtype.itemsize == 1:
         info = np.iinfo(dtype)
-        return _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
-    if style.name == "integers" and dtype.kind == "i":
-        return _cast(rng.integers(-1000, 1001, shape), dtype)
+        drawn = _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
+        return drawn if isinstance(rng, DeviceRandom) else every_byte(drawn, rng)
+    if style.name == "integers":
+        return wide_integers(dtype, shape, rng, style.bits, signed=style.signed)
     smallest = min((value for value in size.values() if value > 0), default=1)
     return _cast(rng.integers(0, min(smallest, SMALL_INTEGERS), shape), dtype)
 
@@ -187,6 +164,13 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style
     if style.name == "zeros":
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     bounds = limits(dtype)
+    if style.name == "patterns" and is_float(dtype) and dtype.itemsize <= 2:
+        return every_pattern(dtype, shape, rng)
+    if style.name in ("mixed", "offset"):
+        mixed = style.name == "mixed"
+        return _cast(
+            mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng), dtype
+        )
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):

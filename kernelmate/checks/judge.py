@@ -11,17 +11,24 @@ from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.elsewhere import surroundings_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
+from kernelmate.checks.guards import assumptions, remembered
 from kernelmate.checks.later import later_findings
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
-from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.scratch import scratch_sizes
+from kernelmate.checks.sizes import holding_size
+from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
+from kernelmate.checks.tried import Tried, tried_sizes
+from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
+    Contract,
     Finding,
     Judgement,
     JudgeTask,
@@ -30,6 +37,7 @@ from kernelmate.records import (
     SizeMetrics,
 )
 from kernelmate.source import size_allowed
+from kernelmate.source.conditions import Condition, own_conditions
 
 STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-instruction"})
 """Findings after which no further size is tried: each would take as long and say the same."""
@@ -94,6 +102,7 @@ class _Judge:
         keep = KEPT_BYTES if backend.name == "cuda" else 0
         self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
         self.backend, self.baseline = backend, baseline
+        self.conditions = conditions_under(task)
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
         self.reasons: list[str] = []
@@ -104,24 +113,32 @@ class _Judge:
 
     def judgement(self) -> Judgement:
         listed = self.task.sizes or self.contract.sizes
-        own = own_sizes(self.contract, listed) if self.task.own_sizes else ()
-        sizes: list[tuple[Size, Origin]] = [(s, "contract") for s in listed] + [(s, "own") for s in own]
+        sizes = self._sizes(listed)
         self.cases.foresee(sizes)
-        for done, (size, origin) in enumerate(sizes):
+        for done, tried in enumerate(sizes):
+            size, origin = tried.size, tried.origin
             if origin == "own" and self._short_of_time(size):
                 break
             self.progress(CASES_STAGE, done, len(sizes))
-            self._case(size, origin, done)
+            self._case(tried, done)
             if self.backend.poisoned:
                 self.lost_at = (size, origin)
                 break
             if any(n.code in STOPPERS for record in self.records for n in record.noted):
-                self.cut_short |= any(origin == "contract" for _, origin in sizes[done + 1 :])
+                self.cut_short |= any(one.origin == "contract" for one in sizes[done + 1 :])
                 self.ended = True
             if self.cut_short or self.ended:
                 break
         self.cases.foresee(())
         self._explain()
+        if not (self.task.glance or self.backend.poisoned or any(f.severity == "error" for f in self.findings)):
+            self.findings += surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records)
+        told = assumptions.find(
+            self.version.contract, self.conditions, self.records, self.version.unit.text, compared=self.compared
+        )
+        lasting = frozenset[str]().union(*(s.outcome.result.lasting for r in self.records for s in r.seen))
+        kept = remembered.find(self.version, self.task.baseline, lasting)
+        self.findings += [placed(finding, self.version.unit) for finding in (*told, *kept)]
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
         findings = ranked(self.findings)
@@ -129,13 +146,24 @@ class _Judge:
         self.progress(CASES_STAGE, len(sizes), len(sizes))
         return Judgement(
             correct,
-            tuple(_shown(record, one) for record, one in zip(self.records, metrics, strict=True)),
+            tuple(_shown(self.contract, record, one) for record, one in zip(self.records, metrics, strict=True)),
             findings,
             tuple(one for one in metrics if one is not None),
             self._only_written(),
             self._printed(),
             tuple(self.reasons),
         )
+
+    def _sizes(self, listed: tuple[Size, ...]) -> list[Tried]:
+        if not self.task.own_sizes:
+            return [Tried(size, "contract") for size in listed]
+        sizes, beyond = tried_sizes(self.contract, listed, self.task.seed, self.conditions if self.compared else ())
+        self.reasons.extend(beyond)
+        narrow = narrow_inputs(self.contract) if self.compared else ()
+        holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
+        more = [] if holding is None else [holding]
+        more += scratch_sizes(self.version, self.task.baseline, listed)
+        return sizes + [Tried(size, "own") for size in more]
 
     def _short_of_time(self, size: Size) -> bool:
         """Whether sizes of our own must be left out, lest there be no verdict at all; says so."""
@@ -148,7 +176,8 @@ class _Judge:
         )
         return True
 
-    def _case(self, size: Size, origin: Origin, number: int) -> None:
+    def _case(self, tried: Tried, number: int) -> None:
+        size, origin = tried.size, tried.origin
         if not size_allowed(self.version.contract, size):
             if origin == "contract":
                 self._refused(size, "wrong-at-size", "the candidate's `require` excludes this size, which the contract "
@@ -163,7 +192,7 @@ class _Judge:
             return
         try:
             check_memory(self.contract, size)
-            record = self.cases.judge(size, origin, number)
+            record = self.cases.judge(tried, number)
         except ReferenceFailed as error:
             if origin == "contract":
                 raise
@@ -237,7 +266,7 @@ class _Judge:
         wrong = [
             r
             for r in self.records
-            if not r.degenerate and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
+            if not (r.degenerate or r.once) and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
         ]
         if not wrong or any(r.constant is None for r in wrong) or any(r.correct for r in self.records):
             return None
@@ -253,7 +282,7 @@ class _Judge:
             return False
         if self.cut_short or self._left_unjudged() or not self.oracle.known:
             return None
-        if True not in counted:
+        if True not in self._that_count(telling=True):
             self.reasons.append(
                 "every case is degenerate: a zero output, an unchanged one, or the one for other inputs would pass too"
             )
@@ -270,9 +299,10 @@ class _Judge:
         for size, why in self.oracle.lacking.items():
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
-    def _that_count(self) -> list[bool | None]:
-        """Whether each case is right, of those that are held against the version."""
-        return [r.correct for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
+    def _that_count(self, *, telling: bool = False) -> list[bool | None]:
+        """Whether each case is right, of those that are held against the version, or that can tell right from cheap."""
+        held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
+        return [r.correct for r in held if not (telling and r.once)]
 
     def _left_unjudged(self) -> bool:
         """Whether listed sizes were left when the device was lost, to what is no error of the version; says so."""
@@ -380,7 +410,7 @@ def _with_counters(result: RunResult) -> RunResult:
     return replace(seen, arrays=result.arrays, findings=result.findings, printed=result.printed)
 
 
-def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
+def _shown(contract: Contract, record: CaseRecord, metrics: SizeMetrics | None) -> Case:
     worst = record.worst
     answer = next((seen.answer for seen in record.judged if seen.answer is not None), None)
     return Case(
@@ -394,7 +424,14 @@ def _shown(record: CaseRecord, metrics: SizeMetrics | None) -> Case:
         median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
         tolerance_origin=None if answer is None else answer.origin,
         held_against=None if answer is None else answer.against,
+        scalars=record.scalars(contract),
     )
+
+
+def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
+    """Conditions of the candidate's text that its baseline's does not have."""
+    baseline = "" if task.baseline is None else task.baseline.unit.text
+    return tuple(own_conditions(task.candidate.unit.text, baseline, task.candidate.contract.options))
 
 
 def _reference(backend: Backend, task: JudgeTask) -> Bench | None:

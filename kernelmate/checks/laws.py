@@ -22,10 +22,10 @@ import numpy as np
 import platformdirs
 
 from kernelmate.checks.carried import Law, OutputLaw, law_of
-from kernelmate.checks.inputs import NORMAL, UNIFORM, WIDE_INTEGERS, Style
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_host
 from kernelmate.checks.reference import Expected, Reference
 from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
+from kernelmate.checks.styles import NORMAL, UNIFORM, Style
 from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -54,7 +54,7 @@ CHEAP_S = 0.01
 SAME = 1e-9
 """Relative difference that NumPy and a GPU may have in float64: they add up in another order."""
 
-TRUSTED_STYLES = (NORMAL, UNIFORM, Style("zeros"), WIDE_INTEGERS)
+TRUSTED_STYLES = (NORMAL, UNIFORM, Style("zeros"), Style("integers", bits=10))
 
 MOST_COMPARED = 4
 """Sizes of our own at which a GPU's reference is held against NumPy's, besides the two that are learnt from."""

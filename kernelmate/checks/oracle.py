@@ -13,7 +13,8 @@ import numpy as np
 from kernelmate.backends.base import Computes
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
-from kernelmate.checks.inputs import DeviceRandom, Style
+from kernelmate.checks.guards import lost_bits
+from kernelmate.checks.inputs import DeviceRandom
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_device, on_host, wide
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
@@ -27,11 +28,12 @@ from kernelmate.checks.laws import (
 )
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, kernel_reference, python_reference
+from kernelmate.checks.styles import Style
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
 from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Contract, JudgeTask, Size
+from kernelmate.records import Contract, JudgeTask, Size, Version
 from kernelmate.source import numpy_dtype
 
 Progress = Callable[[str, int, int], None]
@@ -91,6 +93,7 @@ class Theirs:
         outputs: what it gave, kept only where it is itself what candidates are compared with.
         longest_thread: instructions of its longest thread, where the backend counts them.
         nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
+        bits: elements whose bits it keeps as the reference does, per output, where a candidate must keep them.
     """
 
     errors: frozenset[str]
@@ -99,12 +102,14 @@ class Theirs:
     outputs: Arrays
     longest_thread: int | None = None
     nans: Arrays = field(default_factory=dict)
+    bits: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
         yield from self.off.values()
         yield from self.outputs.values()
         yield from self.nans.values()
+        yield from self.bits.values()
 
 
 _INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
@@ -134,6 +139,7 @@ class Oracle:
     Attributes:
         independent: there is a reference apart from the baseline.
         known: there is anything to compare with at all.
+        directory: that the contract's files are relative to.
         lacking: why the reference's answer is not to be had, by size.
 
     Raises:
@@ -146,16 +152,26 @@ class Oracle:
     ) -> None:  # fmt: skip
         self.contract: Contract = (task.baseline or task.candidate).contract
         self._task, self._baseline, self._kernel = task, baseline, kernel
-        self._directory = Path(task.directory)
+        self.directory = Path(task.directory)
         self._tell = tell
         # Taken before the reference is loaded: what is computed by an older file is never kept as a newer one's.
         self._context = self._context_of_answers()
         tell(REFERENCE_STAGE, 0, 1)
-        self._python = None if kernel is not None else python_reference(self.contract, self._directory)
+        self._python = None if kernel is not None else python_reference(self.contract, self.directory)
         self.independent = self._python is not None or kernel is not None
         self.known = self.independent or baseline is not None
         self._device = device
         self.lacking: dict[tuple[tuple[str, int], ...], str] = {}
+
+    @property
+    def context(self) -> Hashable:
+        """All that answers hang on besides inputs and the seed."""
+        return self._context[:-1]
+
+    @property
+    def judge_of_inputs(self) -> Version | None:
+        """The baseline: inputs that it does not bear say nothing of a candidate."""
+        return None if self._baseline is None else self._baseline.version
 
     def enter(self, stage: str) -> None:
         """Tell of a stage."""
@@ -168,7 +184,7 @@ class Oracle:
             return None
 
         def make() -> Theirs:
-            return self._made_of(baseline.run(size, shot, given), size, shot, given)
+            return self._made_of(baseline.run(size, shot, given), size, shot, given, baseline.version.compiled.ptx)
 
         return _BASELINES.get(self._of_version(baseline, size, shot), make)
 
@@ -179,10 +195,11 @@ class Oracle:
         known = _BASELINES.known(self._of_version(self._baseline, size, shot))
         return None if known is None else known.longest_thread
 
-    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> None:
+    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> Theirs:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)
-        _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given))
+        ptx = bench.version.compiled.ptx
+        return _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
 
     def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
         compiled = bench.version.compiled
@@ -220,7 +237,7 @@ class Oracle:
             self._tell(REFERENCE_STAGE, 0, 1)
         given = self._drawn_on_device(size, shot) if self._on_device(size) else None
         if given is None:
-            given = inputs_for(self.contract, size, shot, self._task.seed, self._directory)
+            given = inputs_for(self.contract, size, shot, self._task.seed, self.directory)
             for array in given.values():
                 array.setflags(write=False)
         if self.contract.inputs is not None:
@@ -234,7 +251,7 @@ class Oracle:
             maker = partial(DeviceRandom, cupy)
             for _ in range(2):
                 try:
-                    drawn = inputs_for(self.contract, size, shot, self._task.seed, self._directory, maker)
+                    drawn = inputs_for(self.contract, size, shot, self._task.seed, self.directory, maker)
                     return {name: cupy.asarray(array) for name, array in drawn.items()}
                 except MemoryError:
                     _forget_device(cupy)
@@ -243,10 +260,10 @@ class Oracle:
     def _context_of_answers(self) -> tuple[Hashable, ...]:
         """All that inputs and answers hang on besides the size and the shot."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
-        files = stamp(self.contract.reference, self._directory), stamp(self.contract.inputs, self._directory)
+        files = stamp(self.contract.reference, self.directory), stamp(self.contract.inputs, self.directory)
         # How it is launched, and where its block stands, makes no difference to what is right.
         contract = replace(self.contract, grid=(), block=(), shared="", require=(), options=(), line=None)
-        return (repr(contract), self._task.backend, self._task.target.arch, str(self._directory), files, kernel,
+        return (repr(contract), self._task.backend, self._task.target.arch, str(self.directory), files, kernel,
                 self._task.seed)  # fmt: skip
 
     def _key(self, size: Size, shot: Shot) -> Hashable:
@@ -271,7 +288,7 @@ class Oracle:
 
     def _draw_small(self, size: Size, number: int, style: Style) -> Arrays:
         """Inputs on the host that depend on no verdict's seed."""
-        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self._directory)
+        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self.directory)
 
     def _on_device(self, size: Size) -> bool:
         """True where inputs and answers of a size are computed on the GPU: many elements, of types that CuPy has."""
@@ -351,7 +368,7 @@ class Oracle:
             if exact:
                 self._tell(REFERENCE_STAGE, 0, 1)
 
-            files = [content(where, self._directory) for where in (self.contract.reference, self.contract.inputs)]
+            files = [content(where, self.directory) for where in (self.contract.reference, self.contract.inputs)]
             by = None if self._kernel is None else self._kernel.version.compiled.binary
             lasting = (self._context[0], by, files, key[1:], self._on_device(size))
             _LEARNT[key] = kept(lasting, lambda: self._learn(reference, size, exact=exact))
@@ -378,7 +395,7 @@ class Oracle:
         _refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
         return partial(_on_host, reference)
 
-    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays) -> Theirs:
+    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays, ptx: str) -> Theirs:
         outputs = {
             a.name: outcome.result.arrays[a.name]
             for a in self.contract.args
@@ -403,7 +420,11 @@ class Oracle:
         nans = {}
         if shot.style.plants_nan and not outcome.errors:
             nans = {n: nan_in(outputs[n]) & nan_in(w) for n, w in answer.want.items() if is_inexact(outputs[n].dtype)}
-        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans)
+        bits = {}
+        if shot.style.stress and right:
+            kept = {name: lost_bits.kept(ptx, outputs[name], w) for name, w in answer.want.items()}
+            bits = {name: bound for name, bound in kept.items() if bound is not None}
+        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)
 
 
 def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:

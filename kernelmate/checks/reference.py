@@ -107,7 +107,8 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
     """
     dtypes = {a.name: a.dtype for a in contract.args}
     scalars = {name: _scalar(dtypes[name], value) for name, value in scalar_values(contract, size).items()}
-    wider = {name: wide(array, working) for name, array in arrays.items()}
+    scalars |= {name: _scalar(dtypes[name], arrays[name].item()) for name in scalars if name in arrays}
+    wider = {name: wide(array, working) for name, array in arrays.items() if name not in scalars}
     return {spelled(name): value for name, value in {**dict(size), **scalars, **wider}.items()}
 
 
@@ -297,7 +298,7 @@ def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
     def reference(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:  # noqa: ARG001
         with np.errstate(all="ignore"):
             given = {
-                names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None
+                names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.name in arrays
             }
         outcome = bench.run(size, Shot(shot.inputs, shot.style, 0, 0), given)
         _refuse_failed(bench, outcome)

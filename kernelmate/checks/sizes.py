@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.errors import ContractError
@@ -16,7 +17,7 @@ ALONE = (1, 0, 127, 33, 257)
 TOGETHER = (127, 31, 257, 13, 33, 1)
 """What all names are moved to: one below and above powers of two, and primes (13, 31, 127, 257)."""
 
-MOST_OWN_SIZES = 8
+MOST_OWN_SIZES = 6
 MOST_ELEMENTS = 1 << 16
 """Elements over all arrays at a size of our own."""
 
@@ -32,6 +33,14 @@ PROBED = 4
 MOST_PROBED_ELEMENTS = 1 << 20
 """Elements over all arrays at a size that is a multiple of a small one."""
 
+MODULI = (2, 4, 8, 16, 32)
+"""Residues modulo these are what vector widths and warps care about."""
+
+MOST_COVERING = 6
+DRAWN_FROM = (38, 102)
+DRAWS = 24
+"""Covering sizes, what their names are drawn from, and out of how many draws each is the best."""
+
 USUAL = 37
 """What the sizes that stay are cut to: neither round nor large."""
 
@@ -42,17 +51,85 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
     Each moves all names at once, or one of them, to a probe value. Names that the contract's `require` ties together
     move together or not at all, since what it excludes is left out. A size that leaves nothing to launch is left out.
     """
-    threads = max(MOST_THREADS, min(_threads(contract, size) for size in listed))
-    seen = {_key(size) for size in listed}
+    threads = max(MOST_THREADS, min(threads_at(contract, size) for size in listed))
+    seen = {key_of(size) for size in listed}
     chosen: list[Size] = []
     for alternatives in _around(listed):
         if len(chosen) == MOST_OWN_SIZES:
             break
-        size = next((one for one in alternatives if _usable(contract, one, threads)), None)
-        if size is not None and _key(size) not in seen:
-            seen.add(_key(size))
+        size = next((one for one in alternatives if usable(contract, one, threads)), None)
+        if size is not None and key_of(size) not in seen:
+            seen.add(key_of(size))
             chosen.append({name: size[name] for name in listed[0]})
     return tuple(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """Sizes for one launch each.
+
+    Attributes:
+        sizes: residues in every dimension that no other size has. round: all names are multiples of 16, which vector
+            accesses want: base pointers are moved there.
+    """
+
+    sizes: tuple[Size, ...]
+    round: Size | None
+
+
+def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Covering:
+    """Sizes that together have as many residues modulo 2, 4, 8, 16 and 32 in each dimension as few sizes can.
+
+    Args:
+        contract: says which sizes are allowed.
+        tried: the sizes that are tried anyway.
+        seed: of what is drawn.
+    """
+    if not tried or not tried[0]:
+        return Covering((), None)
+    names, threads = list(tried[0]), max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
+    left = {residue: 1.0 / residue[1] for name in names for residue in _every_residue(name)}
+    for size in tried:
+        for residue in _residues(size):
+            left.pop(residue, None)
+    rounds = (one for one in _rounds(names, tried[0]) if usable(contract, one, threads))
+    rounded: Size | None = next(rounds, None)
+    seen = {key_of(size) for size in tried}
+    chosen: list[Size] = [] if rounded is None or key_of(rounded) in seen else [rounded]
+    draw = random.Random(seed)  # noqa: S311 -- sizes, no secrets
+    fixed = {name for name in names if max(size[name] for size in tried) == min(size[name] for size in tried) <= 1}
+    while len(chosen) < MOST_COVERING:
+        for residue in _residues(chosen[-1]) if chosen else ():
+            left.pop(residue, None)
+        drawn = [{n: 1 if n in fixed else draw.randrange(*DRAWN_FROM) for n in names} for _ in range(DRAWS)]
+        drawn = [{n: min(v, tried[0][n]) if tried[0][n] <= KEPT else v for n, v in one.items()} for one in drawn]
+        drawn.sort(key=lambda one: -sum(left.get(residue, 0.0) for residue in _residues(one)))
+        fits = (one for one in drawn if key_of(one) not in seen and usable(contract, one, threads))
+        best: Size | None = next(fits, None)
+        if best is None:
+            break
+        seen.add(key_of(best))
+        chosen.append(best)
+    return Covering(tuple(chosen), rounded)
+
+
+def _rounds(names: Sequence[str], listed: Size) -> Iterator[Size]:
+    """Sizes of multiples of 16, no two names alike where that fits."""
+    for first, step in ((48, 16), (32, 16), (16, 16), (16, 0)):
+        size = {name: first + step * place for place, name in enumerate(names)}
+        yield size
+        yield {name: min(value, listed[name]) if listed[name] <= KEPT else value for name, value in size.items()}
+
+
+def _every_residue(name: str) -> Iterator[tuple[str, int, int]]:
+    for modulus in MODULI:
+        yield from ((name, modulus, rest) for rest in range(modulus))
+
+
+def _residues(size: Size) -> Iterator[tuple[str, int, int]]:
+    """Name, modulus and rest."""
+    for name, value in size.items():
+        yield from ((name, modulus, value % modulus) for modulus in MODULI if value)
 
 
 def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
@@ -76,11 +153,13 @@ def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
                 yield [{**base, name: base[name] + step}]
 
 
-def _key(size: Size) -> tuple[tuple[str, int], ...]:
+def key_of(size: Size) -> tuple[tuple[str, int], ...]:
+    """A size as what can be compared and kept in a set."""
     return tuple(sorted(size.items()))
 
 
-def _threads(contract: Contract, size: Size) -> int:
+def threads_at(contract: Contract, size: Size) -> int:
+    """Threads of the launch at a size; 0 where there is none."""
     try:
         shape = launch_shape(contract, size)
     except ContractError:
@@ -88,7 +167,8 @@ def _threads(contract: Contract, size: Size) -> int:
     return shape.threads * shape.blocks
 
 
-def _usable(contract: Contract, size: Size, threads: int) -> bool:
+def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_ELEMENTS) -> bool:
+    """The contract allows and can launch a size, with at most so many threads, and elements over all arrays."""
     try:
         if min(size.values()) < 0 or not size_allowed(contract, size):
             return False
@@ -97,8 +177,28 @@ def _usable(contract: Contract, size: Size, threads: int) -> bool:
         shapes = argument_shapes(contract, size)
     except ContractError:
         return False
-    small = sum(math.prod(extents) for extents in shapes.values()) <= MOST_ELEMENTS
+    small = sum(math.prod(extents) for extents in shapes.values()) <= elements
     return small and shape.threads * shape.blocks <= threads
+
+
+def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
+    """A size at which one of some arrays has at least so many elements, and the launch few more; None where none can be had.
+
+    One name of a listed size is made larger.
+    """
+    for size in sorted(listed, key=lambda one: math.prod(one.values())):
+        shapes = argument_shapes(contract, size)
+        for name in arrays:
+            elements = math.prod(shapes[name])
+            for axis, extent in size.items():
+                if not 0 < elements < values or extent <= 0:
+                    continue
+                grown = {**size, axis: math.ceil(values / elements * extent)}
+                if usable(contract, grown, 2 * values, 2 * values):
+                    held = math.prod(argument_shapes(contract, grown)[name])
+                    if held >= values:
+                        return grown
+    return None
 
 
 @dataclass(frozen=True, slots=True)

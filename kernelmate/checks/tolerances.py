@@ -63,7 +63,7 @@ from kernelmate.checks.kinds import (
 )
 from kernelmate.checks.reference import Expected, Reference
 from kernelmate.records import Contract, Size
-from kernelmate.source import numpy_dtype
+from kernelmate.source import numpy_dtype, scalar_values
 
 STORE_UNITS = 2.0
 FUNCTION_UNITS = 16.0
@@ -73,6 +73,12 @@ UNDERFLOW_UNITS = 256.0
 MOST_TERMS = 1 << 20
 
 INNER_FACTOR = 8.0
+
+JUMP = 2.0**-14
+"""A move of an input to which an output answers by this share of the outputs' median size, or more, crosses a step."""
+
+LARGEST_WHOLE = 2.0**20
+"""Whole numbers up to here may be meant as such; beyond, many numbers of float32 are whole by chance."""
 
 MOVE = 2.0**-22
 """Relative move of inputs to an exact reference; the answer's move is scaled to the unit roundoff."""
@@ -264,13 +270,20 @@ def _sensitivity(
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5E)))
     names = movable(contract, arrays)
     moves = {name: np.zeros(w.shape) for name, w in want.items()}
+    across = {name: np.zeros(w.shape) for name, w in want.items()}
     inner = {name: np.zeros(w.shape) for name, w in want.items()}
     if not names:
         return moves, inner
     move = MOVE if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[name].dtype) for name in names))
     inputs = Movable.of(arrays, names)
-    for _ in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
-        _keep_largest(moves, reference(inputs.moved(move, rng), size), want, move)
+    edges = {name: at_edges(contract, arrays, size, name) for name in names}
+    held = inputs.holding(edges) if any(edge.any() for edge in edges.values()) else None
+    for draw in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
+        holds = held is not None and draw % 2 == 0
+        moved = (held if held is not None and holds else inputs).moved(move, rng)
+        _keep_largest(moves if holds or held is None else across, reference(moved, size), want, move)
+    for name in moves if held is not None else ():
+        _keep_smooth(moves[name], across[name], want[name], move)
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
@@ -288,7 +301,8 @@ class Movable:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
     `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
-    may be positions or classes in floating dress, and are exact in any case.
+    may be positions or classes in floating dress, and are exact in any case. Beyond `LARGEST_WHOLE` numbers of a
+    narrow type are whole by chance, and move.
     """
 
     wide: Arrays
@@ -299,7 +313,14 @@ class Movable:
         """The inputs, of which those with these names may be moved."""
         widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            return Movable(widened, {name: widened[name] == np.rint(widened[name]) for name in names})
+            return Movable(
+                widened,
+                {n: (widened[n] == np.rint(widened[n])) & ~(np.abs(widened[n]) > LARGEST_WHOLE) for n in names},
+            )
+
+    def holding(self, edges: Arrays) -> Movable:
+        """The same inputs, of which these elements stay as well."""
+        return Movable(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
 
     def moved(self, move: float, rng: Any) -> dict[str, Array]:
         """The inputs with those that may be moved by about `move` of each element.
@@ -320,6 +341,28 @@ class Movable:
                 with np.errstate(all="ignore"):
                     moved[name].reshape(-1)[part] = held[part] * factors
         return moved
+
+
+def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array:
+    """Elements of a floating input that equal a scalar argument, its negative or a neighbour: comparisons change there."""
+    scalars = scalar_values(contract, size)
+    held = arrays[name]
+    edges = module_of(held).zeros(held.shape, bool)
+    if held.dtype.kind != "f":
+        return edges  # type: ignore[no-any-return]
+    for argument in contract.args:
+        if argument.shape is None and argument.value is not None:
+            value = abs(float(arrays[argument.name] if argument.name in arrays else scalars[argument.name]))
+            if 0 < value < math.inf:
+                edges |= np.abs(np.abs(held) - held.dtype.type(value)) <= 2 * np.spacing(held.dtype.type(value))
+    return edges  # type: ignore[no-any-return]
+
+
+def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
+    """Count moves of elements at an edge as well, except where they cross a step: there one side alone is right."""
+    sizes = np.abs(want[np.isfinite(want) & (want != 0)])
+    step = JUMP * float(np.median(sizes)) if sizes.size else 0.0
+    np.fmax(moves, np.where(across * move > step, 0.0, across), out=moves)
 
 
 def _keep_largest(worst: Expected, got: Expected, want: Expected, unit: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
+from kernelmate.checks.alignment import Shift, shift_text, together
 from kernelmate.checks.guards import own_launches
-from kernelmate.checks.inputs import NORMAL, DeviceMaker, Style, draw, styles_of
+from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
+from kernelmate.checks.styles import NORMAL, Style, narrow_inputs, styles_of
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
 
@@ -53,23 +55,22 @@ CHEAP_ELEMENTS = 1 << 15
 class Shot:
     """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
 
-    `misalign` moves all base pointers by so many elements, those with a promised alignment by so many multiples of it.
+    `misalign` moves base pointers.
     """
 
     inputs: int
     style: Style
     poison: int
     schedule: int
-    misalign: int = 0
+    misalign: Shift = ()
 
     @property
     def plain(self) -> bool:
         """Aligned, with inputs as ordinary as the contract allows: what every version must bear."""
-        return self.misalign == 0 and not self.style.stress
+        return not self.misalign and not self.style.stress
 
     def __str__(self) -> str:
-        off = ", base pointers off by one element" if self.misalign else ""
-        return f"{self.style}{off}"
+        return f"{self.style}, {shift_text(self.misalign)}" if self.misalign else str(self.style)
 
 
 FIRST, OTHER = 0, 1
@@ -117,6 +118,10 @@ def plan(
     large: bool = False,
     repeated: bool = True,
     alone: bool = False,
+    other: Style = NORMAL,
+    once: bool = False,
+    styled: bool = True,
+    shifts: Sequence[Shift] = (),
 ) -> tuple[Shot, ...]:
     """The launches of one case: the same inputs twice with others between, and more where they cost little.
 
@@ -131,24 +136,32 @@ def plan(
         large: its arrays or its reference are too large for many launches.
         repeated: launch a large case a second time, over another poison and in another order.
         alone: there is no small case, so that a large one has other inputs as well.
+        other: how the second set of ordinary inputs of a case that is not large is drawn.
+        once: the size needs one set of ordinary inputs only.
+        styled: it has one of the other styles as well.
+        shifts: base pointers are moved so, in a launch each.
     """
     schedule = 16 * number
+    moved = tuple(Shot(FIRST, NORMAL, 0, schedule + place % 3, misalign=shift) for place, shift in enumerate(shifts))
     if large and listed:
         again = Shot(FIRST, NORMAL, 1, schedule + 15)
-        other = Shot(OTHER, NORMAL, 1, schedule + 1)
-        return (Shot(FIRST, NORMAL, 0, schedule), *((other,) if alone else ()), *((again,) if repeated else ()))
-    shots = [Shot(FIRST, NORMAL, 0, schedule), Shot(OTHER, NORMAL, 1, schedule + 1)]
+        second = Shot(OTHER, NORMAL, 1, schedule + 1)
+        return (Shot(FIRST, NORMAL, 0, schedule), *((second,) if alone else ()), *((again,) if repeated else ()))
+    shots = [Shot(FIRST, NORMAL, 0, schedule), *(() if once else (Shot(OTHER, other, 1, schedule + 1),))]
     styles = tuple(enumerate(styles_of(contract), start=2))
+    if not (listed or once) and elements > CHEAP_ELEMENTS and narrow_inputs(contract):
+        # Such a size is there to hold every value of a narrow type; the small ones ask the rest.
+        return tuple(Shot(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
     if listed and elements <= CHEAP_ELEMENTS:
         shots += [Shot(index, style, index % 2, schedule + index) for index, style in styles]
-    elif elements <= CHEAP_ELEMENTS and styles:
+    elif styled and elements <= CHEAP_ELEMENTS and styles:
         index, style = styles[number % len(styles)]
         shots.append(Shot(index, style, index % 2, schedule + index))
     if listed:
         shots.append(Shot(FIRST, NORMAL, 1, schedule + 15))
-    if elements <= CHEAP_ELEMENTS:
-        shots.append(Shot(FIRST, NORMAL, 0, schedule, misalign=1))
-    return tuple(shots)
+    if elements <= CHEAP_ELEMENTS and listed:
+        shots.append(Shot(FIRST, NORMAL, 0, schedule, misalign=together(contract)))
+    return (*shots, *moved)
 
 
 class Bench:
@@ -233,12 +246,12 @@ class Bench:
         arguments: list[ArrayArgument | ScalarArgument] = []
         for a in contract.args:
             if a.shape is None:
-                value: Any = np.asarray(scalars[a.name]).astype(numpy_dtype(a.dtype))[()]
+                value: Any = np.asarray(given.get(a.name, scalars[a.name])).astype(numpy_dtype(a.dtype))[()]
                 arguments.append(ScalarArgument(a.name, value))
             else:
                 out, here = a.direction == "out", given[a.name]
                 data = poisoned(here, shot.poison) if out else here
-                moved = shot.misalign * max((a.align or 0) // data.dtype.itemsize, 1)
+                moved = dict(shot.misalign).get(a.name, 0) // data.dtype.itemsize
                 written = a.direction != "in"
                 arguments.append(ArrayArgument(a.name, data, moved, written, output=out, device=on_device(here)))
         run = Run(

@@ -23,7 +23,15 @@ from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction,
 from kernelmate.records.device import Device, parse_device
 from kernelmate.records.gate import Allowance, Figure, Gate, GatedKernel, GateMetric
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
-from kernelmate.records.judging import MOSTLY_LAUNCHING, NO_RACE_SEEN, Judgement, JudgeTask, SizeMetrics, Version
+from kernelmate.records.judging import (
+    MOSTLY_LAUNCHING,
+    NO_RACE_SEEN,
+    Judgement,
+    JudgeTask,
+    SizeMetrics,
+    Twin,
+    Version,
+)
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
@@ -120,6 +128,7 @@ __all__ = [
     "Target",
     "Timing",
     "Tolerance",
+    "Twin",
     "Unit",
     "Verdict",
     "Version",

@@ -29,6 +29,14 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Twin:
+    """The version under judgement compiled otherwise: without optimisation where `arch` is None, else for that one."""
+
+    compiled: Compiled
+    arch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeTask:
     """What the worker is asked: is `candidate` right, and what does it cost, on one backend for one target.
 
@@ -45,6 +53,7 @@ class JudgeTask:
         sanitize: run compute-sanitizer around the listed launches as well (GPU).
         profile: read hardware counters of the headline launch as well (GPU).
         executed: count the machine instructions of listed launches as well, which takes a disassembler.
+        twins: the candidate compiled otherwise, to be run beside it in the emulator.
         count: count what listed launches ask of the memory system; beside a GPU, that takes the emulator.
         glance: make only the first launch of each size, so that what is wrong shows, and what is right does not yet; only
             the first size is timed, and its warm durations alone.
@@ -69,6 +78,7 @@ class JudgeTask:
     executed: bool = False
     count: bool = True
     glance: bool = False
+    twins: tuple[Twin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class Case:
         held_against: what the outputs were compared with: `reference` or `baseline`; None where nothing was compared.
         weight: of this size in the contract's `weights`; None without them, and for sizes of our own.
         speedup: the baseline's time over this version's at this size; None where either has no time.
+        scalars: scalars that had another value than the contract's at one of the launches, and that value; None where
+            none had.
     """
 
     size: Mapping[str, int]
@@ -69,6 +71,7 @@ class Case:
     held_against: Literal["reference", "baseline"] | None = None
     weight: float | None = None
     speedup: Speedup | None = None
+    scalars: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

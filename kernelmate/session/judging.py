@@ -6,18 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from kernelmate.checks.findings import ranked
-from kernelmate.checks.guards import suspicious_speedup
 from kernelmate.decide.acceptance import decide
-from kernelmate.decide.times import SizeTimes
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
-from kernelmate.measure.statistics import ANY, EDITED, RatioError, speedup
+from kernelmate.measure.statistics import ANY, EDITED
 from kernelmate.records import (
     BackendName,
-    Case,
     Contract,
     Judgement,
     JudgeTask,
@@ -27,39 +22,27 @@ from kernelmate.records import (
     Roofline,
     Roofs,
     SizeMetrics,
-    Speedup,
     Target,
     Timing,
     Verdict,
     Version,
 )
-from kernelmate.session.preparing import Prepared, Workshop, kernel_finding
+from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.references import reference_version
+from kernelmate.session.twins import twins_of
+from kernelmate.session.verdicts import (
+    TOO_MUCH_MEMORY,
+    beyond,
+    compiled_verdict,
+    printed,
+    ratio_of_times,
+    with_death,
+    with_doubt,
+    with_judgement,
+    with_weights,
+)
 from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
-
-MOST_PRINTED = 600
-"""Characters of a dead worker's output that a message quotes."""
-
-OUT_OF_TIME = (
-    "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "
-    "(--timeout, or timeout_s in the settings), or use a GPU."
-)
-TOO_MUCH_MEMORY = "Judge smaller sizes (--size), or raise memory_limit_mb in the settings."
-OUT_OF_MEMORY = f"Emulating and checking takes it, which says nothing about the kernel. {TOO_MUCH_MEMORY}"
-CRASHED = (
-    "Emulated code cannot end the process that emulates it, so this says nothing about the kernel. Judge it again, and "
-    "report it where it comes back."
-)
-OF_THE_EMULATOR = {
-    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
-    # found by its instructions.
-    "hang": ("time-limit", OUT_OF_TIME),
-    "out-of-memory": ("out-of-memory", OUT_OF_MEMORY),
-    "worker-crash": ("worker-crash", CRASHED),
-}
-"""Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
-
 
 HANGS = frozenset({"hang", "time-limit"})
 """Findings of a version that has used up a whole time limit."""
@@ -229,26 +212,30 @@ class Court:
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
             try:
-                task = self._task(prepared, None if alone else baseline)
                 if quick:
                     task = self._glance(prepared, baseline, objective)
+                else:
+                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.workshop)
+                    task = replace(self._task(prepared, None if alone else baseline), twins=twins)
                 outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:
                     raise
-                outcome = _beyond(prepared.kernel, refused)
+                outcome = beyond(prepared.kernel, refused)
             if isinstance(outcome, Death):
-                verdict = _with_death(verdict, prepared.kernel, outcome)
+                verdict = with_death(verdict, prepared.kernel, outcome)
             else:
                 metrics = outcome.metrics
-                verdict = _with_judgement(verdict, outcome, self.contract)
+                verdict = with_judgement(verdict, outcome, self.contract)
                 verdict = replace(verdict, roofline=self._roofline(verdict.timing, outcome))
         relaunched = baseline is not None and verdict.binary == baseline.verdict.binary
         error = EDITED if edited or relaunched else ANY
         if baseline is not None and not alone:
             together = next((one.speedup for one in metrics if one.size == self.contract.sizes[0]), None)
-            verdict = replace(verdict, speedup=together or _speedup(baseline.verdict.timing, verdict.timing, error))
-            verdict = _with_doubt(verdict, baseline.verdict, prepared.kernel)
+            verdict = replace(
+                verdict, speedup=together or ratio_of_times(baseline.verdict.timing, verdict.timing, error)
+            )
+            verdict = with_doubt(verdict, baseline.verdict, prepared.kernel)
         decision = decide(
             objective,
             None if baseline is None else baseline.verdict,
@@ -266,7 +253,7 @@ class Court:
             reasons=reasons,
             trade_offs=decision.trade_offs,
             speedup=decision.speedup or verdict.speedup,
-            cases=_with_what_decided(verdict.cases, self.contract, decision.times),
+            cases=with_weights(verdict.cases, self.contract, decision.times),
         )
         return Trial(prepared, verdict, metrics)
 
@@ -338,7 +325,7 @@ class Court:
             # What the user's own function does must not be held against a candidate.
             raise ReferenceFailed(
                 f"The reference {self.contract.reference or self.contract.inputs or ''} ended the worker "
-                f"({outcome.kind}). {outcome.detail}{_printed(outcome)}",
+                f"({outcome.kind}). {outcome.detail}{printed(outcome)}",
                 file=self.kernel.unit.path,
                 line=self.contract.line,
                 hint=TOO_MUCH_MEMORY
@@ -381,105 +368,6 @@ def directory_of(kernel: Kernel) -> Path:
     return path.resolve().parent if path.is_file() else Path.cwd()
 
 
-def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
-    """What is known of a version before it has run."""
-    compiled = prepared.compiled
-    return Verdict(
-        kernel=prepared.kernel.name,
-        instance=compiled.instance,
-        backend=backend,
-        target=target.name,
-        arch=compiled.arch,
-        compiler=compiled.compiler,
-        binary=compiled.binary,
-        seed=seed,
-        compiled=compiled.ok,
-        diagnostics=compiled.diagnostics,
-        resources=prepared.resources,
-        occupancy=prepared.occupancy,
-        correct=None,
-        cases=(),
-        findings=prepared.findings,
-        timing=None,
-        speedup=None,
-        counters=None,
-        objective=None,
-        accepted=False if prepared.findings else None,
-        reasons=(),
-    )
-
-
-def _with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
-    """The verdict with a warning where its speed-up is beyond what changed."""
-    predicted = _speedup(baseline.predicted, verdict.predicted)
-    said = suspicious_speedup.find(verdict.speedup, predicted, baseline.counters, verdict.counters)
-    if said is None:
-        return verdict
-    finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
-    return replace(verdict, findings=ranked((*verdict.findings, finding)))
-
-
-def _beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
-    """The judgement of a version that takes more than the emulator takes on, where nothing else says that it should not."""
-    said = " ".join(part for part in (error.message, error.hint) if part)
-    return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
-
-
-def _with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
-    """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
-    message = f"{death.detail}{_printed(death)}"
-    if death.judge_failed:
-        message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
-    elif verdict.backend == "emulator" and death.kind in OF_THE_EMULATOR:
-        code, advice = OF_THE_EMULATOR[death.kind]
-        return replace(verdict, correct=None, findings=(kernel_finding(kernel, code, f"{message} {advice}"),))
-    finding = kernel_finding(kernel, death.kind, message)
-    return replace(verdict, correct=None if death.judge_failed else False, findings=(finding,))
-
-
-def _printed(death: Death) -> str:
-    """What the process printed last, in one line, as a sentence to follow others."""
-    lines = " | ".join(line.strip() for line in death.output.splitlines())
-    return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""
-
-
-def _with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -> Verdict:
-    """The verdict with what the worker found; figures of the headline only where that size ran."""
-    headline = next((one for one in judgement.metrics if one.size == contract.sizes[0]), None)
-    reasons = judgement.reasons
-    if contract.inferred and judgement.only_written:
-        reasons += (f"only ever written, so `out` in a contract: {', '.join(judgement.only_written)}",)
-    return replace(
-        verdict,
-        correct=judgement.correct,
-        cases=judgement.cases,
-        findings=judgement.findings,
-        timing=None if headline is None else headline.timing,
-        counters=None if headline is None else headline.counters,
-        lines=None if headline is None else headline.lines,
-        predicted=None if headline is None else headline.predicted,
-        reasons=reasons,
-        hardware=judgement.hardware,
-    )
-
-
-def _with_what_decided(cases: tuple[Case, ...], contract: Contract, times: Sequence[SizeTimes]) -> tuple[Case, ...]:
-    """The cases with what their values and times were held to, where whoever judged them did not say."""
-    origin: Literal["contract", "derived"] = "derived" if contract.tolerance is None else "contract"
-    against: Literal["reference", "baseline"] = "baseline" if contract.reference is None else "reference"
-    found = []
-    for case in cases:
-        if case.correct or case.max_error is not None or case.first_wrong is not None:
-            case = replace(
-                case, tolerance_origin=case.tolerance_origin or origin, held_against=case.held_against or against
-            )
-        if case.origin == "contract":
-            ratio = next((one.ratio for one in times if one.size == case.size), None)
-            case = replace(case, weight=contract.weight(case.size), speedup=ratio)
-        found.append(case)
-    return tuple(found)
-
-
 ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})
 ENDS_CONTEXT = frozenset({"illegal-address", "misaligned-access", "trap"})
 """Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
@@ -493,12 +381,3 @@ def _runnable(baseline: Trial | None, backend: BackendName) -> Version | None:
     if any(finding.code in deadly for finding in baseline.verdict.findings):
         return None
     return baseline.prepared.version
-
-
-def _speedup(before: Timing | None, after: Timing | None, error: RatioError = ANY) -> Speedup | None:
-    if before is None or after is None or before.kind != after.kind:
-        return None
-    try:
-        return speedup(before, after, error)
-    except ValueError:
-        return None

@@ -94,6 +94,21 @@ class Workshop:
             return Prepared(kernel, None, compiled, resources=compiled.resources)
         return self._launched(kernel, contract, compiled, compiled.resources)
 
+    def compiled_as(
+        self, kernel: Kernel, contract: Contract, instance: str | None, arch: str | None, more: tuple[str, ...]
+    ) -> Compiled:
+        """One instance compiled for another architecture, or with more options; nothing is launched on paper.
+
+        Raises:
+            CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
+        target = self.target if arch is None else replace(self.target, arch=arch)
+        return compile_kernel(
+            kernel, (*contract.options, *more), instance=instance, target=target, options=self.options,
+            timeout_s=self.timeout_s, cache_dir=self.cache_dir, compiler=self.compiler,
+        )  # fmt: skip
+
     def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
         """As `prepare`, but what is wrong with a candidate is a finding and never raised, a compiler time-out included.
 

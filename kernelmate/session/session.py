@@ -34,12 +34,13 @@ from kernelmate.session.budget import Budget
 from kernelmate.session.building import options_for
 from kernelmate.session.carrying import given_of, placed
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
-from kernelmate.session.judging import Court, Trial, compiled_verdict, instances_of
+from kernelmate.session.judging import Court, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import loosened, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
+from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.source import contract_for, infer_contract, parse_contract
 from kernelmate.suggest.base import Suggester
 from kernelmate.worker.client import JudgeWorker, OnProgress, Worker

@@ -6,14 +6,13 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelmate.upskill.batch_pool import BatchPool, Lost, Part
+from kernelmate.upskill.batch_pool import Asked, BatchPool, Lost, Part
 from kernelmate.upskill.batches import Batch, Packer
 from kernelmate.upskill.torch_device import Place
 
@@ -69,16 +68,16 @@ class Feed:
 
     def _made(self, first: int) -> Iterator[tuple[list[Batch], float]]:
         """The batches of each step and the sum of all the step's weights."""
-        asked: deque[tuple[int, list[list[int]], Future[list[Batch]] | None]] = deque()
+        asked: deque[tuple[int, list[list[int]], Asked | None]] = deque()
         wanted = enumerate(self._packer.steps(first), first)
         with BatchPool(self._packer, self._workers) as pool:
             while True:
                 while len(asked) <= 2 * self._workers:
                     number, rows = next(wanted)
                     asked.append((number, rows, pool.asked(self._mine(number, rows))))
-                number, rows, future = asked.popleft()
+                number, rows, coming = asked.popleft()
                 try:
-                    batches = future.result() if future is not None else None
+                    batches = coming.result() if coming is not None else None
                 except Lost:
                     self._told("A process that makes batches was lost; they are made by this one from here on.")
                     pool.close()

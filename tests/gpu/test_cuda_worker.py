@@ -29,6 +29,11 @@ pytestmark = [
     pytest.mark.skipif(_missing is not None, reason=f"no GPU can be used: {_missing and _missing[0]}"),
 ]
 
+alone = pytest.mark.skipif(
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1,
+    reason="it measures the whole GPU, which other tests use at the same time: run it without -n",
+)
+
 HEAD = """// /// kernelmate
 // sizes = [{ n = 400000 }]
 // grid = "cdiv(n, 256)"
@@ -84,6 +89,7 @@ def session() -> Iterator[Session]:
         yield session
 
 
+@alone
 @pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_a_death_costs_less_than_two_seconds(session: Session, way: str) -> None:
     def right() -> float:
@@ -99,6 +105,7 @@ def test_a_death_costs_less_than_two_seconds(session: Session, way: str) -> None
     assert cost < 2.0
 
 
+@alone
 def test_what_killed_workers_held_is_free_again() -> None:
     before = settled_mb()
     with Session(load_settings(seed=3, backend="cuda", timeout_s=3, timing_budget_s=0)) as session:

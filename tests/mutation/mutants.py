@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.sizes import own_sizes
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, Bench, Outcome, Shot, elements_of, errors_of, inputs_for
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, Contract, JudgeTask, Kernel, Size, Version

@@ -91,8 +91,8 @@ class GlobalPort:
             machine.changes += 1
             if not buffer.writable:
                 self._mutated(buffer, offsets, active)
-        if buffer.visible and not buffer.read_first:
-            if site.action != "store":
+        if buffer.outlives and not buffer.read_first:
+            if site.action == "load" or (site.action == "atomic" and not site.unused):
                 machine.memory.note_read(buffer, offsets, site.size)
             if site.action != "load" and not buffer.read_first:
                 machine.memory.note_store(buffer, offsets, site.size)

@@ -28,6 +28,7 @@ from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
 from kernelmate.backends.emulator.jit.suspicion import Suspicion
 from kernelmate.backends.emulator.launch import Launch, WaitsForLater
 from kernelmate.backends.emulator.link import Linked, Refused, link
+from kernelmate.backends.emulator.liveness import unused_reads
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.ptx import parse_program
@@ -72,7 +73,8 @@ class EmulatorBackend:
 @functools.lru_cache(maxsize=16)
 def _decoded(ptx: str, name: str) -> Decoded:
     """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate."""
-    return with_detours(decode(link(parse_program(ptx, name), name)))
+    decoded = with_detours(decode(link(parse_program(ptx, name), name)))
+    return replace(decoded, unused=unused_reads(decoded.steps))
 
 
 def _refusal(message: str, position: Position | None) -> Finding:
@@ -115,7 +117,7 @@ class EmulatedModule:
         check_memory(run)
         with np.errstate(all="ignore"):
             # Threads that wait for each other need the scheduler's patience.
-            mode = "never" if self._facts.waits else self._jit or jit_of_environment()
+            mode = "never" if self._facts.waits or run.surroundings is not None else self._jit or jit_of_environment()
             before = dict(self._variables)
             try:
                 if mode == "auto" and run.native:

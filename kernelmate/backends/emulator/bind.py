@@ -16,6 +16,7 @@ from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_
 from kernelmate.backends.emulator.guesses import guessing_loads
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.liveness import read_at_entry
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.matrices import (
     bind_matrix_load,
@@ -104,8 +105,18 @@ def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compu
 
 
 def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
-    """Compute what is the same in every thread of the launch, once."""
+    """Compute what is the same in every thread of the launch, once.
+
+    Where the launch's surroundings are chosen, conditions that are watched are left out, whose outcomes are seen when they are
+    run, and so are registers that are read before they are written, which hold something else until then.
+    """
     registers = machine.registers
+    around = machine.surroundings
+    if around is not None:
+        unwritten = read_at_entry(decoded)
+        kept = {id(decoded.steps[number].operation) for number in around.watched}
+        kept |= {id(step.operation) for step in decoded.steps if not unwritten.isdisjoint(step.writes)}
+        foldable = [operation for operation in foldable if id(operation) not in kept]
     offsets = {placed.variable.name: placed.offset for placed in decoded.linked.parameters}
     for operation in foldable:
         if isinstance(operation, Compute):
@@ -198,6 +209,9 @@ class Binder:
         if names and all(name in registers.constants for name in names):
             return None
         bound = self._bind(step, number)
+        around = self._machine.surroundings
+        if bound is not None and around is not None and number in around.watched:
+            bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
             if isinstance(step.operation, Load | Store | Atomic):
@@ -222,6 +236,7 @@ class Binder:
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             site.guess = number in self._guesses
+            site.unused = number in self._decoded.unused
             if isinstance(operation, Load):
                 site.served = self._decoded.served.get(number)
                 return bind_load(operation, machine, linked, site)
@@ -295,6 +310,23 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
         order.fence(machine.lanes_of(active), scope)
 
     return fence
+
+
+def _with_outcomes(step: Step, number: int, bound: Bound, machine: Machine, forced: bool | None) -> Bound:
+    """A step that writes predicates, with its outcomes noted, or replaced by `forced`; a second predicate is the opposite."""
+    targets = [machine.registers.storage(name) for name in step.writes]
+    seen = machine.outcomes.setdefault(number, set())
+
+    def run(group: Group | None, active: Group) -> None:
+        bound(group, active)
+        lanes = machine.lanes_of(active)
+        if forced is None:
+            seen.update(bool(value) for value in np.unique(targets[0][lanes]))
+            return
+        for index, target in enumerate(targets):
+            target[lanes] = forced != bool(index)
+
+    return run
 
 
 def _guarded(bound: Bound, guard: Varying, machine: Machine) -> Bound:

@@ -15,13 +15,14 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
     """Reads the count of instructions issued; it stands for cycles, and for nanoseconds where those are asked for."""
     operand, kind = operation.result
     target = machine.registers.target(operand, f"b{8 * SIZES[kind]}")
+    first, each = machine.surroundings.clock if machine.surroundings is not None else (0, 1)
     shift = 32 if operation.register.endswith("_hi") else 0
     dtype = UNSIGNED[SIZES[kind]]
 
     def run(group: Group | None, active: Group) -> None:
         del group
-        machine.ticks += 1
+        machine.ticks += each
         if target is not None:
-            target[active] = dtype.type((machine.ticks >> shift) & int(np.iinfo(dtype).max))
+            target[active] = dtype.type(((first + machine.ticks) >> shift) & int(np.iinfo(dtype).max))
 
     return run

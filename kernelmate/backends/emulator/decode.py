@@ -78,6 +78,7 @@ class Decoded:
     """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step.
 
     `served` gives the bytes that a load from shared memory is expected to be made with, where that is not its own size.
+    `unused` are the loads and exchanges whose values nothing uses (`liveness.py`).
     `detours` gives, by the step of a barrier, the ends of threads that went around it (`detours.py`).
     """
 
@@ -87,6 +88,7 @@ class Decoded:
     block_at: Mapping[int, int]
     served: Mapping[int, int] = field(default_factory=dict)
     detours: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    unused: frozenset[int] = frozenset()
 
 
 def decode(linked: Linked) -> Decoded:

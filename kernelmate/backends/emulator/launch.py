@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import (
+    MOST_PRINTED,
+    ArrayArgument,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    ScalarArgument,
+    Surroundings,
+)
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
@@ -72,10 +80,14 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        self.memory = GlobalMemory(slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None)
+        around = run.surroundings or Surroundings()
+        self.memory = GlobalMemory(
+            slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
+        )
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
+        self._before: dict[str, Array] = {}
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
         self._watches: list[SharedWatch | LocalWatch] = []
@@ -129,6 +141,7 @@ class Launch:
             content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
             content = self._variables.get(name, content)
             constant = variable.space == "const"
+            self._before[name] = content
             buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
             symbols[name] = buffers[name].address
         for name, variable in linked.globals.items():
@@ -151,16 +164,18 @@ class Launch:
         static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
-        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, 0)
+        around = self.run.surroundings or Surroundings()
+        local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
         if self.shape.cooperative:
             workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace)
-        registers = Registers(linked.registers, lanes.count, specials, self._symbols)
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, around.specials)
+        self._specials = specials
+        registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool),
+            np.zeros(lanes.count, bool), surroundings=self.run.surroundings,
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:
@@ -276,6 +291,7 @@ class Launch:
         machine = self.machine
         blocks = self.lanes.order(number)
         lanes = self.lanes.fill(blocks)
+        self._specials.begin()
         machine.shared.reset()
         if machine.order is not None:
             machine.order.begin(len(blocks))
@@ -323,8 +339,12 @@ class Launch:
             )
         return self._global_watch.unwatched()
 
+    def _changed(self, buffer: Buffer) -> bool:
+        return not np.array_equal(buffer.content(), self._before[buffer.name])
+
     def _result(self, tally: Tally) -> RunResult:
         machine = self.machine
+        lasting = frozenset(name for name, buffer in self._kept.items() if buffer.read_first and self._changed(buffer))
         self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
         arrays = {
             name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
@@ -342,12 +362,14 @@ class Launch:
             unwatched=self._unwatched(),
             counters=as_record(*self.counted, self.memory.footprint(), machine.barriers) if self.counted else None,
             reads=reads,
+            lasting=lasting,
             block_counts=dict(counts),
             footprint_bytes=self.memory.footprint() if self.run.count else None,
             barriers=machine.barriers,
             printed="".join(machine.printed)[:MOST_PRINTED],
             ptx_instructions=tally.instructions,
             longest_thread=tally.longest,
+            outcomes={number: frozenset(seen) for number, seen in machine.outcomes.items()},
         )
         return (
             result

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kernelmate.backends.base import Surroundings
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
@@ -28,7 +29,8 @@ class Site:
         scope: of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
         acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 where another access does it.
-        guess: a plain load whose value an atomic of the same thread checks again.
+        read_only: a load through the cache for what no thread of the launch writes.
+        unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
     """
 
     number: int
@@ -43,6 +45,8 @@ class Site:
     volatile: bool = False
     acquires: bool = False
     releases: bool = False
+    read_only: bool = False
+    unused: bool = False
     guess: bool = False
     asynchronous: bool = False
     served: int | None = None
@@ -103,6 +107,7 @@ class Machine:
         ticks: instructions issued, the clock that kernels read.
         some_ended: some thread of the batch has ended.
         order: what happens before what; None where nobody asks.
+        surroundings: what the launch finds around it, where that is chosen. outcomes: of the conditions that it watches.
         unusual: divisions and roots of which some operand was outside its `ranges`; None where nobody asks.
     """
 
@@ -124,6 +129,8 @@ class Machine:
     some_ended: bool = False
     order: Order | None = None
     unusual: set[int] | None = None
+    surroundings: Surroundings | None = None
+    outcomes: dict[int, set[bool]] = field(default_factory=dict)
 
     def pass_barrier(self, blocks: Array) -> None:
         """All threads of some block slots have met."""

@@ -49,6 +49,11 @@ class Buffer:
         return self.origin + self.lead
 
     @property
+    def outlives(self) -> bool:
+        """The launch's caller can tell what was in it before: an argument, or a variable that the next launch finds."""
+        return self.visible or not self.constant
+
+    @property
     def limit(self) -> int:
         """Offset from the origin of the first byte past the array."""
         return self.lead + self.size
@@ -79,12 +84,12 @@ class GlobalMemory:
     Args:
         slots: how many buffers there will be. seed: permutes the slots and shifts the starts; 0 leaves them in order.
         granule: bytes per entry of `Buffer.stored`.
-        marks: what `Buffer.touched` is kept of; None for not at all.
+        marks: what `Buffer.touched` is kept of; None for not at all. first_slot: number of the first slot.
     """
 
-    def __init__(self, slots: int, seed: int, granule: int, marks: Marks | None) -> None:
+    def __init__(self, slots: int, seed: int, granule: int, marks: Marks | None, first_slot: int = 0) -> None:
         random = np.random.default_rng([seed, 1]) if seed else None
-        self._order = random.permutation(slots) if random is not None else np.arange(slots)
+        self._order = (random.permutation(slots) if random is not None else np.arange(slots)) + first_slot
         self._shift = random.integers(0, 4096, slots) if random is not None else np.zeros(slots, np.int64)
         self.slots = slots
         self.by_slot: dict[int, Buffer] = {}

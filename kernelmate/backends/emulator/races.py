@@ -24,6 +24,7 @@ from kernelmate.backends.emulator.types import Array
 
 _SAME = "both leave the same value there, so that the order does not show"
 _GUESS = "the read is a guess that an atomic of the same thread checks again, as in a loop of compare-and-swap"
+_UNUSED = "nothing uses what is read"
 """Why a race is a note."""
 
 _GPU = 2
@@ -190,7 +191,14 @@ class RaceDetector:
     def _tell(self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, same: Array) -> None:
         """Report the first that changes something, and the first of each kind that changes nothing."""
         guess = self._guesses(region, site, clash.sites)
-        for chosen, excuse in ((~same & ~guess, ""), (same & ~guess, _SAME), (guess, _GUESS)):
+        unused = self._unused(region, site, clash.sites)
+        told = (
+            (~same & ~guess & ~unused, ""),
+            (same & ~guess & ~unused, _SAME),
+            (guess, _GUESS),
+            (unused & ~guess, _UNUSED),
+        )
+        for chosen, excuse in told:
             if not chosen.any():
                 continue
             at = int(np.flatnonzero(chosen)[0])
@@ -211,6 +219,14 @@ class RaceDetector:
                 int(np.count_nonzero(chosen)),
             )
             self._machine.findings.races.report(race)
+
+    @staticmethod
+    def _unused(region: Region, site: Site, others: Array) -> Array:
+        """Which of the others, or else this one, only read what nothing uses."""
+        if site.unused and site.action == "load":
+            return np.ones(len(others), bool)
+        idle = [number for number, one in region.sites.items() if one.unused and one.action == "load"]
+        return np.isin(others, idle) if idle else np.zeros(len(others), bool)
 
     @staticmethod
     def _guesses(region: Region, site: Site, others: Array) -> Array:

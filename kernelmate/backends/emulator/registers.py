@@ -58,9 +58,13 @@ class Registers:
     Args:
         kinds: type of each register by name.
         symbols: address of each variable and function, in its own state space.
+        fill: byte that registers hold before they are written.
     """
 
-    def __init__(self, kinds: Mapping[str, str], count: int, specials: Specials, symbols: Mapping[str, int]) -> None:
+    def __init__(
+        self, kinds: Mapping[str, str], count: int, specials: Specials, symbols: Mapping[str, int], fill: int = 0
+    ) -> None:
+        self._fill = fill
         self._kinds = kinds
         self._count = count
         self._specials = specials
@@ -75,6 +79,8 @@ class Registers:
             kind = self._kinds[name]
             dtype = np.dtype(np.bool_) if kind == "pred" else UNSIGNED[SIZES[kind]]
             found = self._storage[name] = np.zeros(self._count, dtype)
+            if self._fill:
+                found[...] = True if kind == "pred" else int.from_bytes(bytes([self._fill]) * dtype.itemsize, "little")
         return found
 
     def holds(self, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -46,10 +46,15 @@ def is_known(name: str) -> bool:
 class Specials:
     """The special registers of one launch: arrays over the lanes where lanes differ, else numbers.
 
-    `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative.
+    `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative. `chosen` are values
+    of `Surroundings.specials`.
     """
 
-    def __init__(self, lanes: Lanes, sms: int, shared_bytes: int, dynamic_bytes: int, workspace: int) -> None:
+    def __init__(
+        self, lanes: Lanes, sms: int, shared_bytes: int, dynamic_bytes: int, workspace: int,
+        chosen: Mapping[str, tuple[int, int, int]],
+    ) -> None:  # fmt: skip
+        self._chosen = {name: (np.zeros(lanes.count, np.uint64), values) for name, values in chosen.items()}
         self._lanes = lanes
         self._numbers = {
             **_FIXED,
@@ -64,6 +69,8 @@ class Specials:
         """What the lanes read from a register."""
         base, _, axis = name.partition(".")
         lanes = self._lanes
+        if name in self._chosen:
+            return self._chosen[name][0]
         if axis:
             return self._vector(base, _AXES[axis])
         if name in _LANE_MASKS:
@@ -73,6 +80,13 @@ class Specials:
         if name == "%warpid":
             return (lanes.thread >> 5).astype(np.uint32)
         return self._numbers.get(name, 0)
+
+    def begin(self) -> None:
+        """Fill in what depends on the blocks of a batch."""
+        lanes = self._lanes
+        for name, (array, (first, step, limit)) in self._chosen.items():
+            number = first + (lanes.thread >> 5 if name == "%warpid" else lanes.block) * step
+            array[:] = number.astype(np.uint64) % np.uint64(limit)
 
     def _vector(self, base: str, axis: int) -> Array | int:
         lanes = self._lanes

@@ -163,6 +163,7 @@ def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode
 def _order_of(site: Site, words: frozenset[str]) -> None:
     """How strong the access is (PTX ISA, memory consistency model: `.volatile` is `.relaxed.sys`, atomics are `.gpu`)."""
     site.volatile = "volatile" in words
+    site.read_only = "nc" in words
     site.acquires = bool(words & {"acquire", "acq_rel"})
     site.releases = bool(words & {"release", "acq_rel"})
     if site.volatile or "mmio" in words:

@@ -46,6 +46,7 @@ class GlobalWatch:
         self._order = order
         self._detector = RaceDetector(machine, order)
         self._watched: dict[int, tuple[Ledger, Region]] = {}
+        self._cached: dict[int, Array] = {}
         self._writable_bytes = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
@@ -58,11 +59,37 @@ class GlobalWatch:
         ledger, region = self._watch(buffer, site)
         access = Access(ledger, self._order, lanes, within, site.size, settled=1, oldest=1)
         if site.action == "load":
+            if site.read_only:
+                self._look_for_stale(buffer, site, within, ledger.writes.take(access.cells) > 0, access.lanes)
             self._detector.read(region, ledger, site, access)
         else:
+            if buffer.origin in self._cached:
+                known = self._cached[buffer.origin][within]
+                self._look_for_stale(buffer, site, within, known, lanes)
             self._detector.write(region, ledger, site, access, values)
         if site.scope and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
+
+    def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
+        """Report loads through the read-only cache of what this launch writes, before or after."""
+        if site.action == "load":
+            cached = self._cached.setdefault(buffer.origin, np.zeros(buffer.data.size + 16, bool))
+            for step in range(site.size):
+                cached[within + np.uint64(step)] = True
+        if not stale.any():
+            return
+        offset = int(within[0]) - buffer.lead
+        self._machine.findings.report(
+            "global-race",
+            site.position,
+            lanes[stale],
+            lambda: (
+                f"{'loads' if site.action == 'load' else 'writes'} byte {offset} of {buffer.name}, which is loaded through the "
+                "read-only cache (__ldg, const __restrict__) and written in one launch: such loads are undefined; load it plainly"
+            ),
+            buffer=buffer.name,
+            offset=offset,
+        )
 
     def unwatched(self) -> tuple[str, ...]:
         """What is not looked at, in words."""
@@ -145,7 +172,7 @@ class SharedWatch:
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
         )
-        if site.action != "store" and not self._complete:
+        if site.action != "store" and not site.unused and not self._complete:
             self._look_for_empty(ledger, site, access)
         if site.action == "load":
             self._detector.read(self._region, ledger, site, access)

@@ -10,6 +10,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Kernel, MetricName
 from kernelmate.source import change_launch
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.techniques import ended_by
 from kernelmate.suggest.recipes.tidy import tidied
 
 
@@ -50,7 +51,9 @@ class Recipe:
             for rewrite in self.rewrites(request):
                 changed = rewrite.kernel.unit.text != request.kernel.unit.text or rewrite.contract != request.contract
                 if changed:
-                    kernel = tidied(request.kernel, rewrite.kernel)
+                    kernel = tidied(
+                        request.kernel, rewrite.kernel, ended_by(self.name, request.contract, rewrite.contract)
+                    )
                     yield Candidate(
                         f"recipe:{self.name}",
                         rewrite.why,

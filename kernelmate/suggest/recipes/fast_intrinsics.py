@@ -21,6 +21,13 @@ FAST = {
 }  # fmt: skip
 OVERLOADED = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf"}
 """Functions that are float functions where their argument is one."""
+ERRORS = {
+    "__expf": "up to 2 + |1.17 x| ulp", "__exp10f": "up to 2 + |2.97 x| ulp", "__logf": "up to 3 ulp, 2^-21.4 absolute in [0.5, 2]",
+    "__log2f": "up to 2 ulp, 2^-22 absolute in [0.5, 2]", "__log10f": "up to 2 ulp, 2^-24 absolute in [0.5, 2]",
+    "__sinf": "up to 2^-21.4 absolute in [-pi, pi], more beyond", "__cosf": "up to 2^-21.2 absolute in [-pi, pi], more beyond",
+    "__tanf": "that of __sinf(x) / __cosf(x)", "__powf": "that of exp2f(y * __log2f(x))",
+}  # fmt: skip
+"""Errors of the approximations: CUDA C++ Programming Guide, Intrinsic Functions."""
 STRICTEST = 2e-7
 """A declared relative tolerance below this has no room for an approximation."""
 
@@ -40,6 +47,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         if fast is None or function is None:
             continue
         edits.append(tree.replace(function, fast))
+        if not any(one.endswith(f" by {fast}") for one in changed):
+            edits += _comment(tree, call, fast)
         changed.append(f"{name} by {fast}")
     edits += _reciprocal_roots(tree, changed)
     if edits:
@@ -48,6 +57,19 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 RECIPE = Recipe("fast-intrinsics", ("time", "registers"), ("accuracy",), rewrites)
+
+
+def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
+    """A line above the statement that calls an approximation first, with the accuracy given up."""
+    node: Node | None = call
+    while node is not None and (node.parent is None or node.parent.type != "compound_statement"):
+        node = node.parent
+    text = tree.kernel.unit.text
+    start = 0 if node is None else tree.span(node)[0]
+    line = text.rfind("\n", 0, start) + 1
+    pragma = text[:line].rstrip().rpartition("\n")[2].lstrip().startswith("#")
+    if node is not None and not text[line:start].strip() and not pragma:
+        yield line, line, f"{text[line:start]}// Error of {fast}: {ERRORS[fast]}.\n"
 
 
 def _float_arguments(tree: Tree, call: Node) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelmate.records import Contract
+from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -51,7 +51,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         if most < blocks:
             changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
             why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
-            yield Rewrite(changed, contract, why)
+            yield Rewrite(_cap_told(request, changed, most, per_sm), contract, why)
 
 
 RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
@@ -75,7 +75,18 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
         before, after = (launch_shape(one, one.sizes[0]).blocks for one in (request.contract, contract))
         if before != after:
             why = f"{after} blocks ({per_sm} per SM at most) instead of {before} share the strided loop."
-            yield Rewrite(kernel, contract, why)
+            yield Rewrite(_cap_told(request, kernel, most, per_sm), contract, why)
+
+
+def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
+    """The kernel with a comment beside its launches in the file that says where the number of blocks is from."""
+    text, edits = kernel.unit.text, []
+    for start, end in (site.grid_span for site in kernel.launches):
+        line = text.find("\n", end)
+        if line > 0 and text[start:end].strip() == str(most) and text[end:line].endswith(";"):
+            each = "one block" if per_sm == 1 else f"{per_sm} blocks"
+            edits.append((line, line, f"  // {each} for each of the {request.target.sms} SMs ({request.target.name})"))
+    return apply_edits(kernel, edits) if edits else kernel
 
 
 def _counts_blocks(tree: Tree, found: list[Loop]) -> bool:

@@ -12,6 +12,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    Edit,
     Node,
     Tree,
     Variable,
@@ -20,6 +21,7 @@ from kernelmate.suggest.syntax import (
     read_tree,
 )
 
+REASON = "so that the elements of a column lie in different banks"
 BANKS = 32
 BANK_BYTES = 4
 WORST_STRIDE = 4
@@ -54,7 +56,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     groups = [tiles] + ([[tile] for tile in tiles] if len(tiles) > 1 else [])
     for group in groups:
         if group:
-            edits = [_pad(tree, tile) for tile in group]
+            edits = [edit for tile in group for edit in _pad(tree, tile)]
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, _why(group, conflicts))
 
 
@@ -146,13 +148,18 @@ def _mentions(tree: Tree, node: Node, names: set[str]) -> bool:
     )
 
 
-def _pad(tree: Tree, tile: Tile) -> tuple[int, int, str]:
+def _pad(tree: Tree, tile: Tile) -> Iterator[Edit]:
+    """The longer row, and a comment at the end of the line that says why it is."""
     array = next(tree.walk("array_declarator", under=tile.variable.node))
     size = array.child_by_field_name("size")
     assert size is not None, "a tile's last dimension was read before"
     text = tree.text(size)
     padded = str(int(text) + tile.padding) if text.isdigit() else f"{text} + {tile.padding}"
-    return tree.replace(size, padded)
+    yield tree.replace(size, padded)
+    unit, end = tree.kernel.unit.text, tree.span(tile.variable.declaration)[1]
+    after = unit[end:].split("\n", 1)[0]
+    if not after.strip():
+        yield end, end, f"  // {f'{text} + ' if text.isdigit() else '+ '}{tile.padding}, {REASON}"
 
 
 def _why(tiles: list[Tile], conflicts: int) -> str:

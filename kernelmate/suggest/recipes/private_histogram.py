@@ -15,6 +15,7 @@ from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, argument_shapes
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.named import known, named
 from kernelmate.suggest.recipes.restructure import without_early_returns
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, strip_parentheses
@@ -130,9 +131,10 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
     thread, threads = "threadIdx.x", "blockDim.x"
     if any("threadIdx.y" in tree.text(node) for node in tree.walk("field_expression")):
         thread, threads = "threadIdx.y * blockDim.x + threadIdx.x", "blockDim.x * blockDim.y"
-    loop = f"for (int {k} = {thread}; {k} < {found.bins}; {k} += {threads})"
+    bins, constant = _bins(tree, found)
+    loop = f"for (int {k} = {thread}; {k} < {bins}; {k} += {threads})"
     head = (
-        f"\n{indent}__shared__ {found.type} {local}[{found.bins}];"
+        f"\n{indent}__shared__ {found.type} {local}[{bins}];"
         f"\n{indent}{loop} {local}[{k}] = 0;"
         f"\n{indent}__syncthreads();"
     )
@@ -140,7 +142,7 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
         f"{indent}__syncthreads();\n{indent}{loop} {{\n"
         f"{indent}{step}if ({local}[{k}] != 0) atomicAdd(&{found.array}[{k}], {local}[{k}]);\n{indent}}}\n"
     )
-    edits: list[Edit] = [(opening, opening, head)]
+    edits: list[Edit] = [(opening, opening, head), *constant]
     for element in found.elements:
         base = element.child_by_field_name("argument")
         if base is not None:
@@ -148,6 +150,15 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
     lone = not text[line:closing].strip()
     edits.append((line, line, tail) if lone else (closing, closing, f"\n{tail}"))
     return apply_edits(kernel, edits)
+
+
+def _bins(tree: Tree, found: Histogram) -> tuple[str, list[Edit]]:
+    """The number of bins by its name, and the edit that gives it one."""
+    name = known(tree, found.bins, "bin|bucket|level|class|symbol")
+    if name is not None:
+        return name, []
+    name, edit = named(tree, "Bins", found.bins, f"length of {found.array}")
+    return name, [edit]
 
 
 def _why(found: Histogram) -> str:

@@ -8,6 +8,14 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
 from kernelmate.suggest.syntax_loops import Guarded, guarded
 
+WARPS = 32
+"""Warps of the largest block, which has 1024 threads."""
+
+ZERO = {
+    "float": "0.0f", "double": "0.0", "int": "0", "unsigned": "0u", "unsigned int": "0u", "long long": "0ll", "unsigned long long": "0ull",
+}  # fmt: skip
+"""What adds nothing, for the types that shuffles carry."""
+
 
 def without_early_returns(kernel: Kernel) -> Kernel | None:
     """The kernel with `if (out) return; rest` written as `if (in) { rest }`, so that all threads reach its end.
@@ -90,27 +98,43 @@ def _only_comments(text: str) -> bool:
     return all(not line.strip() or line.lstrip().startswith("//") for line in text.split("\n"))
 
 
-class WarpFunctions:
-    """The functions that join the values of a warp, each written once above the kernel, and names of values."""
+class Reductions:
+    """Functions that join the values of a block, each written once above the kernel with the warp's that it calls."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._names: dict[tuple[str | None, str], str] = {}
+        self._names: dict[tuple[str | None, str], tuple[str, str]] = {}
         self._values: set[str] = set()
+        self._again: set[tuple[str | None, str]] = set()
 
-    def name(self, function: str | None, kind: str) -> str:
-        """What the function is called that joins by addition, or by `function`, values of a type."""
-        if (function, kind) not in self._names:
+    @property
+    def count(self) -> int:
+        """Functions so far."""
+        return len(self._names)
+
+    def name(self, function: str | None, kind: str, *, again: bool) -> str:
+        """What the function is called that joins by addition, or by `function`, values of a type.
+
+        `again`: it is called more than once in a launch.
+        """
+        key = function, kind
+        if key not in self._names:
             what = "sum" if function is None else "max" if "max" in function else "min"
-            name = fresh(self._tree, f"warp_{what}")
-            if name in self._names.values():
-                name = fresh(self._tree, f"warp_{what}_{kind.replace(' ', '_')}")
-            self._names[function, kind] = name
-        return self._names[function, kind]
+            taken = {name for names in self._names.values() for name in names}
+            warp, block = (fresh(self._tree, f"{part}_{what}") for part in ("warp", "block"))
+            if {warp, block} & taken:
+                word = kind.replace(" ", "_")
+                warp, block = (fresh(self._tree, f"{part}_{what}_{word}") for part in ("warp", "block"))
+            self._names[key] = warp, block
+        else:
+            again = True
+        if again:
+            self._again.add(key)
+        return self._names[key][1]
 
     def value_name(self, name: str) -> str:
         """A name that no value has yet."""
-        name = numbered = fresh(self._tree, name)
+        numbered = fresh(self._tree, name)
         count = 1
         while numbered in self._values:
             count += 1
@@ -121,10 +145,33 @@ class WarpFunctions:
     def edit(self) -> Edit:
         """The functions, above the kernel and its comments."""
         place = above(self._tree.kernel)
-        step = indent_step(self._tree)
-        text = ""
-        for (function, kind), name in self._names.items():
-            other = "__shfl_down_sync(0xffffffffu, value, offset)"
-            join = f"value += {other};" if function is None else f"value = {function}(value, {other});"
-            text += f"__device__ {kind} {name}({kind} value) {{\n{step}for (int offset = 16; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"  # fmt: skip
+        text = "".join(self._text(*key, *names, key in self._again) for key, names in self._names.items())
         return place, place, text
+
+    def _text(self, function: str | None, kind: str, warp: str, block: str, again: bool) -> str:
+        other = "__shfl_xor_sync(0xffffffffu, value, offset)"
+        join = f"value += {other};" if function is None else f"value = {function}(value, {other});"
+        idle = ZERO[kind] if function is None else "value"
+        result = f"{warp}(lane < blockDim.x / 32 ? partial[lane] : {idle})"
+        last = [f"return {result};"]
+        if again:
+            last = [f"value = {result};", "__syncthreads();  // partial is free for the next call", "return value;"]
+        lines = [
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"value = {warp}(value);",
+            "if (lane == 0) partial[warp] = value;",
+            "__syncthreads();",
+            *last,
+        ]
+        what = "sum" if function is None else "largest value" if "max" in function else "smallest value"
+        step = indent_step(self._tree)
+        return (
+            f"// The {what} of a warp, in each of its lanes.\n"
+            f"__device__ {kind} {warp}({kind} value) {{\n"
+            f"{step}for (int offset = 16; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"
+            f"// The {what} of a block of whole warps, in each of its threads.\n"
+            f"__device__ {kind} {block}({kind} value) {{\n"
+            f"{step}__shared__ {kind} partial[{WARPS}];  // of each warp; a block has at most {WARPS}\n"
+            + "".join(f"{step}{line}\n" for line in lines)
+            + "}\n\n"
+        )

@@ -14,8 +14,9 @@ from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.block_trees import block_threads
 from kernelmate.suggest.recipes.carried import Carried, carried_values
-from kernelmate.suggest.recipes.warp_reduce import ZERO, block_threads
+from kernelmate.suggest.recipes.restructure import ZERO
 from kernelmate.suggest.recipes.warp_scan import is_thread
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,

@@ -17,8 +17,8 @@ from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.block_trees import block_threads
 from kernelmate.suggest.recipes.restructure import without_early_returns
-from kernelmate.suggest.recipes.warp_reduce import block_threads
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, integer_constants, integer_value, read_tree
 from kernelmate.suggest.syntax_effects import (
     element_accesses,

@@ -1,6 +1,6 @@
 """The clean-up of a candidate's text, in what a rewrite changed alone: every other line stays as it was, byte for byte.
 
-Locals that lost their last use go, a pragma stands before its loop again, lines are indented and braces placed as the file does it,
+Comments that the change made false are corrected, locals that lost their last use go, a pragma stands before its loop again, lines are indented and braces placed as the file does it,
 and blank lines are single. Where a `.clang-format` is found beside the file or above it, and the program is installed, it
 formats the lines that changed.
 """
@@ -18,6 +18,8 @@ from pathlib import Path
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
+from kernelmate.suggest.recipes.comments import without_stale_comments
+from kernelmate.suggest.recipes.sentences import Ended
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import indent_step, only_pure_calls
 
@@ -26,9 +28,13 @@ CONTROL = ("if_statement", "for_statement", "while_statement", "else_clause")
 FORMAT_TIMEOUT_S = 10.0
 
 
-def tidied(old: Kernel, new: Kernel) -> Kernel:
-    """The changed kernel with what was changed cleaned up; as it is where that cannot be read."""
+def tidied(old: Kernel, new: Kernel, ended: Sequence[Ended] = ()) -> Kernel:
+    """The changed kernel with what was changed cleaned up; as it is where that cannot be read.
+
+    `ended`: techniques that the kernel no longer uses; comments that tell of them are corrected.
+    """
     try:
+        new = without_stale_comments(old, new, ended)
         for step in (_without_unused, _pragmas_before_loops, _indented, _braces_as_before, _single_blank_lines):
             new = step(old, new)
         return _formatted(old, new)

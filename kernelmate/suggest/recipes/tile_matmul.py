@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
-from kernelmate.suggest.recipes.restructure import further_in, last_return
-from kernelmate.suggest.recipes.warp_reduce import ZERO
+from kernelmate.suggest.recipes.named import known, named
+from kernelmate.suggest.recipes.restructure import ZERO, further_in, last_return
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
@@ -40,7 +40,8 @@ from kernelmate.suggest.syntax_effects import (
 from kernelmate.suggest.syntax_loops import Guarded, Loop, global_index, guarded, read_loop
 
 SIDES = (32, 16)
-"""Sides of the tiles tried, in threads."""
+"""Sides of the tiles tried, in threads; one that the file names as its tile's is tried alone."""
+TILE_NAMES = "tile|block_?size|block_?dim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     lanes = lanes_of(tree, request.contract)
     product = None if lanes is None else _product(tree, lanes)
     followed = follow_block(request.contract, sides)
-    if product is None or followed is None or _tied(tree, sides):
+    if lanes is None or product is None or followed is None or _tied(tree, sides):
         return
-    for side in SIDES:
+    for side in [side for side in SIDES if known(tree, side, TILE_NAMES)] or SIDES:
         if any(ELEMENT_BYTES.get(one.type, 8) * side * (side + 1) > 24 * 1024 for one in product.operands):
             continue
-        yield _rewrite(request, tree, product, followed, side)
+        yield _rewrite(request, tree, lanes, product, followed, side)
 
 
 CLAIMS = (
@@ -178,8 +179,11 @@ def _plain_sum(tree: Tree, loop: Loop, operands: tuple[Operand, ...]) -> bool:
     return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
 
 
-def _rewrite(request: SuggestRequest, tree: Tree, product: Product, followed: Contract, side: int) -> Rewrite:
-    kernel = apply_edits(request.kernel, list(_edits(tree, product, side)))
+def _rewrite(
+    request: SuggestRequest, tree: Tree, lanes: Lanes, product: Product, followed: Contract, side: int
+) -> Rewrite:
+    product, turned = _lanes_along_result(tree, lanes, product)
+    kernel = apply_edits(request.kernel, [*turned, *_edits(tree, product, side)])
     kernel, contract = _launched(request, kernel, followed, side)
     blocks = launch_shape(contract, contract.sizes[0]).blocks
     arrays = " and ".join(one.array for one in product.operands)
@@ -196,58 +200,105 @@ def _launched(request: SuggestRequest, kernel: Kernel, followed: Contract, side:
     return relaunch(request, kernel, grid=followed.grid, block=(str(side), str(side)))
 
 
+def _lanes_along_result(tree: Tree, lanes: Lanes, product: Product) -> tuple[Product, list[Edit]]:
+    """The product with the threads of a block exchanged, where the y side walks the result's neighbouring elements."""
+    owners = {one.axis: one.owner for one in product.operands}
+    variables = {axis: tree.variable(owner) for axis, owner in owners.items()}
+    zero = dict.fromkeys(owners.values(), 0.0)
+    written = [e for node in product.after for e in element_accesses(tree, node) if is_written(tree, e)]
+    strides = {axis: [_stride(lanes, index_of(e), zero, owner) for e in written] for axis, owner in owners.items()}
+    threads = [node for node in tree.walk("field_expression") if tree.text(node).startswith("threadIdx")]
+    if not written or any(one != 1 for one in strides["y"]) or 1 in strides["x"] or len(threads) != 2:
+        return product, []
+    other = {"x": "y", "y": "x"}
+    edits: list[Edit] = []
+    for axis, variable in variables.items():
+        value = None if variable is None else variable.value
+        own = [] if value is None else [node for node in tree.walk("field_expression", under=value) if node in threads]
+        if len(own) != 1:
+            return product, []
+        edits.append(tree.replace(own[0], f"threadIdx.{other[axis]}"))
+    first = min(tree.span(one.declaration)[0] for one in variables.values() if one is not None)
+    edits.append((first, first, f"// threadIdx.x runs along {owners['y']}, so that stores are coalesced; blocks are square.\n{indent_of(tree, tree.body)}{indent_step(tree)}"))  # fmt: skip
+    return replace(product, operands=tuple(replace(one, axis=other[one.axis]) for one in product.operands)), edits
+
+
+def _stride(lanes: Lanes, index: Node | None, zero: dict[str, float], name: str) -> float | None:
+    one = None if index is None else lanes.value(index, (0, 0, 0), {**zero, name: 1.0})
+    none = None if index is None else lanes.value(index, (0, 0, 0), zero)
+    return None if one is None or none is None else one - none
+
+
 def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
-    """The guard becomes a flag, the loop goes by tiles, and what follows it is done under the flag."""
+    """The guard moves to what follows the loop, and the loop goes by tiles."""
     guard, loop = product.guard, product.loop
-    inside = fresh(tree, "inside")
-    indent, step = indent_of(tree, guard.node), indent_step(tree)
-    head = f"const bool {inside} = {guard.inside};"
+    step = indent_step(tree)
     own = indent_of(tree, loop.node)
     if guard.returns:
-        yield tree.span(guard.node)[0], tree.span(last_return(guard))[1], head
+        yield _whole_lines(tree, tree.span(guard.node)[0], tree.span(last_return(guard))[1])
     else:
         then = guard.node.child_by_field_name("consequence")
         if then is None:
             return
         start = tree.span(then)[0] if then.type == "compound_statement" else tree.span(guard.node)[1]
-        yield tree.span(guard.node)[0], start, f"{head}\n{indent}"
-    yield tree.span(loop.node)[0], tree.span(loop.node)[1], _tiled_loop(tree, product, side, own, step)
+        yield tree.span(guard.node)[0], start, ""
+    name = known(tree, side, TILE_NAMES)
+    if name is None:
+        name, constant = named(tree, "Tile", side, "rows and columns of a tile in shared memory")
+        yield constant
+    tiles = [fresh(tree, f"tile_{one.array}") for one in product.operands]
+    opening = tree.span(tree.body)[0] + 1
+    yield opening, opening, "".join(f"\n{step}{one}" for one in _declared(product, tiles, name))
+    yield tree.span(loop.node)[0], tree.span(loop.node)[1], _tiled_loop(tree, product, tiles, name, own, step)
     first, last = tree.span(product.after[0])[0], tree.span(product.after[-1])[1]
     if len(product.after) == 1:
-        yield first, first, f"if ({inside}) "
+        yield first, first, f"if ({guard.inside}) "
     else:
-        yield first, first, f"if ({inside}) {{\n{own}{step}"
+        yield first, first, f"if ({guard.inside}) {{\n{own}{step}"
         yield from further_in(tree, first, last)
         yield last, last, f"\n{own}}}"
 
 
-def _tiled_loop(tree: Tree, product: Product, side: int, indent: str, step: str) -> str:
+def _whole_lines(tree: Tree, start: int, end: int) -> Edit:
+    """An edit that takes statements away, with their lines where they stand alone there."""
+    text = tree.kernel.unit.text
+    line = text.rfind("\n", 0, start) + 1
+    alone = not text[line:start].strip() and text[end : end + 1] == "\n"
+    return (line, end + 1, "") if alone else (start, end, "")
+
+
+def _declared(product: Product, tiles: Sequence[str], side: str) -> Iterator[str]:
+    """The tiles; one whose rows belong to the lanes has a column of padding."""
+    for one, tile in zip(product.operands, tiles, strict=True):
+        padded = one.along and one.axis == "x"
+        yield f"__shared__ {one.type} {tile}[{side}][{side}{' + 1' if padded else ''}];" + (
+            "  // + 1, so that the elements of a column lie in different banks" if padded else ""
+        )
+
+
+def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, indent: str, step: str) -> str:
     loop = product.loop
-    base, inner = fresh(tree, f"{loop.name}_base"), fresh(tree, f"{loop.name}_in")
+    outside = _names_outside(tree, product)
+    base, inner = fresh(tree, "start"), fresh(tree, f"{loop.name}_in") if outside else loop.name
     bound = tree.text(loop.bound)
-    tiles = [fresh(tree, f"tile_{one.array}") for one in product.operands]
-    lines = [
-        f"__shared__ {one.type} {tile}[{side}][{side} + 1];" for one, tile in zip(product.operands, tiles, strict=True)
-    ]
-    lines[0] += "  // a column of padding: no bank conflicts"
-    lines.append(
-        f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"
-    )
+    lines = [f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"]
     for one, tile in zip(product.operands, tiles, strict=True):
         lines += [step + line for line in _load(tree, product, one, tile, base, bound)]
     lines.append(f"{step}__syncthreads();")
     changes = [
-        (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]")
+        (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]" if one.along else f"{tile}[{inner}][threadIdx.{one.axis}]")
         for one, tile in zip(product.operands, tiles, strict=True)
         for found in element_accesses(tree, loop.block)
         if tree.text(found) == tree.text(one.element)
-    ]
+    ]  # fmt: skip
     limit = "" if product.plain_sum else f" && {base} + {inner} < {bound}"
     body = reindented(replaced(tree, loop.block, changes), indent, indent + step)
     if loop.block.type != "compound_statement":
         body = f"{{ {body} }}" if "\n" in body else body
-    if _names_outside(tree, product):
-        body = f"{{ const {loop.declared or 'int'} {loop.name} = {base} + {inner}; {body} }}"
+    if outside:
+        turn = f"const {loop.declared or 'int'} {loop.name} = {base} + {inner};"
+        block = loop.block.type == "compound_statement" and body.startswith("{\n")
+        body = f"{{\n{indent}{step * 2}{turn}{body[1:]}" if block else f"{{ {turn} {body} }}"
     lines.append(f"{step}#pragma unroll" if product.plain_sum else f"{step}#pragma unroll 8")
     lines.append(f"{step}for (int {inner} = 0; {inner} < {side}{limit}; ++{inner}) {body}")
     lines += [f"{step}__syncthreads();", "}"]
@@ -274,7 +325,7 @@ def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, boun
     number = one.owner
     if across != f"threadIdx.{one.axis}":
         number = fresh(tree, f"{one.owner}_{one.array}")
-        place = re.sub(rf"\bthreadIdx\s*\.\s*{one.axis}\b", across, tree.text(owner.value))
+        place = re.sub(r"\bthreadIdx\s*\.\s*[xy]\b", across, tree.text(owner.value))
         lines.append(f"const {owner.type} {number} = {place};")
     conditions = [
         re.sub(rf"\b{one.owner}\b", number, text)
@@ -284,4 +335,5 @@ def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, boun
     element = substitute(tree, one.element, {one.owner: number, product.loop.name: turn})
     there = " && ".join([*conditions, f"{turn} < {bound}"])
     zero = ZERO.get(one.type, f"{one.type}(0)")
-    return [*lines, f"{tile}[{across}][{deep}] = {there} ? {element} : {zero};"]
+    place = "[threadIdx.y][threadIdx.x]"  # lanes store side by side whichever way the matrix lies
+    return [*lines, f"{tile}{place} = {there} ? {element} : {zero};"]

@@ -18,7 +18,7 @@ from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import exchange_axes, flat_order
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned, sides
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
@@ -88,7 +88,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if extents is None or found is None:
         return
     copy, fast, slow = found
-    kernel = apply_edits(request.kernel, [_edit(tree, copy, extents, fast, slow)])
+    kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow))
     others = [name for name in extents.of if name not in {fast, slow}]
     deep = [f"({extents.of[name][1]})" for name in others]
     grid = (
@@ -204,11 +204,12 @@ def _along(contract: Contract, lanes: Lanes, element: Node, extents: Extents) ->
     return near[0] if len(near) == 1 else None
 
 
-def _edit(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> Edit:
+def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> list[Edit]:
     """The whole body anew: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
-    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step)
+    side, rows, constants = sides(tree)
+    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step, side, rows)
     others = [name for name in extents.of if name not in {fast, slow}]
     lines = [turned.declared(copy.type)]
     divisor = ""
@@ -222,4 +223,4 @@ def _edit(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> Edi
     lines += turned.moved(copy.load, lambda element: f"{copy.store} = {copy.right.replace(copy.load, element)};")
     start, end = tree.span(tree.body)
     inner = "".join(f"\n{indent}{line}" for line in lines)
-    return start, end, f"{{{inner}\n{indent_of(tree, tree.function)}}}"
+    return [*constants, (start, end, f"{{{inner}\n{indent_of(tree, tree.function)}}}")]

@@ -15,7 +15,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides
-from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned, sides
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import (  # fmt: skip
     ELEMENT_BYTES,
@@ -56,10 +56,10 @@ class Transposition:
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
     tree = read_tree(request.kernel)
-    sides = block_sides(request.contract)
-    if tree is None or sides is None or len(sides) != 2 or len(request.contract.grid) != 2:
+    block = block_sides(request.contract)
+    if tree is None or block is None or len(block) != 2 or len(request.contract.grid) != 2:
         return
-    found = _transposition(request, tree, sides)
+    found = _transposition(request, tree, block)
     if found is None:
         return
     extents = _extents(request, found[1])
@@ -162,11 +162,12 @@ def _edits(tree: Tree, found: Transposition, bounds: tuple[str, str]) -> list[Ed
     indent, step = indent_of(tree, found.guard.node), indent_step(tree)
     fast, slow = found.fast, found.slow
     names = {fast: fresh(tree, f"{fast}_of"), slow: fresh(tree, f"{slow}_of")}
-    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), names[fast], names[slow], bounds, step)
+    side, rows, constants = sides(tree)
+    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), names[fast], names[slow], bounds, step, side, rows)
     load, store = substitute(tree, found.load, names), substitute(tree, found.store, names)
     lines = [turned.declared(found.type), *turned.moved(load, lambda element: f"{store} = {element};")]
     last = found.guard.rest[-1] if found.guard.returns else found.guard.node
-    edits: list[Edit] = [(tree.span(found.guard.node)[0], tree.span(last)[1], f"\n{indent}".join(lines))]
+    edits: list[Edit] = [*constants, (tree.span(found.guard.node)[0], tree.span(last)[1], f"\n{indent}".join(lines))]
     for name in (fast, slow):
         variable = tree.variable(name)
         if variable is not None and len(variable.declaration.children_by_field_name("declarator")) == 1:

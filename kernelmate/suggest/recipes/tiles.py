@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernelmate.suggest.recipes.named import known, named
+from kernelmate.suggest.syntax import Edit, Tree
+
 SIDE = 32
 ROWS = 8
 """A block of 32 x 8 threads moves a tile of 32 x 32."""
@@ -18,6 +21,7 @@ class Turned:
         tile, k: names for the tile and for the row of it that a thread is at.
         fast, slow: names of the coordinates. ends: how far each of the two goes, as the kernel says it.
         step: what a line inside a loop is moved in by.
+        side, rows: the tile's side and the block's rows, by their names in the file.
     """
 
     tile: str
@@ -26,10 +30,12 @@ class Turned:
     slow: str
     ends: tuple[str, str]
     step: str
+    side: str
+    rows: str
 
     def declared(self, kind: str) -> str:
         """The tile, with a column of padding, so that its columns lie in different banks."""
-        return f"__shared__ {kind} {self.tile}[{SIDE}][{SIDE} + 1];"
+        return f"__shared__ {kind} {self.tile}[{self.side}][{self.side} + 1];  // + 1, so that the elements of a column lie in different banks"
 
     def moved(self, load: str, store: Callable[[str], str]) -> list[str]:
         """Lines that fill the tile, wait, and empty it; `store` makes the statement that writes an element of it."""
@@ -43,9 +49,25 @@ class Turned:
         """Lanes walk `across`; each thread takes every eighth of `deep`."""
         block = {self.fast: "blockIdx.x", self.slow: "blockIdx.y"}
         return [
-            f"for (int {self.k} = threadIdx.y; {self.k} < {SIDE}; {self.k} += {ROWS}) {{",
-            f"{self.step}const int {across} = {block[across]} * {SIDE} + threadIdx.x;",
-            f"{self.step}const int {deep} = {block[deep]} * {SIDE} + {self.k};",
+            f"for (int {self.k} = threadIdx.y; {self.k} < {self.side}; {self.k} += {self.rows}) {{",
+            f"{self.step}const int {across} = {block[across]} * {self.side} + threadIdx.x;",
+            f"{self.step}const int {deep} = {block[deep]} * {self.side} + {self.k};",
             f"{self.step}if ({self.fast} < {self.ends[0]} && {self.slow} < {self.ends[1]}) {done}",
             "}",
         ]
+
+
+def sides(tree: Tree) -> tuple[str, str, list[Edit]]:
+    """Names of the tile's side and of the block's rows, and the edit that declares those that the file does not have."""
+    side, rows = known(tree, SIDE, "tile"), known(tree, ROWS, "rows")
+    new: list[Edit] = []
+    if side is None:
+        side, edit = named(tree, "Tile", SIDE, "rows and columns of a tile in shared memory")
+        new.append(edit)
+    if rows is None:
+        rows, edit = named(tree, "BlockRows", ROWS, "rows of threads, each for several rows of a tile")
+        new.append(edit)
+    if len(new) > 1:
+        (start, end, first), (_, _, second) = new
+        return side, rows, [(start, end, first.rstrip("\n") + "\n" + second)]
+    return side, rows, new

@@ -228,7 +228,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
     )
     if resets:
         yield first, first, resets
-    offset = fresh(tree, "offset")
+    offset = fresh(tree, "distance" if "offsets" in tree.variables else "offset")
     lines = [line for one in joined for line in one.joined_with(offset, step)]
     if len(lines) == 1:
         yield last, last, f"\n{indent}for (int {offset} = 16; {offset} > 0; {offset} /= 2) {lines[0]}"

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from kernelmate.source import apply_edits, change_launch
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.block_trees import EXTREMES, block_threads
+from kernelmate.suggest.recipes.named import WARP, warps
 from kernelmate.suggest.recipes.own_shared_element import indices_of
-from kernelmate.suggest.recipes.warp_reduce import EXTREMES, ZERO, block_threads
+from kernelmate.suggest.recipes.restructure import ZERO
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
     Edit,
@@ -31,6 +33,7 @@ from kernelmate.suggest.syntax import (
 from kernelmate.suggest.syntax_effects import (
     call_name,
     calls,
+    constant_after_start,
     element_accesses,
     fresh,
     indent_of,
@@ -38,6 +41,7 @@ from kernelmate.suggest.syntax_effects import (
     operator,
     plain,
     root_name,
+    statements,
 )
 from kernelmate.suggest.syntax_loops import enclosing_loops, previous
 
@@ -217,62 +221,114 @@ def _place(tree: Tree, index: str, thread: str, threads: int) -> str | None:
 
 def _rewrite(request: SuggestRequest, tree: Tree, scan: Scan, reads: Reads, threads: int) -> Iterator[Rewrite]:
     keep = scan.arrays[0]
-    warps = threads // 32
-    edits = [_text(tree, scan, reads, warps)]
-    names = _names(tree)
-    for nodes, name in ((reads.own, names[0]), (reads.before, names[1]), (reads.last, names[2])):
+    count = warps(tree, threads)
+    names = _names(tree, scan)
+    edits = [*_text(tree, scan, reads, names, count)]
+    for nodes, name in ((reads.own, names.own), (reads.before, names.before), (reads.last, names.last)):
         edits += [tree.replace(node, name) for node in nodes]
-    kernel_edits = [*edits, *_shrunk(tree, scan.arrays, warps)]
+    kernel_edits = [*edits, *_shrunk(tree, scan.arrays, f"{names.buffer}[{count}]")]
     contract = request.contract
     dynamic = [variable for variable in scan.arrays if "extern" in variable.qualifiers]
     if dynamic and (len(scan.arrays) > 1 or len(tree.shared_arrays()) > 1):
         return
     kernel = apply_edits(request.kernel, kernel_edits)
     if dynamic:
-        contract = replace(contract, shared=str(warps * ELEMENT_BYTES[keep.type]))
+        contract = replace(contract, shared=str(threads // WARP * ELEMENT_BYTES[keep.type]))
         kernel = change_launch(kernel, shared=contract.shared, contract=request.contract)
     texts = " and ".join(variable.name for variable in scan.arrays)
-    why = f"The scan keeps every thread's value in {texts}, with two barriers for each doubling; shuffles within warps leave one value per warp, {warps} in all, and one barrier."  # fmt: skip
+    why = f"The scan keeps every thread's value in {texts}, with a barrier or two for each doubling; shuffles within warps need none, and leave one value per warp, {threads // WARP} in all."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 
-def _names(tree: Tree) -> tuple[str, str, str, str]:
-    return fresh(tree, "scan"), fresh(tree, "scan_before"), fresh(tree, "scan_last"), fresh(tree, "below")
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Variables of the new scan: the results, the buffer of one value per warp, and the thread's place."""
+
+    own: str
+    before: str
+    last: str
+    below: str
+    buffer: str
+    lane: str
+    warp: str
+    turn: str
 
 
-def _text(tree: Tree, scan: Scan, reads: Reads, warps: int) -> Edit:
+def _names(tree: Tree, scan: Scan) -> _Names:
+    keep = scan.arrays[0]
+    many, one = ("totals", "total") if scan.function is None else ("results", "last")
+    buffer = keep.name if "extern" in keep.qualifiers else fresh(tree, f"warp_{many}")
+    lane, warp = (_held(tree, scan, sign) or fresh(tree, name) for sign, name in (("%", "lane"), ("/", "warp")))
+    return _Names(fresh(tree, "scan"), fresh(tree, "before"), fresh(tree, one), fresh(tree, "below"), buffer, lane, warp, fresh(tree, "w"))  # fmt: skip
+
+
+def _held(tree: Tree, scan: Scan, sign: str) -> str | None:
+    """The variable that has the thread's number divided by a warp's length, or its rest."""
+    for name, variable in tree.variables.items():
+        value = None if variable is None or variable.value is None else plain(tree, variable.value)
+        at_top = variable is not None and variable.declaration.parent is not None and variable.declaration.parent.id == tree.body.id  # fmt: skip
+        if at_top and value in {f"{scan.thread}{sign}32", f"threadIdx.x{sign}32"} and constant_after_start(tree, name):
+            return name
+    return None
+
+
+def _text(tree: Tree, scan: Scan, reads: Reads, names: _Names, count: str) -> Iterator[Edit]:
     indent, step = indent_of(tree, scan.first), indent_step(tree)
     keep = scan.arrays[0]
-    own, before, last, below = _names(tree)
-    kind, t = keep.type, scan.thread
+    kind, lane, warp, turn, own = keep.type, names.lane, names.warp, names.turn, names.own
 
     def join(one: str, other: str) -> str:
         return f"{one} += {other};" if scan.function is None else f"{one} = {scan.function}({one}, {other});"
 
     lines = [
-        "// Each warp scans by shuffles, and adds the totals of the warps before it.",
+        f"// Each warp scans by shuffles, then takes in the {'totals' if scan.function is None else 'results'} of the warps before it.",
         f"{kind} {own} = {tree.text(scan.value)};",
         "for (int distance = 1; distance < 32; distance *= 2) {",
-        f"{step}const {kind} {below} = __shfl_up_sync({FULL}, {own}, distance);",
-        f"{step}if ({t} % 32 >= distance) {join(own, below)}",
+        f"{step}const {kind} {names.below} = __shfl_up_sync({FULL}, {own}, distance);",
+        f"{step}if ({lane} >= distance) {join(own, names.below)}",
         "}",
-        f"if ({t} % 32 == 31) {keep.name}[{t} / 32] = {own};",
+        f"if ({lane} == 31) {names.buffer}[{warp}] = {own};",
         "__syncthreads();",
     ]
+    others = f"for (int {turn} = 0; {turn} < {warp}; ++{turn})"
     if reads.before:
+        before = names.before
         lines += [f"{kind} {before} = __shfl_up_sync({FULL}, {own}, 1);"]
-        lines += [f"if ({t} % 32 == 0) {before} = {t} == 0 ? {ZERO[kind]} : {keep.name}[{t} / 32 - 1];"]
-        near = f"for (int warp = 0; warp < {t} / 32 - ({t} % 32 == 0); ++warp) "
-        lines += [near + join(before, f"{keep.name}[warp]")]
-    lines += [f"for (int warp = 0; warp < {t} / 32; ++warp) {join(own, f'{keep.name}[warp]')}"]
+        lines += [
+            f"if ({lane} == 0) {before} = {ZERO[kind] if scan.function is None else f'{warp} == 0 ? {ZERO[kind]} : {names.buffer}[0]'};"
+        ]
+        lines += [f"{others} {join(before, f'{names.buffer}[{turn}]')}"]
+    lines += [f"{others} {join(own, f'{names.buffer}[{turn}]')}"]
     if reads.last:
-        lines += [f"{kind} {last} = {keep.name}[0];"]
-        lines += [f"for (int warp = 1; warp < {warps}; ++warp) {join(last, f'{keep.name}[warp]')}"]
+        lines += [f"{kind} {names.last} = {names.buffer}[0];"]
+        lines += [f"for (int {turn} = 1; {turn} < {count}; ++{turn}) {join(names.last, f'{names.buffer}[{turn}]')}"]
     if enclosing_loops(scan.loop) and not _barrier_follows(tree, scan.loop):
         lines += ["__syncthreads();"]
-    used_later = [node for node in scan.between if _needed(tree, node, scan, reads)]
-    lines += [tree.text(node) for node in used_later]
-    return tree.span(scan.first)[0], tree.span(scan.loop)[1], f"\n{indent}".join(lines)
+    lines += [tree.text(node) for node in scan.between if _needed(tree, node, scan, reads)]
+    yield tree.span(scan.first)[0], tree.span(scan.loop)[1], f"\n{indent}".join(lines)
+    yield from _place_of_thread(tree, scan, names)
+
+
+def _place_of_thread(tree: Tree, scan: Scan, names: _Names) -> Iterator[Edit]:
+    """Lane and warp of the thread, after its number where that has a name, else before the scan's outermost statement."""
+    parts = [f"{name} = {scan.thread} {sign} 32" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
+    variable = tree.variable(scan.thread)
+    if not parts:
+        return
+    text = f"const int {', '.join(parts)};"
+    if variable is not None:
+        place = tree.span(variable.declaration)[1]
+        yield place, place, f"\n{indent_of(tree, variable.declaration)}{text}"
+        return
+    outer = scan.first
+    while outer.parent is not None and outer.parent.id != tree.body.id:
+        outer = outer.parent
+    place = tree.span(outer)[0]
+    if outer.id != scan.first.id:
+        yield place, place, f"{text}\n{indent_of(tree, outer)}"
+        return
+    body = tree.span(statements(tree.body)[0])[0]
+    yield body, body, f"{text}\n{indent_of(tree, statements(tree.body)[0])}"
 
 
 def _barrier_follows(tree: Tree, loop: Node) -> bool:
@@ -295,14 +351,13 @@ def _needed(tree: Tree, declaration: Node, scan: Scan, reads: Reads) -> bool:
     return False
 
 
-def _shrunk(tree: Tree, arrays: Sequence[Variable], warps: int) -> Iterator[Edit]:
-    """The first buffer with an element per warp; the other one gone."""
+def _shrunk(tree: Tree, arrays: Sequence[Variable], text: str) -> Iterator[Edit]:
+    """The first buffer as the one of an element per warp; the other one gone."""
     for place, variable in enumerate(arrays):
         if "extern" in variable.qualifiers:
             continue
         alone = len(variable.declaration.children_by_field_name("declarator")) == 1
-        text = f"{variable.name}[{warps}]" if place == 0 else f"{variable.name}[1]"
         if alone and place > 0:
             yield tree.replace(variable.declaration, "")
         else:
-            yield tree.replace(variable.node, text)
+            yield tree.replace(variable.node, text if place == 0 else f"{variable.name}[1]")

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.alignment import together
 from kernelmate.checks.compare import Difference, compare
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot
 from kernelmate.compiler import compile_kernel, occupancy
 from kernelmate.errors import ContractError, KernelmateError
@@ -239,7 +240,7 @@ class _Launches:
             yield place, _small(place), here and place == 1
         if "reinterpret_cast" in self.version.unit.text:
             # Wide accesses have to bear arrays that start anywhere.
-            yield 1, Shot(FIRST, NORMAL, 0, 9, misalign=1), False
+            yield 1, Shot(FIRST, NORMAL, 0, 9, misalign=together(self.version.contract)), False
         if self.judge.headline and not self.hunt:
             yield 0, Shot(FIRST, NORMAL, 0, 0), True
 

@@ -66,7 +66,7 @@ def main(path: str) -> int:
 
 def _launch_all(job: Job) -> bool:
     from kernelmate.backends.cuda.backend import CudaBackend
-    from kernelmate.checks.inputs import NORMAL
+    from kernelmate.checks.styles import NORMAL
     from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
 
     task = job.task

@@ -173,8 +173,11 @@ def test_an_array_that_is_only_written_is_named(compared) -> None:
     assert compared(adds, adds, INPLACE).only_written == ()
 
 
-@pytest.mark.parametrize(("align", "moved"), [("", 1), (" align 4", 1), (" align 16", 4), (" align 256", 64)])
-def test_base_pointers_are_moved_by_multiples_of_the_promised_alignment(compared, align: str, moved: int) -> None:
+@pytest.mark.parametrize(
+    ("align", "moved"),
+    [("", {1, 2, 3}), (" align 4", {1, 2, 3}), (" align 8", {2}), (" align 16", {4}), (" align 256", {64})],
+)
+def test_base_pointers_are_moved_by_multiples_of_the_promised_alignment(compared, align: str, moved: set[int]) -> None:
     seen = set()
 
     def watches(x, y, n, misalign):
@@ -183,4 +186,4 @@ def test_base_pointers_are_moved_by_multiples_of_the_promised_alignment(compared
 
     contract = DOUBLE.replace('"in float32[n]"', f'"in float32[n]{align}"')
     assert compared(watches, honest, contract).correct is True
-    assert seen == {0, moved}
+    assert seen == {0, *moved}

@@ -9,11 +9,12 @@ import pytest
 
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import compare
-from kernelmate.checks.inputs import NORMAL, draw
+from kernelmate.checks.inputs import draw
 from kernelmate.checks.laws import LARGE_ELEMENTS, Learnt, elements_at, kept, learn, usual_law
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}

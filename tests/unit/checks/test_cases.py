@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.judge import judge
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import Bench, Shot, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
@@ -281,3 +281,17 @@ def test_a_task_without_counting_asks_no_launch_for_counters(python_backend, con
         bench = Bench(python_backend, replace(task, count=count), version)
         given = inputs_for(version.contract, {"n": 4}, Shot(0, NORMAL, 0, 0), 7, tmp_path)
         assert bench.launch({"n": 4}, Shot(0, NORMAL, 0, 0), given, count=True).count is count
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (DOUBLE, ("derived", "reference")),
+        (DOUBLE.replace("{ n = 1000 }", "{ n = 200000 }"), ("carried", "reference")),
+        ("tolerance = { rtol = 0.5 }\n" + DOUBLE, ("contract", "reference")),
+        (DOUBLE.replace('reference = "2 * x"\n', ""), ("derived", "baseline")),
+    ],
+)
+def test_a_case_says_what_it_was_held_to(compared, block, said) -> None:
+    headline = compared(honest, honest, block).cases[0]
+    assert (headline.tolerance_origin, headline.held_against) == said

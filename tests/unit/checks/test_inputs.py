@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernelmate.checks.inputs import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, Style, draw, styles_of
+from kernelmate.checks.inputs import draw
+from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, Style, styles_of
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
 

@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernelmate.checks.inputs import NORMAL, draw
+from kernelmate.checks.inputs import draw
 from kernelmate.checks.kinds import Array
+from kernelmate.checks.styles import NORMAL
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kernelmate.checks import laws, oracle
-from kernelmate.checks.inputs import NORMAL
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, Shot
 
 SIZE = {"n": 1 << 20}

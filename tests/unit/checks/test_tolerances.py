@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.compare import compare
-from kernelmate.checks.inputs import Style, draw
+from kernelmate.checks.inputs import draw
 from kernelmate.checks.kinds import unit_roundoff
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.styles import Style
 from kernelmate.checks.tolerances import accumulating_dtype, derive, loosened
 from kernelmate.source import numpy_dtype
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.compare import compare
-from kernelmate.checks.inputs import NORMAL, STRESS_STYLES, UNIFORM, Style, draw
+from kernelmate.checks.inputs import draw
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, Style
 from kernelmate.checks.tolerances import derive
 from kernelmate.source import numpy_dtype
 
@@ -92,7 +93,12 @@ ORDINARY = [NORMAL, UNIFORM, *(style for style in STRESS_STYLES if not style.spe
 # A phase of a million has no digits in float32: sinusoids are not tried on large inputs.
 @pytest.mark.parametrize(
     ("reference", "style"),
-    [(r, s) for r in HONEST for s in ORDINARY if "1000" not in r or s.scale <= 1],
+    [
+        (r, s)
+        for r in HONEST
+        for s in ORDINARY
+        if "1000" not in r or (s.scale <= 1 and s.name not in ("offset", "mixed"))
+    ],
     ids=lambda value: str(value)[:40],
 )
 def test_honest_pointwise_float32_passes(judged, reference, style) -> None:

@@ -260,19 +260,14 @@ def test_weights_are_of_the_contracts_sizes_and_not_of_others(load: Load, scale:
     assert [case.weight for case in verdict.cases] == [None, None]
 
 
-def test_a_case_says_what_its_values_and_its_time_were_held_against(load: Load, scale: str, scripted: Make) -> None:
+def test_a_case_says_how_its_time_compares(load: Load, scale: str, scripted: Make) -> None:
     session, _ = scripted()
     other = scale.replace("if (i < n)", "if (n > i)")
     (case, *_) = session.bench(load(scale))[0].cases
-    assert (case.tolerance_origin, case.held_against, case.speedup) == ("derived", "reference", None)
+    assert case.speedup is None
     (case, *_) = session.compare(load(scale), load(other, "other.cu")).candidate[0].cases
     assert case.speedup is not None
     assert (case.speedup.kind, case.speedup.median) == ("predicted", 1.0)
-    fixed = scale.replace("// block = 256", "// block = 256\n// tolerance = { rtol = 0.5 }")
-    fixed = fixed.replace('// reference = "reference.py:scale"\n', "")
-    changed = fixed.replace("if (i < n)", "if (n > i)")
-    (case, *_) = session.compare(load(fixed), load(changed, "other.cu")).candidate[0].cases
-    assert (case.tolerance_origin, case.held_against) == ("contract", "baseline")
 
 
 def test_by_weights_the_verdicts_ratio_and_objective_are_the_means(

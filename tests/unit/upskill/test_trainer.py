@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 from kernelmate.errors import TrainingFailed, UsageError  # noqa: E402
 from kernelmate.suggest.codec import codec_named  # noqa: E402
 from kernelmate.upskill import torch_checkpoints  # noqa: E402
+from kernelmate.upskill.batch_pool import BatchPool, Lost  # noqa: E402
 from kernelmate.upskill.batches import Packer  # noqa: E402
 from kernelmate.upskill.encoded import Encoded, encode  # noqa: E402
 from kernelmate.upskill.examples import tell  # noqa: E402
@@ -154,6 +155,21 @@ def test_a_lost_process_is_said_and_its_batches_are_made_here(pairs: Any) -> Non
     alone.close()
     assert said
     assert "was lost" in said[0]
+
+
+def test_a_process_that_is_lost_while_it_hands_over_stops_nobody(pairs: Any) -> None:
+    """More than a pipe holds is half written when it is killed."""
+    data, shape, _ = pairs
+    packer = Packer(data, 2, shape.context, TASK_WEIGHTS, 1)
+    rows = next(packer.steps(0))
+    with BatchPool(packer, 1) as pool:
+        coming = pool.asked([(rows, (0, 0))] * 2000)
+        assert coming is not None
+        (child,) = multiprocessing.active_children()
+        assert coming.pipe.poll(60)
+        child.kill()
+        with pytest.raises(Lost):
+            coming.result()
 
 
 def test_dropout_is_for_training_alone(tiny: Shape) -> None:

@@ -126,7 +126,7 @@ class Native:
             stamps = None if self.watch is None else self.watch.buffer(buffer)
             if stamps is not None:
                 row[Field.WRITERS_AT], row[Field.READERS_AT] = map(_address, stamps)
-            if buffer.visible:
+            if buffer.outlives:
                 stored = memory.stored(buffer)
                 row[Field.NOTED], row[Field.STORED_AT] = not buffer.read_first, _address(stored)
         return rows

@@ -128,7 +128,7 @@ def _interface_of(head: bytes) -> Interface:
 
 def specials_in(decoded: Decoded) -> frozenset[str]:
     """Names of the special registers that a kernel reads."""
-    from kernelmate.backends.emulator.jit.refine import operands_of
+    from kernelmate.backends.emulator.liveness import operands_of
 
     return frozenset(
         operand.name

@@ -14,6 +14,7 @@ from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_
 from kernelmate.backends.emulator.jit import comparisons, conversions, integers
 from kernelmate.backends.emulator.jit.exchange import exchanges
 from kernelmate.backends.emulator.jit.lowering import Form, NotNative, lower, type_of
+from kernelmate.backends.emulator.liveness import liveness, operands_of
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
     ActiveMask,
@@ -168,36 +169,9 @@ class Needs:
     kept: frozenset[str]
 
 
-def operands_of(operation: Operation) -> list[Operand]:
-    """Every operand that an operation reads; registers written under a guard are not among them."""
-    if isinstance(operation, Compute):
-        return [operand for operand, _ in operation.sources]
-    found: list[Operand] = []
-    for name in ("value", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
-        operand = getattr(operation, name, None)
-        if operand is not None and not isinstance(operand, int | str):
-            found.append(operand)
-    found += getattr(operation, "sources", ())
-    base = getattr(getattr(operation, "address", None), "base", None)
-    return found + ([base] if base is not None else [])
-
-
 def needs_of(decoded: Decoded) -> list[Needs]:
     """Liveness of registers over the pieces."""
-    local = [_local_needs(decoded, block) for block in decoded.blocks]
-    live_in = [reads for reads, _ in local]
-    live_out: list[frozenset[str]] = [frozenset()] * len(local)
-    following = [_successors(decoded, block) for block in decoded.blocks]
-    changed = True
-    while changed:
-        changed = False
-        for number in reversed(range(len(local))):
-            out = frozenset().union(*(live_in[after] for after in following[number]))
-            reads, writes = local[number]
-            into = reads | (out - writes)
-            if out != live_out[number] or into != live_in[number]:
-                live_out[number], live_in[number] = out, into
-                changed = True
+    local, _, live_out = liveness(decoded)
     return [
         Needs(reads, writes, writes & (out | _end_reads(decoded, block)))
         for (reads, writes), out, block in zip(local, live_out, decoded.blocks, strict=True)
@@ -211,32 +185,6 @@ def _end_reads(decoded: Decoded, block: Block) -> frozenset[str]:
         return frozenset()
     names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
     return frozenset(names | ({step.guard.name} if step.guard else set()))
-
-
-def _local_needs(decoded: Decoded, block: Block) -> tuple[frozenset[str], frozenset[str]]:
-    reads: set[str] = set()
-    writes: set[str] = set()
-    for step in decoded.steps[block.start : block.end]:
-        names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
-        if step.guard is not None:
-            names |= {step.guard.name, *step.writes}
-        reads |= names - writes
-        writes |= set(step.writes)
-    return frozenset(reads), frozenset(writes)
-
-
-def _successors(decoded: Decoded, block: Block) -> list[int]:
-    step = decoded.steps[block.end - 1]
-    operation = step.operation
-    after = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
-    if isinstance(operation, Branch):
-        target = [decoded.block_at[operation.target]]
-        return target if step.guard is None else target + after
-    if isinstance(operation, BranchTable):
-        return [decoded.block_at[target] for target in operation.targets] + after
-    if isinstance(operation, Exit | Trap) and step.guard is None:
-        return []
-    return after
 
 
 def is_register(operand: Operand | None) -> bool:

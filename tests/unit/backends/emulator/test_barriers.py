@@ -134,7 +134,7 @@ def test_atomics_do_not_race_with_each_other_but_with_plain_accesses(launch: Lau
 
 
 def test_reading_shared_memory_that_nobody_wrote(launch: Launch, kernel: Text) -> None:
-    body = f"{PLACE} setp.lt.u32 %q1, %r40, 63; @%q1 st.shared.u32 [%r43], %r40; bar.sync 0; .loc 1 3 7\n ld.shared.u32 %r1, [%r43]; ret;"
+    body = f"{PLACE} setp.lt.u32 %q1, %r40, 63; @%q1 st.shared.u32 [%r43], %r40; bar.sync 0; .loc 1 3 7\n ld.shared.u32 %r1, [%r43]; st.global.u32 [%at4], %r1; ret;"
     result = launch(kernel(body), np.zeros(128, np.uint32), grid=(2,), block=(64,))
     (finding,) = result.findings
     assert (finding.code, finding.line, finding.buffer, finding.offset, finding.threads) == (
@@ -148,8 +148,8 @@ def test_reading_shared_memory_that_nobody_wrote(launch: Launch, kernel: Text) -
 
 
 def test_shared_memory_does_not_outlive_its_block(launch: Launch, kernel: Text) -> None:
-    body = f"{PLACE} mov.u32 %r1, %ctaid.x; setp.eq.u32 %q1, %r1, 0; @%q1 st.shared.u32 [%r43], 1; ld.shared.u32 %r2, [%r43]; ret;"
-    result = launch(kernel(body), np.zeros(32, np.uint32), grid=(2000,))
+    body = f"{PLACE} mov.u32 %r1, %ctaid.x; setp.eq.u32 %q1, %r1, 0; @%q1 st.shared.u32 [%r43], 1; ld.shared.u32 %r2, [%r43]; st.global.u32 [%at4], %r2; ret;"
+    result = launch(kernel(body), np.zeros(64000, np.uint32), grid=(2000,))
     assert codes(result) == ["uninitialised-shared"]
 
 

@@ -251,3 +251,15 @@ def test_many_threads_that_count_up_one_word_are_all_seen_by_who_waits_for_the_c
         " out[b * 64 + t] = data[255 - b * 64 - t];"
     )
     assert codes(cuda, run_cuda, body, grid=4) == expected
+
+
+def test_a_race_with_a_read_that_nothing_uses_is_a_note(cuda: Kernels, run_cuda: Kernels) -> None:
+    code = cuda(
+        HEAD + "data[b * 64 + t] = t; const volatile int* all = data; all[b * 64 + (t ^ 33)]; out[b * 64 + t] = t; }"
+    )
+    result = run_cuda(
+        code, *((name, np.zeros(4096, np.int32)) for name in ("data", "flag", "out")), grid=(2,), block=(64,)
+    )
+    (finding,) = result.findings
+    assert (finding.code, finding.severity) == ("global-race", "note")
+    assert "nothing uses what is read" in finding.message

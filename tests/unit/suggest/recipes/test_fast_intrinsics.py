@@ -55,3 +55,10 @@ def test_what_has_no_approximation_or_is_double_stays(ask, value: str) -> None:
 
 def test_a_tolerance_without_room_is_not_tried(ask) -> None:
     assert list(RECIPE.candidates(ask(source("expf(v)", tolerance="tolerance = { rtol = 0.0, atol = 0.0 }")))) == []
+
+
+def test_the_accuracy_given_up_is_said_once_for_each_function(judged) -> None:
+    (one,) = judged(source("expf(v) + expf(-v)", "np.exp(x) + np.exp(-x)"), RECIPE)
+    text = one.candidate.kernel.source
+    assert "    // Error of __expf: up to 2 + |1.17 x| ulp.\n    y[i] = __expf(v)" in text
+    assert text.count("//") == 1

@@ -279,14 +279,18 @@ def test_a_block_whose_warps_are_counted_in_the_text_keeps_its_length(ask, x_to_
     assert list(RECIPE.candidates(ask(source.replace("+= part[warp]", "+= x[warp]").replace("COUNT", "8")))) != []
 
 
-def test_a_scan_of_warps_is_not_given_another_block(ask) -> None:
+def test_a_scan_of_warps_gets_another_block_only_where_a_constant_tells_its_warps(ask) -> None:
     path = Path(__file__).resolve().parents[4] / "examples" / "row_scan.cu"
     text = path.read_text()
+    request = ask(text.replace("constexpr int kChunk = 256;", "").replace("kChunk", "256"))
+    (scan, *_) = WARP_SCAN.candidates(request)
+    assert list(RECIPE.candidates(replace(request, kernel=scan.kernel, contract=scan.contract))) == []
     request = ask(text)
     (scan, *_) = WARP_SCAN.candidates(request)
     after = replace(request, kernel=scan.kernel, contract=scan.contract)
-    assert list(RECIPE.candidates(request)) != []
-    assert list(RECIPE.candidates(after)) == []
+    for one in RECIPE.candidates(after):
+        assert "warp_totals[kChunk / 32]" in one.kernel.source
+        assert f"constexpr int kChunk = {one.contract.block[0]};" in one.kernel.unit.text
 
 
 SHARED_ROWS = """

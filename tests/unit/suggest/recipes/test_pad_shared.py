@@ -104,3 +104,13 @@ def test_the_reason_names_the_tile_and_counts(ask, counters) -> None:
     assert "992 bank conflicts" in candidate.why
     assert "tile[32][32]" in candidate.why
     assert "128 bytes more" in candidate.why
+
+
+def test_a_comment_says_why_the_row_is_longer(ask, counters) -> None:
+    source = SOURCE.format(declaration="float tile[32][TILE]", read="tile[lane][j]", more="")
+    (one,) = RECIPE.candidates(ask(source, counters=counters(bank_conflicts=992)))
+    said = "// + 1, so that the elements of a column lie in different banks\n"
+    assert f"tile[32][TILE + 1];  {said}" in one.kernel.source
+    commented = source.replace("tile[32][TILE];", "tile[32][TILE];  // of x")
+    (one,) = RECIPE.candidates(ask(commented, counters=counters(bank_conflicts=992)))
+    assert "tile[32][TILE + 1];  // of x\n" in one.kernel.source

@@ -26,7 +26,8 @@ __global__ void hist(const int* x, unsigned int* counts, int n) {{
 def test_blocks_count_for_themselves_and_add_once(judged) -> None:
     (one,) = judged(SOURCE.format(body="atomicAdd(&counts[x[i]], 1u);", bins=16), RECIPE)
     text = one.candidate.kernel.source
-    assert "__shared__ unsigned int block_counts[16];" in text
+    assert "__shared__ unsigned int block_counts[kBins];" in text
+    assert "constexpr int kBins = 16;  // length of counts\n" in one.candidate.kernel.unit.text
     assert "if (i < n) {\n    atomicAdd(&block_counts[x[i]], 1u);  // one sample" in text
     assert "return" not in text
     assert "64 bytes of shared memory" in one.candidate.why
@@ -67,4 +68,5 @@ __global__ void pairs(const int* a, const int* b, int* counts, int n) {
 }
 """
     (one,) = judged(source, RECIPE)
-    assert "__shared__ int block_counts[48];" in one.candidate.kernel.source
+    assert "__shared__ int block_counts[kBins];" in one.candidate.kernel.source
+    assert "constexpr int kBins = 48;" in one.candidate.kernel.unit.text

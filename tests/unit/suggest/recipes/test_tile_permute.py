@@ -53,7 +53,7 @@ def test_permuting_copies_go_through_a_tile(judged, body, grid, block, shape, re
     source = SOURCE.format(body=body, grid=grid, block=block, shape=shape, reference=reference, dtype=dtype, type=kind)
     (one,) = judged(source, RECIPE, "move fewer bytes through global memory")
     text = one.candidate.kernel.source
-    assert f"__shared__ {kind} tile[32][32 + 1];" in text
+    assert f"__shared__ {kind} tile[kTile][kTile + 1];" in text
     assert one.candidate.contract.block == ("32", "8")
     if kind != "float":
         assert one.verdict.objective.after < 0.75 * one.verdict.objective.before

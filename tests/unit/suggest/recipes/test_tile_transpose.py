@@ -32,7 +32,7 @@ def source(body: str = "y[c * rows + r] = x[r * cols + c];", guard: str = "c < c
 
 def test_reads_and_writes_are_both_side_by_side(judged) -> None:
     (one,) = judged(source(), RECIPE, "less global traffic")
-    assert "__shared__ double tile[32][32 + 1];" in one.candidate.kernel.source
+    assert "__shared__ double tile[kTile][kTile + 1];" in one.candidate.kernel.source
     assert one.candidate.contract.block == ("32", "8")
     assert one.candidate.contract.grid == ("cdiv(cols, 32)", "cdiv(rows, 32)")
 

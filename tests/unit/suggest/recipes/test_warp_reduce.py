@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernelmate.source import launch_shape
@@ -62,11 +64,12 @@ def rewritten(ask, **parts: str) -> str | None:
 def test_trees_of_every_usual_spelling_are_recognised(ask, loop: str) -> None:
     text = rewritten(ask, loop=loop)
     assert text is not None
-    assert "__shared__ float s[32];  // one element per warp" in text
-    assert text.count("__shfl_down_sync(0xffffffffu") == 1
-    assert "sum = warp_sum(tid < blockDim.x / 32 ? s[tid] : 0.0f);" in text
+    assert "s[BLOCK]" not in text
+    assert text.count("__shfl_xor_sync(0xffffffffu") == 1
+    assert "return warp_sum(lane < blockDim.x / 32 ? partial[lane] : 0.0f);" in text
+    assert "sum = block_sum(sum);\n  if (tid == 0) y[blockIdx.x] = sum;" in text
     assert loop not in text
-    assert text.count("__syncthreads") == 2
+    assert text.count("__syncthreads") == 1
 
 
 @pytest.mark.parametrize("function", ["fmaxf", "fminf", "max", "min"])
@@ -74,11 +77,11 @@ def test_extremes_start_from_what_a_lane_has(ask, function: str) -> None:
     text = rewritten(ask, loop=LOOP.replace("s[tid] += s[tid + o]", f"s[tid] = {function}(s[tid], s[tid + o])"))
     assert text is not None
     name = "warp_max" if "max" in function else "warp_min"
-    assert f"{function}(value, __shfl_down_sync" in text
-    assert f"sum = {name}(tid < blockDim.x / 32 ? s[tid] : sum);" in text
+    assert f"{function}(value, __shfl_xor_sync" in text
+    assert f"return {name}(lane < blockDim.x / 32 ? partial[lane] : value);" in text
 
 
-def test_two_arrays_in_one_loop_are_reduced_together(ask) -> None:
+def test_two_arrays_in_one_loop_are_reduced_one_after_the_other(ask) -> None:
     text = rewritten(
         ask,
         declaration="__shared__ float s[BLOCK], q[BLOCK]",
@@ -87,15 +90,43 @@ def test_two_arrays_in_one_loop_are_reduced_together(ask) -> None:
         after="if (tid == 0) y[blockIdx.x] = s[0] + q[0];",
     )
     assert text is not None
-    assert "__shared__ float s[32], q[32]" in text
-    assert text.count("__syncthreads") == 2
+    assert "__shared__ float s[BLOCK]" not in text
+    assert "const float s_total = block_sum(sum);\n  const float q_total = block_sum(sum * sum);" in text
+    assert "__syncthreads();  // partial is free for the next call" in text
+    assert "y[blockIdx.x] = s_total + q_total;" in text
 
 
-def test_dynamic_shared_memory_shrinks_in_contract_and_launch(ask) -> None:
+TWICE = """s[tid] = top; __syncthreads();
+  for (int o = blockDim.x / 2; o > 0; o >>= 1) { if (tid < o) s[tid] = fmaxf(s[tid], s[tid + o]); __syncthreads(); }
+  top = s[0];
+  __syncthreads();  // s is used again
+  sum += top;
+  s[tid] = sum;"""
+
+
+def test_a_barrier_that_kept_the_array_for_its_readers_goes_with_it(ask) -> None:
+    text = rewritten(ask, declaration="__shared__ float s[BLOCK]; float top = 0.0f", store=TWICE)
+    assert text is not None
+    assert re.search(r"top = block_max\(top\);\s+sum \+= top;\s+sum = block_sum\(sum\);", text)
+    assert "s is used again" not in text
+
+
+@pytest.mark.parametrize("before", ["y[tid] = sum;", "other[tid] = sum;", "__threadfence_block();"])
+def test_a_barrier_stays_that_others_may_need(ask, before: str) -> None:
+    declaration = "__shared__ float s[BLOCK]; __shared__ float other[BLOCK]; float top = 0.0f"
+    if "other" not in before:
+        declaration = declaration.replace("__shared__ float other[BLOCK]; ", "")
+    text = rewritten(ask, declaration=declaration, store=f"{before} {TWICE}")
+    assert text is not None
+    assert "top = block_max(top);\n  __syncthreads();  // s is used again" in text
+
+
+def test_dynamic_shared_memory_goes_from_contract_and_launch(ask) -> None:
     host = "void run(float* x, float* y, int n) { k<<<4, 256, 256 * sizeof(float)>>>(x, y, n); }\n"
     text = source(declaration="extern __shared__ float s[]", shared="block * 4") + host
     (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
-    assert launch_shape(candidate.contract, {"n": 1000}).shared_bytes == 128
+    assert launch_shape(candidate.contract, {"n": 1000}).shared_bytes == 0
+    assert "extern" not in candidate.kernel.source
     shared = candidate.kernel.launches[0].shared
     assert shared is not None
     assert "256" not in shared
@@ -142,26 +173,34 @@ def test_what_is_not_surely_a_tree_stays(ask, parts: dict[str, str]) -> None:
 def test_names_of_the_file_are_not_taken(ask) -> None:
     text = rewritten(ask, declaration="float warp_sum = 0; __shared__ float s[BLOCK]", store="s[tid] = sum + warp_sum;")
     assert text is not None
-    assert "float value = sum + warp_sum;\n  value = warp_sum_(value);" in text
+    assert "value = warp_sum_(value);" in text
+    assert "const float total = block_sum(sum + warp_sum);" in text
 
 
-@pytest.mark.parametrize("after", ["y[0] = sum;", "sum += s[0];", "if (n > 4) sum = s[0];"])
+@pytest.mark.parametrize("after", ["y[0] = sum + s[0];", "sum += s[0]; y[0] = sum;", "if (n > 4) sum = s[0];"])
 def test_a_variable_that_is_read_again_keeps_its_value(ask, after: str) -> None:
     text = rewritten(ask, after=after)
     assert text is not None
-    assert "float value = sum;\n  value = warp_sum(value);" in text
+    assert "const float total = block_sum(sum);" in text
+    assert after.replace("s[0]", "total") in text
 
 
-def test_a_variable_that_the_result_is_assigned_to_holds_the_warps_sum(ask) -> None:
+@pytest.mark.parametrize("declaration", ["", "const float all = s[0];"])
+def test_a_result_that_is_read_outside_of_its_block_stays_in_shared_memory(ask, declaration: str) -> None:
+    store, loop = "if (n > 0) { s[tid] = sum;", LOOP + " }"
+    assert rewritten(ask, store=store, loop=loop, after=declaration or "y[0] = s[0];") is None
+
+
+def test_a_variable_that_the_result_is_assigned_to_holds_it(ask) -> None:
     text = rewritten(ask, after="sum = s[0];\n  y[tid] = sum;")
     assert text is not None
-    assert "sum = warp_sum(sum);" in text
+    assert "sum = block_sum(sum);\n  y[tid] = sum;" in text
 
 
 def test_functions_stand_above_the_contract_and_its_comments(ask) -> None:
     text = source().replace("// /// kernelmate", "// Sums up.\n\n// About it.\n// /// kernelmate", 1)
     (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
-    assert "  return value;\n}\n\n// About it.\n// /// kernelmate" in candidate.kernel.unit.text
+    assert "}\n\n// About it.\n// /// kernelmate" in candidate.kernel.unit.text
 
 
 def test_the_reason_says_what_is_saved(ask) -> None:
@@ -197,5 +236,5 @@ __global__ void k(const float* x, float* y, int rows, int cols) {
 }
 """
     (one,) = judged(source, RECIPE, "use less shared memory")
-    assert "v = warp_sum(v);" in one.candidate.kernel.source
+    assert "v = block_sum(v);" in one.candidate.kernel.source
     assert one.verdict.objective.met is True

@@ -84,3 +84,14 @@ def test_other_uses_and_other_loops_stay(ask, change: tuple[str, str]) -> None:
     assert body != ONE
     text = SOURCE.format(body=body, reference="x", dtype="float32", type="float", draw="", neutral="0.0f")
     assert list(RECIPE.candidates(ask(text, "use less shared memory"))) == []
+
+
+def test_the_buffer_has_the_number_of_warps_by_the_files_name(judged) -> None:
+    body = ONE.replace("s[128]", "s[kBlock]").replace("o < 128", "o < kBlock")
+    text = SOURCE.format(
+        body=body, reference="np.cumsum(x, axis=1)", dtype="float32", type="float", draw="", neutral="0.0f"
+    )
+    (one,) = judged("constexpr int kBlock = 128;\n" + text, RECIPE)
+    changed = one.candidate.kernel.source
+    assert "__shared__ float warp_totals[kBlock / 32];" in changed
+    assert "const int t = threadIdx.x;\n  const int lane = t % 32, warp = t / 32;\n" in changed

@@ -1,0 +1,123 @@
+"""Which registers are read before they are written, and which reads of memory nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
+from kernelmate.backends.emulator.operations import (
+    Atomic,
+    Branch,
+    BranchTable,
+    Compute,
+    Exit,
+    Load,
+    Operation,
+    Store,
+    Trap,
+)
+from kernelmate.backends.emulator.program import Operand
+
+
+def operands_of(operation: Operation) -> list[Operand]:
+    """Every operand that an operation reads; registers written under a guard are not among them."""
+    if isinstance(operation, Compute):
+        return [operand for operand, _ in operation.sources]
+    found: list[Operand] = []
+    for name in ("value", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
+        operand = getattr(operation, name, None)
+        if operand is not None and not isinstance(operand, int | str):
+            found.append(operand)
+    found += getattr(operation, "sources", ())
+    base = getattr(getattr(operation, "address", None), "base", None)
+    return found + ([base] if base is not None else [])
+
+
+def read_at_entry(decoded: Decoded) -> frozenset[str]:
+    """Registers that some path through the kernel reads before it has written them."""
+    return liveness(decoded)[1][0] if decoded.blocks else frozenset()
+
+
+def liveness(
+    decoded: Decoded,
+) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[frozenset[str]], list[frozenset[str]]]:
+    """What each piece reads and writes by itself, and what is live before and after each."""
+    local = [_local_needs(decoded, block) for block in decoded.blocks]
+    live_in = [reads for reads, _ in local]
+    live_out: list[frozenset[str]] = [frozenset()] * len(local)
+    following = [_successors(decoded, block) for block in decoded.blocks]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(local))):
+            out = frozenset().union(*(live_in[after] for after in following[number]))
+            reads, writes = local[number]
+            into = reads | (out - writes)
+            if out != live_out[number] or into != live_in[number]:
+                live_out[number], live_in[number] = out, into
+                changed = True
+    return local, live_in, live_out
+
+
+def _local_needs(decoded: Decoded, block: Block) -> tuple[frozenset[str], frozenset[str]]:
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for step in decoded.steps[block.start : block.end]:
+        names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
+        if step.guard is not None:
+            names |= {step.guard.name, *step.writes}
+        reads |= names - writes
+        writes |= set(step.writes)
+    return frozenset(reads), frozenset(writes)
+
+
+def _successors(decoded: Decoded, block: Block) -> list[int]:
+    step = decoded.steps[block.end - 1]
+    operation = step.operation
+    after = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
+    if isinstance(operation, Branch):
+        target = [decoded.block_at[operation.target]]
+        return target if step.guard is None else target + after
+    if isinstance(operation, BranchTable):
+        return [decoded.block_at[target] for target in operation.targets] + after
+    if isinstance(operation, Exit | Trap) and step.guard is None:
+        return []
+    return after
+
+
+def unused_reads(steps: Sequence[Step]) -> frozenset[int]:
+    """Numbers of the loads and exchanges whose values nothing uses: not a store, nor a branch, nor an address.
+
+    What is kept in local memory, as `volatile` variables are, is used where something is loaded from there.
+    """
+    reads = [{name for operand in operands_of(step.operation) for name in registers_in(operand)} for step in steps]
+    pure = {number for number, step in enumerate(steps) if step.writes and _is_pure(step.operation)}
+    kept = {n for n, step in enumerate(steps) if isinstance(step.operation, Store) and step.operation.space == "local"}
+    used: set[str] = set()
+    pending = [number for number in range(len(steps)) if number not in pure and number not in kept]
+    while pending:
+        for number in pending:
+            step = steps[number]
+            used |= reads[number]
+            if step.guard is not None:
+                used.add(step.guard.name)
+            if isinstance(step.operation, Load) and step.operation.space in {"local", "generic"}:
+                pure |= kept
+                kept = set()
+        pending = [number for number in pure if kept.isdisjoint({number}) and _is_needed(steps[number], used)]
+        pure.difference_update(pending)
+    exchanges = (
+        number
+        for number, step in enumerate(steps)
+        if isinstance(step.operation, Atomic) and step.operation.action == "exch" and used.isdisjoint(step.writes)
+    )
+    loads = (n for n in pure if isinstance(operation := steps[n].operation, Load) and operation.space != "param")
+    return frozenset((*loads, *exchanges))
+
+
+def _is_pure(operation: Operation) -> bool:
+    return isinstance(operation, Compute | Load)
+
+
+def _is_needed(step: Step, used: set[str]) -> bool:
+    return isinstance(step.operation, Store) or not used.isdisjoint(step.writes)

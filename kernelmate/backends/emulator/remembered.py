@@ -1,0 +1,184 @@
+"""Variables that outlive a launch, and if what is read from them decides anything: data flow through the PTX of a kernel."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kernelmate.backends.cuda.variables import used_names_of
+from kernelmate.backends.emulator.link import Refused, link
+from kernelmate.backends.emulator.operands import PtxError
+from kernelmate.backends.emulator.program import (
+    Address,
+    Group,
+    Instruction,
+    Operand,
+    Pair,
+    Position,
+    Register,
+    Symbol,
+    Vector,
+)
+from kernelmate.backends.emulator.ptx import parse_program
+
+MOST_PASSES = 12
+"""Passes over the instructions until nothing new is found; loops take a second one."""
+
+_WRAPPING = frozenset({"inc", "dec", "exch", "cas", "and", "or", "xor", "min", "max"})
+"""Atomics that can put a variable back to what it was."""
+
+
+@dataclass(slots=True)
+class Variable:
+    """How a kernel uses a variable in global memory that the module defines.
+
+    Attributes:
+        read: where it is read first. loaded: a value that is read from it is used. written: it is stored to, or an atomic changes it.
+        decides: the value read reaches a branch, another array, or shared memory.
+        grows: it is changed by its own old value. put_back: it is also given a value of its own.
+    """
+
+    name: str
+    read: Position | None = None
+    loaded: bool = False
+    written: bool = False
+    decides: bool = False
+    grows: bool = False
+    put_back: bool = False
+
+
+@functools.lru_cache(maxsize=16)
+def variables_of(ptx: str, kernel: str) -> tuple[Variable, ...]:
+    """The variables that a kernel touches; none where its PTX cannot be read."""
+    names = used_names_of(ptx)
+    if not names:
+        return ()
+    try:
+        linked = link(parse_program(ptx, kernel), kernel)
+    except (PtxError, Refused):
+        return ()
+    used = {register for one in linked.instructions for register in _used(one)}
+    flow = _Flow({name: Variable(name) for name in names if name in linked.globals}, used)
+    while flow.run(linked.instructions):
+        pass
+    return tuple(one for one in flow.variables.values() if one.loaded or one.written)
+
+
+@dataclass(slots=True)
+class _Flow:
+    """By register: the variables whose address, and whose value, it may hold; `direct` hold a value as it was read.
+
+    `used` are the registers that some instruction reads.
+    """
+
+    variables: dict[str, Variable]
+    used: set[str]
+    addresses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    values: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    direct: dict[str, str] = field(default_factory=dict)
+    passes: int = 0
+
+    def run(self, instructions: Iterable[Instruction]) -> bool:
+        """One pass; True where another one may find more."""
+        before = self._known()
+        for instruction in instructions:
+            self._follow(instruction)
+        self.passes += 1
+        return self._known() != before and self.passes < MOST_PASSES
+
+    def _known(self) -> int:
+        return sum(map(len, self.addresses.values())) + sum(map(len, self.values.values()))
+
+    def _follow(self, one: Instruction) -> None:
+        guarded = self._values_of([one.guard] if one.guard is not None else [])
+        name, operands = one.name, one.operands
+        if name in ("ld", "ldu", "atom"):
+            self._load(one, guarded)
+        elif name in ("st", "red"):
+            self._store(one, operands[0], operands[1:], guarded)
+        elif name in ("bra", "brx", "exit", "ret", "trap", "call", "bar", "barrier"):
+            self._decided(guarded | self._values_of(operands))
+        elif operands:
+            sources = operands[1:]
+            if not self._compares_with_itself(one):
+                self._give(operands[0], self._values_of(sources) | guarded)
+            found = {variable for operand in sources for variable in self._addresses_of(operand)}
+            for register in _registers((operands[0],)):
+                self.addresses[register] |= found
+            if name in ("mov", "cvt") and len(sources) == 1 and isinstance(sources[0], Register):
+                self._pass_on(operands[0], sources[0])
+
+    def _pass_on(self, to: Operand, source: Register) -> None:
+        if isinstance(to, Register) and source.name in self.direct:
+            self.direct[to.name] = self.direct[source.name]
+
+    def _compares_with_itself(self, one: Instruction) -> bool:
+        """Two values of one variable are compared, as in a barrier that waits for the next generation."""
+        if one.name != "setp" or not (one.has("eq") or one.has("ne")):
+            return False
+        held = {self.direct.get(operand.name) for operand in one.operands[1:] if isinstance(operand, Register)}
+        return len(one.operands) == 3 and len(held) == 1 and None not in held
+
+    def _load(self, one: Instruction, guarded: set[str]) -> None:
+        result, address, data = one.operands[0], one.operands[1], one.operands[2:]
+        found = self._addresses_of(address)
+        if one.name == "atom":
+            self._store(one, address, data, guarded)
+        # An atomic whose result nobody uses has a register for it all the same.
+        for name in found if self.used.intersection(_registers((result,))) else ():
+            variable = self.variables[name]
+            variable.loaded, variable.read = True, variable.read or one.position
+        self._give(result, found | guarded | self._values_of([address]))
+        if one.name == "ld" and len(found) == 1 and isinstance(result, Register):
+            self.direct[result.name] = next(iter(found))
+
+    def _store(self, one: Instruction, address: Operand, data: Iterable[Operand], guarded: set[str]) -> None:
+        into, held = self._addresses_of(address), self._values_of(data)
+        self._decided(self._values_of([address]) | (held - into) | (guarded - into))
+        for name in into:
+            variable = self.variables[name]
+            variable.written = True
+            adds = one.name in ("atom", "red") and not any(one.has(word) for word in _WRAPPING)
+            if adds or name in held:
+                variable.grows = True
+            else:
+                variable.put_back = True
+
+    def _decided(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.variables[name].decides = True
+
+    def _give(self, to: Operand, names: set[str]) -> None:
+        for register in _registers((to,)):
+            self.values[register] |= names
+
+    def _values_of(self, operands: Iterable[Operand]) -> set[str]:
+        return {name for register in _registers(operands) for name in self.values.get(register, ())}
+
+    def _addresses_of(self, operand: Operand) -> set[str]:
+        if isinstance(operand, Address):
+            return set() if operand.base is None else self._addresses_of(operand.base)
+        if isinstance(operand, Symbol):
+            return {operand.name} & self.variables.keys()
+        return {name for register in _registers((operand,)) for name in self.addresses.get(register, ())}
+
+
+def _used(one: Instruction) -> Iterator[str]:
+    """The registers that an instruction reads, or may."""
+    writes_first = one.name not in ("st", "red", "bra", "brx", "call")
+    yield from _registers(one.operands[1:] if writes_first else one.operands)
+    yield from _registers(() if one.guard is None else (one.guard,))
+
+
+def _registers(operands: Iterable[Operand]) -> Iterator[str]:
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand.name
+        elif isinstance(operand, Address):
+            yield from _registers(() if operand.base is None else (operand.base,))
+        elif isinstance(operand, Vector | Group):
+            yield from _registers(operand.items)
+        elif isinstance(operand, Pair):
+            yield from _registers((operand.first, operand.second))

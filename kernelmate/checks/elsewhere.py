@@ -1,0 +1,89 @@
+"""Findings from launches in other surroundings: on another SM, at another time, elsewhere in memory, over other left-overs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelmate.backends.base import Run, RunResult
+from kernelmate.checks.case_records import CaseRecord
+from kernelmate.checks.causes import size_text
+from kernelmate.checks.compare import compare
+from kernelmate.checks.findings import placed
+from kernelmate.checks.guards import surroundings
+from kernelmate.checks.kinds import on_host
+from kernelmate.checks.oracle import Answer, Oracle
+from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
+from kernelmate.records import Contract, Finding, JudgeTask
+from kernelmate.source import argument_shapes
+
+MOST_CASES = 2
+"""Cases that are launched again."""
+
+MOST_ELEMENTS = 1 << 20
+"""Elements over all arrays of a case that is launched again in the emulator."""
+
+
+def surroundings_findings(
+    task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
+) -> Iterator[Finding]:
+    """What a version that is right so far depends on and its baseline does not."""
+    if any(record.correct is False for record in records):
+        return
+    version, contract = bench.version, oracle.contract
+    found = surroundings.reached(version, contract, task.target)
+    if found is None and not task.twins:
+        return
+    for record in _suited(contract, oracle, records):
+        size, shot = record.size, record.seen[0].outcome.shot
+        given = oracle.inputs(size, shot)
+        answer = oracle.answer(size, shot, given, oracle.theirs(size, shot, given))
+        if answer is None:
+            continue
+        here = {name: on_host(array) for name, array in given.items()}
+        judge, run = _Judge(answer), bench.launch(size, shot, here)
+        said = None if found is None else surroundings.find(version, found, run, task.target, judge)
+        for twin in task.twins:
+            said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
+        if said is not None:
+            if baseline is None or not _as_well(task, baseline, contract, baseline.launch(size, shot, here), judge):
+                message = f"at {size_text(size)}: {said.message}"
+                yield placed(Finding(said.code, "error", message, line=said.line), version.unit)
+            return
+
+
+def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _Judge) -> bool:
+    """Whether the baseline depends on its surroundings too."""
+    found = surroundings.reached(baseline.version, contract, task.target)
+    return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
+
+
+def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """The largest cases that are cheap to emulate, listed ones first, else the smallest of the others."""
+    sized = [
+        (record.origin == "contract", elements_of(argument_shapes(contract, record.size).values()), -number)
+        for number, record in enumerate(records)
+        if record.seen and record.seen[0].plain and record.correct and not oracle.large(record.size)
+    ]
+    cheap = sorted((one for one in sized if one[1] <= CHEAP_ELEMENTS), reverse=True)
+    others = sorted((one for one in sized if one[1] <= MOST_ELEMENTS), key=lambda one: one[1])
+    return [records[-number] for _, _, number in cheap[:MOST_CASES] or others[:1]]
+
+
+class _Judge:
+    """Says what is wrong with the outputs of a launch."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def __call__(self, result: RunResult) -> str | None:
+        allowed = self._answer.allowed
+        for name, want in self._answer.want.items():
+            wanted, error = on_host(want), on_host(allowed.error[name])
+            found = compare(name, result.arrays[name], wanted, error)
+            if not found.right:
+                first = found.first
+                where = (
+                    "" if first is None else f"[{', '.join(map(str, first.index))}] is {first.got}, not {first.want}"
+                )
+                return f"{name}{where}"
+        return None

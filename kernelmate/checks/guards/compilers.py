@@ -1,0 +1,123 @@
+"""Text that is compiled to other code by another compiler, for another architecture, or on another day.
+
+What is judged must be what is built. Macros that the compiler predefines are refused in lines that the baseline does not have;
+a condition around nothing but `#include` may ask for them. `__CUDA_ARCH__` has honest uses: versions of the kernel for the
+architectures on either side of what it is compared with are run as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from kernelmate.compiler.prelude import STD_NAMES, prelude_for
+from kernelmate.compiler.preprocessor import macros_of
+from kernelmate.source.tokens import Lexed, Token, lex
+
+ARCH = "__CUDA_ARCH__"
+
+TELLING = frozenset(
+    {
+        "__CUDACC_RTC__", "__NVCC__", "__DATE__", "__TIME__", "__TIMESTAMP__", "__COUNTER__", "__BASE_FILE__",
+        "__INCLUDE_LEVEL__", "__CUDACC_VER_MAJOR__", "__CUDACC_VER_MINOR__", "__CUDACC_VER_BUILD__", "__CUDACC_DEBUG__",
+        "__CUDACC_RDC__", "__CUDACC_RELAXED_CONSTEXPR__", "__CUDACC_EXTENDED_LAMBDA__", "__NVCOMPILER", "__NVRTC__",
+        "__GNUC__", "__clang__", "_MSC_VER", "__CUDA_ARCH_LIST__", "__has_include", "__builtin_FILE", "__OPTIMIZE__",
+    }
+)  # fmt: skip
+"""Names by which text knows what compiles it, and when (CUDA's documentation of nvcc and NVRTC; GCC's predefined macros)."""
+
+_SAME_EVERYWHERE = frozenset({"__CUDACC__", "__cplusplus", "__VA_ARGS__", "__VA_OPT__", ARCH})
+_CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"})
+_OURS = frozenset(macro.name for macro in macros_of(prelude_for(STD_NAMES)))
+_NUMBER = re.compile(r"\d{3,4}")
+Line = tuple[Token, ...]
+
+
+def find(text: str, baseline: str | None) -> tuple[int, str] | None:
+    """The first line that lets the compiler decide, and a sentence; None where the baseline has all such lines.
+
+    Args:
+        text: of the version's file.
+        baseline: of the file that it is compared with; None where there is none.
+    """
+    if baseline is None:
+        return None
+    known = {_words(line) for line in _lines(lex(baseline))}
+    lexed = lex(text)
+    lines = list(_lines(lexed))
+    defined = {macro.name for macro in macros_of(text)}
+    bare = _around_includes(lexed)
+    for line in lines:
+        names = [token.text for token in line if token.kind == "word" and _is_telling(token.text, line, defined)]
+        if not names or line[0].directive in bare or _words(line) in known:
+            continue
+        message = (
+            f"asks for {names[0]}, by which other compilers, options or days make other code of it than what was judged; "
+            "the baseline does not"
+        )
+        return lexed.position(line[0].start)[0], message
+    return None
+
+
+def architectures(text: str, baseline: str | None) -> frozenset[int]:
+    """Numbers that new lines compare `__CUDA_ARCH__` with, such as 900."""
+    if ARCH not in text:
+        return frozenset()
+    known = {_words(line) for line in _lines(lex(baseline))} if baseline is not None else set()
+    return frozenset(
+        int(token.text)
+        for line in _lines(lex(text))
+        if any(one.text == ARCH for one in line) and _words(line) not in known
+        for token in line
+        if _NUMBER.fullmatch(token.text)
+    )
+
+
+def _is_telling(name: str, line: Line, defined: set[str]) -> bool:
+    if name in TELLING:
+        return True
+    condition = bool(line[0].directive) and len(line) > 1 and line[1].text in _CONDITIONS
+    if not condition:
+        return name == "__FILE__" and any(token.text == "[" for token in line)
+    reserved = name.startswith("__") and name not in _SAME_EVERYWHERE
+    return (reserved or name in _OURS) and name not in defined
+
+
+def _lines(lexed: Lexed) -> Iterator[Line]:
+    """The tokens of each line; a preprocessor line with those that continue it."""
+    line: list[Token] = []
+    for token in lexed.tokens:
+        same = line and (
+            token.directive == line[0].directive
+            if token.directive or line[0].directive
+            else lexed.line_start(token.start) == lexed.line_start(line[0].start)
+        )
+        if line and not same:
+            yield tuple(line)
+            line = []
+        line.append(token)
+    if line:
+        yield tuple(line)
+
+
+def _words(line: Sequence[Token]) -> tuple[str, ...]:
+    return tuple(token.text for token in line)
+
+
+def _around_includes(lexed: Lexed) -> frozenset[int]:
+    """The conditions, by number of their preprocessor lines, between which and their ends only headers are included."""
+    found: set[int] = set()
+    opened: list[tuple[list[int], bool]] = []
+    for line in _lines(lexed):
+        word = line[1].text if line[0].directive and len(line) > 1 else ""
+        if word in {"if", "ifdef", "ifndef"}:
+            opened.append(([line[0].directive], True))
+        elif word in {"elif", "elifdef", "elifndef", "else"} and opened:
+            opened[-1][0].append(line[0].directive)
+        elif word == "endif" and opened:
+            directives, bare = opened.pop()
+            if bare:
+                found.update(directives)
+        elif word not in {"include", "pragma"}:
+            opened = [(directives, False) for directives, _ in opened]
+    return frozenset(found)

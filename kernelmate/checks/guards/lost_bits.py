@@ -1,0 +1,65 @@
+"""Signs of zero and bits of NaN that the baseline and the reference keep, since they only move values, and a candidate loses."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, Arrays, flat, on_device, words
+from kernelmate.checks.trials import Outcome
+
+_TYPED = r"\.(?:[\w.]*\.)?(?:b?f16x?2?|f32|f64|tf32)\b"
+_SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
+_ARITHMETIC = re.compile(
+    r"\b(?:add|sub|mul|fma|mad|div|min|max|sqrt|rsqrt|rcp|ex2|lg2|sin|cos|tanh|cvt|mma|wmma|wgmma|red|atom)" + _TYPED
+)
+
+
+def kept(ptx: str, got: Array, want: Array) -> Array | None:
+    """Elements of a baseline's output whose bits a candidate must keep; None where there are none.
+
+    Arithmetic may make another zero or NaN of what it is given, so a kernel with any of it binds nobody; one that changes
+    signs binds for zeros alone. The baseline must keep all of them.
+
+    Args:
+        ptx: the baseline's.
+        got: its output.
+        want: the reference's, in float64.
+    """
+    if got.dtype.kind != "f" or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
+        return None
+    with np.errstate(all="ignore"):
+        rounded = want.astype(got.dtype)
+    same = (words(got) == words(rounded)).all(axis=-1)
+    bound = np.zeros(want.shape, bool)
+    zeros, nans = (want == 0) & np.signbit(want), np.isnan(want)
+    for places in (zeros,) if _SIGN.search(ptx) else (zeros, nans):
+        if same[places].all():
+            bound |= places
+    return bound if bound.any() else None
+
+
+def find(outcome: Outcome, bound: Arrays, want: Arrays) -> tuple[str, tuple[str, str]] | None:
+    """The code, the output that lost bits, and a sentence.
+
+    Args:
+        outcome: of the candidate.
+        bound: the elements, by output.
+        want: the reference's answer.
+    """
+    for name, places in bound.items():
+        got = outcome.result.arrays[name]
+        with np.errstate(all="ignore"):
+            rounded = want[name].astype(got.dtype)
+        lost = places & (words(got) != words(rounded)).any(axis=-1)
+        if lost.any():
+            place = tuple(int(one) for one in np.argwhere(lost)[0])
+            bits = [f"0x{int.from_bytes(flat(one[place]).tobytes(), 'little'):x}" for one in (got, rounded)]
+            nan = bool(np.isnan(want[name][place]))
+            return "nan-handling" if nan else "wrong-values", (
+                name,
+                f"on {outcome.shot}, {name}{list(place)} has the bits {bits[0]} and should have {bits[1]}: the baseline and "
+                f"the reference keep the bits of {'NaN' if nan else 'zero'}",
+            )
+    return None

@@ -1,0 +1,232 @@
+"""Outputs that depend on what a launch finds around it: special registers, addresses, registers that nothing has written.
+
+The PTX says what of it reaches a condition, a store or an address (`backends/emulator/dependence.py`). Where something
+does, launches are made again in the emulator, whatever backend judges, with other values of it. A condition that
+had one outcome in all of them has the other one forced: a value that is met once in a million launches is met by no
+variation. What only decides when and where work is done leaves outputs as they are, and is nobody's concern.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings, UnsupportedInstruction
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.dependence import Dependence, dependence_of
+from kernelmate.records import Contract, Target, Twin, Version
+
+WORDS = {
+    "%smid": "which SM a block runs on", "%nsmid": "how many SMs there are", "%warpid": "which slot of an SM a warp is in",
+    "%nwarpid": "how many warps an SM holds", "%gridid": "the number of the launch", "%clock": "the clock",
+    "%globaltimer": "the time of day",
+}  # fmt: skip
+
+_MOST_SWEPT = 8
+_MOST_FORCED = 16
+_MOST_COMBINED = 3
+_MOST_STEPS = 100_000
+_TIMES_STEPS = 16
+_FAR_SLOTS = (888, 3, 1500)
+"""First slots in the emulator's address space of launches whose arrays lie elsewhere; 888 begins at 0x7f << 40."""
+_FILLS = (0xFF, 0x5A)
+_CLOCKS = ((1 << 20, 1), (1 << 40, 4096), ((1 << 31) - 3, 977), ((1 << 62) + 12345, 1 << 20))
+_GRIDS = (1, 2, 6007, (1 << 31) + 77, (1 << 40) + 3)
+
+Judge = Callable[[RunResult], str | None]
+"""Says what is wrong with the outputs of a launch; None where they are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a launch's outputs depend on: a finding's code, and a sentence."""
+
+    code: str
+    message: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A launch in other surroundings; `names` are the sources that it varies."""
+
+    surroundings: Surroundings
+    names: frozenset[str]
+    schedule: int | None = None
+    forced: bool = False
+
+
+def reached(version: Version, contract: Contract, target: Target) -> Dependence | None:
+    """What surroundings reach in a version; None where nothing does, or the emulator cannot read it."""
+    try:
+        module = EmulatorBackend("never").load(version.compiled, target)
+    except UnsupportedInstruction:
+        return None
+    found = dependence_of(module.decoded, [n for n, a in enumerate(contract.args) if a.shape is not None])
+    return found if found else None
+
+
+def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> Found | None:
+    """What the outputs of a launch depend on that they should not.
+
+    Args:
+        version: what is launched; every launch is the first of a module of its own.
+        found: what reaches its outputs, by its text.
+        run: the launch, with arrays in the host's memory.
+        target: for which GPU.
+        judge: of its outputs.
+    """
+    for line, names in found.leaked.items():
+        return Found("nondeterministic", f"stores a value that is computed from {_named(names)}", line or None)
+    usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
+    first = _launched(version, run, target, _Probe(usual, frozenset()), None)
+    if first is None or _wrong(first, judge, forced=False) is not None:
+        return None  # it has another finding, or none that this would explain
+    if found.stale:
+        checked = _launched(version, run, target, _Probe(usual, frozenset()), None, check=True)
+        for finding in checked.findings if checked is not None else ():
+            if finding.severity == "error":
+                return Found(finding.code, finding.message, finding.line)
+    limit = min(max(_MOST_STEPS, _TIMES_STEPS * (first.longest_thread or 0)), run.step_limit)
+    seen = {number: set(outcomes) for number, outcomes in first.outcomes.items()}
+    for probe in _varied(found, usual, target, run.shape.blocks):
+        result = _launched(version, run, target, probe, limit)
+        said = None if result is None else _wrong(result, judge, forced=False)
+        if said is not None:
+            return _told(probe, said)
+        for number, outcomes in (result.outcomes if result is not None else {}).items():
+            seen.setdefault(number, set()).update(outcomes)
+    for probe in _forced(found, usual, seen):
+        result = _launched(version, run, target, probe, limit)
+        said = None if result is None else _wrong(result, judge, forced=True)
+        if said is not None:
+            return _told(probe, said)
+    return None
+
+
+def find_in_twin(version: Version, twin: Twin, run: Run, target: Target, judge: Judge) -> Found | None:
+    """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
+    other = replace(version, compiled=twin.compiled)
+    first = _launched(other, run, target, _Probe(Surroundings(), frozenset()), None)
+    if first is None:
+        return None
+    if twin.arch is not None:
+        said = _wrong(first, judge, forced=False)
+        message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
+        return None if said is None else Found("wrong-values", message)
+    for fill in _FILLS:
+        filled = _launched(other, run, target, _Probe(Surroundings(fill=fill), frozenset()), None)
+        if filled is None or _same(first, filled):
+            continue
+        said = _wrong(filled, judge, forced=False) or _wrong(first, judge, forced=False)
+        if said is not None:
+            return _told(_Probe(Surroundings(fill=fill), frozenset()), said)
+    return None
+
+
+def _same(one: RunResult, two: RunResult) -> bool:
+    """Whether two launches left the same bytes."""
+    return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
+
+
+def _launched(
+    version: Version, run: Run, target: Target, probe: _Probe, limit: int | None, *, check: bool = False
+) -> RunResult | None:
+    """A launch; None where it is beyond the emulator, or does not end within the limit."""
+    changed = replace(
+        run, surroundings=probe.surroundings, check=check, count=False, key=None, executed=False,
+        schedule_seed=run.schedule_seed if probe.schedule is None else probe.schedule,
+        step_limit=limit or run.step_limit,
+    )  # fmt: skip
+    try:
+        result = EmulatorBackend("never").load(version.compiled, target).run(changed)
+    except EmulationTooLarge:
+        return None
+    # A wait for the clock need not end where the clock stands still, or where its end is forced never to come.
+    return None if any(finding.code == "hang" for finding in result.findings) else result
+
+
+def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
+    for finding in result.findings:
+        if finding.severity != "error":
+            continue
+        # An assertion that holds for every value may fail where its condition is forced.
+        return None if forced and finding.code == "trap" else finding.message
+    return judge(result)
+
+
+def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_Probe]:
+    """Launches with other values of what reaches anything."""
+    registers = frozenset(name for name in found.reached if name.startswith("%"))
+    addresses = found.reached - registers
+    if registers:
+        for around in _registers(found, target.sms, blocks):
+            yield _Probe(replace(around, watched=usual.watched), registers)
+    if addresses:
+        for number, slot in enumerate(_FAR_SLOTS):
+            yield _Probe(replace(usual, first_slot=slot), addresses, 901 + number)
+    if found.undefined:
+        for fill in _FILLS:
+            yield _Probe(replace(usual, fill=fill), frozenset())
+
+
+def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[Surroundings]:
+    swept = min(max(-(-sms // max(blocks, 1)), 3), _MOST_SWEPT)
+    for number in range(swept):
+        there = max(sms >> (number % 2), 1)
+        yield _with_registers((number * blocks) % there, there, number, _GRIDS[number % 5], _CLOCKS[number % 4])
+    for literal in found.literals:
+        value = literal % (1 << 64)
+        smid = value if value < sms else 0
+        yield _with_registers(smid, sms, 0, value, (value - 1, 1), step=0)
+        yield _with_registers(smid, sms, 0, (value + 1) % (1 << 64), (value, value + 1), step=0)
+
+
+def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1) -> Surroundings:
+    whole = 1 << 63
+    specials = {
+        "%smid": (smid, step, sms), "%nsmid": (sms, 0, whole), "%warpid": (warp, 1 + warp, 64), "%gridid": (grid % whole, 0, whole),
+        "%nwarpid": (64, 0, whole),
+    }  # fmt: skip
+    return Surroundings(specials, clock)
+
+
+def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_Probe]:
+    """Launches with the outcomes that conditions have not had so far: of each by itself, then of all together.
+
+    Conditions that were never met may come up behind those that are forced; the first few have every combination.
+    """
+    lacking = {n: not next(iter(had)) for n, had in seen.items() if len(had) == 1 and n in found.plain}
+    lacking = dict(itertools.islice(lacking.items(), _MOST_FORCED))
+    unmet = [number for number in sorted(found.plain) if not seen.get(number)]
+    for number, outcome in lacking.items():
+        yield _Probe(replace(usual, forced={number: outcome}), found.conditions[number], forced=True)
+    if len(lacking) + len(unmet) < 2 or not lacking:
+        return
+    names = frozenset[str]().union(*(found.conditions[number] for number in (*lacking, *unmet)))
+    for outcomes in itertools.product((True, False), repeat=min(len(unmet), _MOST_COMBINED)):
+        forced = lacking | dict(itertools.zip_longest(unmet, outcomes, fillvalue=True))
+        yield _Probe(replace(usual, forced=forced), names, forced=True)
+
+
+def _told(probe: _Probe, said: str) -> Found:
+    if probe.surroundings.fill:
+        return Found(
+            "uninitialised-local",
+            f"its outputs depend on what a variable holds before anything is assigned to it: {said}",
+        )
+    registers = frozenset(name for name in probe.names if name.startswith("%"))
+    if registers:
+        what = _named(registers)
+    else:
+        what = "where its arrays lie in memory (the bits of their addresses, or the distance between two of them)"
+    when = "where a condition on it has its other outcome" if probe.forced else "where that is another"
+    return Found("nondeterministic", f"its outputs depend on {what}: {when}, {said}")
+
+
+def _named(names: frozenset[str]) -> str:
+    told = {
+        name: WORDS.get(name) or WORDS.get(name.rstrip("0123456789_hilo"), "what the driver left") for name in names
+    }
+    return " and ".join(f"{name} ({words})" for name, words in sorted(told.items()))

@@ -1,0 +1,152 @@
+"""Arguments whose values become addresses or lengths of loops, read in a kernel's PTX."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelmate.records import Contract, Version
+
+_ENTRY = r"\.entry\s+{}(?![\w$])\s*\((.*?)\)(.*?)\n\}}"
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
+_PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
+_STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@!?(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
+_REGISTER = re.compile(r"%[\w$]+")
+_ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
+_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "tex", "mbarrier"})
+
+
+Taint = tuple[str, int]
+"""`argument` or `element` (of an array, loaded through it), and the parameter's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Arguments by what becomes of their values: of array elements, and of scalars.
+
+    Attributes:
+        addresses: they go into the address of a load or a store. loops: they decide when a loop ends.
+        guards: they decide whether an instruction runs.
+    """
+
+    addresses: frozenset[str] = frozenset()
+    loops: frozenset[str] = frozenset()
+    guards: frozenset[str] = frozenset()
+
+
+def uses_of(version: Version, contract: Contract) -> Uses:
+    """The uses of a version's arguments, by the contract's names; none where there is no PTX to read."""
+    found = _uses(version.compiled.ptx, version.compiled.lowered_name)
+    kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
+    return Uses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
+
+
+@functools.lru_cache(16)
+def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
+    found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
+    if found is None:
+        return frozenset(), frozenset(), frozenset()
+    places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
+    flow = _Flow(places, list(_statements(found[2])))
+    return flow.used()
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A label, or an instruction with its guard."""
+
+    label: str
+    guard: str
+    opcode: tuple[str, ...]
+    operands: str
+
+
+def _statements(body: str) -> Iterator[_Statement]:
+    for label, guard, opcode, operands in _STATEMENT.findall(body):
+        yield _Statement(label, guard, tuple(opcode.split(".")), operands)
+
+
+class _Flow:
+    """Values of arguments followed through registers, shared and local memory; the order is not looked at."""
+
+    def __init__(self, places: dict[str, int], statements: list[_Statement]) -> None:
+        self._places, self._statements = places, statements
+        self._taints: dict[str, frozenset[Taint]] = {}
+        self._changed = True
+
+    def used(self) -> tuple[frozenset[Taint], ...]:
+        """Taints of addresses, of what ends loops, and of guards."""
+        while self._changed:
+            self._changed = False
+            for statement in self._statements:
+                if not statement.label:
+                    self._follow(statement)
+        addresses: set[Taint] = set()
+        for statement in self._statements:
+            if statement.opcode[0] in _ACCESSES:
+                for base in _ADDRESS.findall(statement.operands):
+                    addresses |= self._of(base)
+        guards = frozenset[Taint]().union(*(self._of(statement.guard) for statement in self._statements))
+        return frozenset(addresses), frozenset(self._loops()), guards
+
+    def _of(self, name: str) -> frozenset[Taint]:
+        return self._taints.get(name, frozenset())
+
+    def _add(self, name: str, taints: frozenset[Taint]) -> None:
+        if not taints <= self._of(name):
+            self._taints[name] = self._of(name) | taints
+            self._changed = True
+
+    def _follow(self, statement: _Statement) -> None:
+        name, operands = statement.opcode[0], statement.operands
+        bases = _ADDRESS.findall(operands) if name in _ACCESSES else []
+        if not bases:
+            written, _, read = _halves(operands)
+            taints = frozenset[Taint]().union(*(self._of(one) for one in _REGISTER.findall(read)))
+            for register in _REGISTER.findall(written):
+                self._add(register, taints)
+            return
+        memory = next((part for part in statement.opcode if part in ("shared", "local", "param")), "")
+        if name in ("ld", "ldu", "atom", "tex", "ldmatrix"):
+            held = self._loaded(bases[0], memory)
+            for register in _REGISTER.findall(operands[: operands.index("[")]):
+                self._add(register, held)
+        if name in ("st", "stmatrix") and memory:
+            for register in _REGISTER.findall(_ADDRESS.sub("", operands)):
+                self._add(memory, self._of(register))
+        if name == "cp":
+            self._add("shared", frozenset[Taint]().union(*(self._loaded(base, "") for base in bases[1:])))
+
+    def _loaded(self, base: str, memory: str) -> frozenset[Taint]:
+        """The taints of what lies at an address."""
+        if base in self._places:
+            return frozenset({("argument", self._places[base])})
+        taints = self._of(base)
+        through = frozenset(("element", place) for _, place in taints)
+        return through | self._of(memory)
+
+    def _loops(self) -> set[Taint]:
+        """Values that guard a branch which leaves or repeats a loop."""
+        labels = {one.label: number for number, one in enumerate(self._statements) if one.label}
+        branches = [
+            (number, labels[target], one.guard)
+            for number, one in enumerate(self._statements)
+            if one.opcode[0] == "bra" and (target := one.operands.strip()) in labels
+        ]
+        loops = [(to, number) for number, to, _ in branches if to < number]
+        ends: set[Taint] = set()
+        for number, to, guard in branches:
+            if guard and any(first <= number <= last and not first < to <= last for first, last in loops):
+                ends |= self._of(guard)
+        return ends
+
+
+def _halves(operands: str) -> tuple[str, str, str]:
+    """The operand that is written, which may be several registers, and those that are read."""
+    text = operands.strip()
+    if text.startswith("{"):
+        written, comma, read = text.partition("}")
+        return written, comma, read
+    return text.partition(",")

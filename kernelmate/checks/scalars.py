@@ -1,0 +1,125 @@
+"""Values of scalar arguments beside the contract's own."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, is_float
+from kernelmate.checks.userfiles import load_function
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Argument, Contract, Size
+from kernelmate.source import numpy_dtype, scalar_value
+
+LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
+"""Bounds of what a floating scalar is multiplied by."""
+
+UNMOVED = 0.8, 1.25
+"""Factors between these would hardly show."""
+
+
+def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
+    """Scalars that may have another value: literals that are not `fixed`, and that the reference takes, if it is Python.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    free = [a.name for a in contract.args if a.shape is None and not a.fixed and _literal(a)]
+    return tuple(name for name in free if _takes(contract, name, directory)) if free else ()
+
+
+def _literal(argument: Argument) -> bool:
+    """Whether a value is a number other than 0, whatever the sizes are."""
+    if argument.value is None or argument.dtype == "bool":
+        return False
+    try:
+        value = scalar_value(argument, {})
+    except KernelmateError:
+        return False
+    return math.isfinite(value) and value != 0
+
+
+def _takes(contract: Contract, name: str, directory: Path) -> bool:
+    if contract.reference_kind == "function":
+        named = inspect.signature(load_function(contract.reference or "", directory, contract.line)).parameters
+        return any(p.kind is p.VAR_KEYWORD or p.name.rstrip("_") == name.rstrip("_") for p in named.values())
+    if contract.reference_kind == "expression":
+        tree = ast.parse(contract.reference or "", mode="eval")
+        return any(isinstance(node, ast.Name) and node.id in (name, f"{name}_") for node in ast.walk(tree))
+    return True
+
+
+COUNTING = frozenset(
+    {"arange", "bincount", "empty", "eye", "full", "histogram", "ones", "range", "repeat", "tile", "zeros"}
+)
+"""Functions whose time and memory follow the values that they are given."""
+
+
+def loops(contract: Contract, directory: Path) -> bool:
+    """Whether a reference in Python loops, or calls what counts: large integers would take it long, or much memory.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    if contract.reference_kind == "function":
+        function = load_function(contract.reference or "", directory, contract.line)
+        try:
+            tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        except (OSError, TypeError, SyntaxError):
+            return True
+    elif contract.reference_kind == "expression":
+        tree = ast.parse(contract.reference or "", mode="eval")
+    else:
+        return False
+    repeats = (ast.For, ast.While, ast.comprehension)
+    called = {
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute | ast.Name)
+    }
+    return any(isinstance(node, repeats) for node in ast.walk(tree)) or not called.isdisjoint(COUNTING)
+
+
+def varied(contract: Contract, size: Size, names: Iterable[str], seed: tuple[int, ...]) -> dict[str, Array]:
+    """Other values of some scalars, each an array of no dimensions."""
+    wanted = frozenset(names)
+    rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5CA1A)))
+    made: dict[str, Array] = {}
+    for argument in contract.args:
+        if argument.name in wanted:
+            dtype, value = numpy_dtype(argument.dtype), scalar_value(argument, size, contract.line)
+            other = _factor(value, rng) * value if is_float(dtype) else _whole(int(value), dtype, rng)
+            made[argument.name] = np.asarray(other).astype(dtype)
+    return made
+
+
+def _factor(value: float, rng: np.random.Generator) -> float:
+    """A factor; fractions stay below 1, since many of them are rates, shares or probabilities."""
+    most = min(MOST_FACTOR, (1 + abs(value)) / 2 / abs(value)) if abs(value) < 1 else MOST_FACTOR
+    if most < UNMOVED[1] or rng.integers(0, 2):
+        return float(rng.uniform(LEAST_FACTOR, UNMOVED[0]))
+    return float(rng.uniform(UNMOVED[1], most))
+
+
+def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator) -> int:
+    """A whole number of the same sign near a value; 1 and 2 for each other."""
+    info = np.iinfo(dtype)
+    near = {value - 1, value + 1, 2 * value, value // 2}
+    fitting = sorted(one for one in near if one * value > 0 and one != value and info.min <= one <= info.max)
+    return int(rng.choice(fitting)) if fitting else value
+
+
+def said(contract: Contract, size: Size, given: dict[str, Array]) -> dict[str, tuple[float, float]]:
+    """The value and the contract's own, by name, of each scalar that had another one among the inputs of a launch."""
+    found = {}
+    for argument in contract.args:
+        if argument.shape is None and argument.name in given:
+            found[argument.name] = float(given[argument.name]), float(scalar_value(argument, size))
+    return found

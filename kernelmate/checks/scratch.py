@@ -1,0 +1,63 @@
+"""Sizes at which memory of the module would have to hold more than it does: scratch that fits the listed sizes alone."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Size, Version
+from kernelmate.source import argument_shapes, launch_shape, size_allowed
+
+MOST_THREADS = 1 << 21
+MOST_ELEMENTS = 1 << 22
+"""Threads of a launch, and elements over all arrays, up to which such a size is tried."""
+
+_ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
+"""A `__device__` array without initial values, as NVRTC writes it: alignment, name, bytes."""
+
+
+def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The smallest sizes with more threads, and with more blocks, than a new `__device__` array of a version has elements."""
+    known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
+    lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
+               if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
+    found: list[Size] = []
+    for length in sorted(lengths):
+        for per_block in (False, True):
+            tried = (*listed, *found)
+            if any(_workers(version, size, per_block=per_block) > length for size in tried):
+                continue
+            size = next((one for base in listed if (one := _grown(version, base, length, per_block=per_block))), None)
+            if size is not None:
+                found.append(size)
+    return tuple(found)
+
+
+def _grown(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
+    """A listed size with one name made larger, so that there are more threads or blocks than elements."""
+    for name in base:
+        size = {**base, name: max(base[name], 1)}
+        while _fits(version, size) and _workers(version, size, per_block=per_block) <= length:
+            size = {**size, name: 2 * size[name]}
+        if _fits(version, size):
+            return size
+    return None
+
+
+def _workers(version: Version, size: Size, *, per_block: bool) -> int:
+    try:
+        shape = launch_shape(version.contract, size)
+    except ContractError:
+        return 0
+    return shape.blocks if per_block else shape.blocks * shape.threads
+
+
+def _fits(version: Version, size: Size) -> bool:
+    contract = version.contract
+    try:
+        allowed = size_allowed(contract, size)
+        elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
+    except ContractError:
+        return False
+    return allowed and elements <= MOST_ELEMENTS and _workers(version, size, per_block=False) <= MOST_THREADS

@@ -1,0 +1,189 @@
+"""Inputs that a case is judged on: the hardest on which the baseline and the reference agree."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.oracle import Answer, Oracle, Theirs
+from kernelmate.checks.positions import Uses, uses_of
+from kernelmate.checks.scalars import loops, varied_names
+from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder
+from kernelmate.checks.trials import Bench, Shot
+from kernelmate.checks.values import plantable
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract, Size
+from kernelmate.source import numpy_dtype
+
+_LEVELS: dict[Hashable, Style] = {}
+"""Milder inputs that a baseline and its reference turned out to agree on, by what was tried first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A launch to be made, with its inputs.
+
+    Attributes:
+        theirs: what the baseline makes of it; None without one. answer: the wanted outputs; None where nothing says so.
+    """
+
+    shot: Shot
+    given: Arrays
+    theirs: Theirs | None
+    answer: Answer | None
+
+
+def other_style(contract: Contract, directory: Path) -> Style:
+    """How the second set of ordinary inputs is drawn where nothing is known of the kernel.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    names, planted = varied_names(contract, directory), plantable(contract)
+    return Style("normal", vary=names, planted=planted) if names or planted else NORMAL
+
+
+class Settling:
+    """Finds inputs that the baseline bears, or a version judged by itself.
+
+    Args:
+        bench: of the version under judgement.
+        oracle: knows what is right.
+        compared: there is a baseline.
+        directory: of the contract's files.
+    """
+
+    def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, directory: Path) -> None:
+        self._bench, self._oracle, self._contract = bench, oracle, oracle.contract
+        self._compared, self._directory = compared, directory
+        self._uses: Uses | None = None
+        self._other: Style | None = None
+
+    @property
+    def other(self) -> Style:
+        """How the second set of ordinary inputs is drawn at first: other scalars, and values equal to them."""
+        if self._other is None:
+            style = other_style(self._contract, self._directory)
+            if style.vary and self._bench.on_hardware:
+                # A stride or a length that no launch was meant for costs the GPU's context.
+                unsafe = self._used().addresses | self._used().guards
+                whole = {a.name for a in self._contract.args if "int" in a.dtype}
+                style = replace(style, vary=tuple(name for name in style.vary if name not in unsafe & whole))
+            if style.planted:
+                style = replace(style, positions=tuple(sorted(self._positions())))
+            self._other = style if style.vary or style.planted else NORMAL
+        return self._other
+
+    def level(self, style: Style) -> Style:
+        """How inputs of a style are drawn now."""
+        if style.name == "integers" and self._key(style) not in _LEVELS:
+            _LEVELS[self._key(style)] = self._first_integers(style)
+        return _LEVELS.get(self._key(style), style)
+
+    def _first_integers(self, style: Style) -> Style:
+        positions = self._positions()
+        if self._bench.on_hardware and positions:
+            return replace(style, positions=tuple(sorted(positions)), bound=SMALLEST)
+        looped = positions & self._used().loops
+        if looped or (positions and loops(self._contract, self._directory)):
+            return replace(style, positions=tuple(sorted(positions)))
+        return style
+
+    def _used(self) -> Uses:
+        if self._uses is None:
+            self._uses = uses_of(self._oracle.judge_of_inputs or self._bench.version, self._contract)
+        return self._uses
+
+    def _positions(self) -> frozenset[str]:
+        """Integer arrays whose elements are used as addresses or lengths."""
+        used = self._used().addresses | self._used().loops
+        return used & frozenset(self._integers())
+
+    def _integers(self) -> list[str]:
+        """Integer arrays without a declared distribution that may hold positions."""
+        return [
+            a.name for a in self._contract.args
+            if a.direction in ("in", "inout") and a.distribution is None
+            and numpy_dtype(a.dtype).kind in "iu" and numpy_dtype(a.dtype).itemsize > 1
+        ]  # fmt: skip
+
+    def _key(self, style: Style) -> Hashable:
+        version = self._oracle.judge_of_inputs or self._bench.version
+        return self._oracle.context, version.compiled.binary, version.compiled.lowered_name, style
+
+    def settle(self, size: Size, shot: Shot, *, plainly: bool) -> Settled:
+        """The launch, on milder inputs than asked for where the baseline and the reference do not agree on those.
+
+        Args:
+            size: of the launch.
+            shot: asked for.
+            plainly: ordinary inputs were wrong already, so scalars stay as they are.
+
+        Raises:
+            ReferenceFailed: the reference or the inputs function failed on the mildest.
+        """
+        style = self.level(shot.style)
+        if plainly and (style.vary or style.planted):
+            style = NORMAL
+        while True:
+            tried = replace(shot, style=style)
+            try:
+                found = self._had(size, tried)
+            except (ReferenceFailed, MemoryError):
+                following = self.milder(size, tried, failed=True)
+                if following is None:
+                    raise
+            else:
+                theirs = found.theirs
+                if theirs is None or not (theirs.errors or theirs.right is False):
+                    return found
+                following = self.milder(size, tried, failed=bool(theirs.errors))
+                if following is None:
+                    return found
+            style = self._keep(shot.style, following)
+
+    def _keep(self, asked: Style, style: Style) -> Style:
+        if asked.name != "mixed":
+            _LEVELS[self._key(asked)] = style
+        return style
+
+    def _had(self, size: Size, shot: Shot) -> Settled:
+        given = self._oracle.inputs(size, shot)
+        theirs = self._oracle.theirs(size, shot, given)
+        return Settled(shot, given, theirs, self._oracle.answer(size, shot, given, theirs))
+
+    def instead(self, size: Size, shot: Shot, mine: Theirs, *, plainly: bool) -> Style | None:
+        """Milder inputs for a version judged by itself that is wrong where scalars vary; None where it is not."""
+        varies = shot.style.vary or shot.style.planted
+        if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
+            return None
+        following = self.milder(size, shot, failed=bool(mine.errors))
+        return None if following is None else self._keep(self.other, following)
+
+    def milder(self, size: Size, shot: Shot, *, failed: bool) -> Style | None:
+        """The next milder way to draw inputs; None where there is none."""
+        style = shot.style
+        if not style.vary and not style.planted:
+            return milder(style, size, self._integers(), failed=failed)
+        parts = len(style.vary) + style.planted
+        if parts == 1:
+            return NORMAL
+        agreeing = tuple(n for n in style.vary if self._agrees(size, shot, replace(style, vary=(n,), planted=False)))
+        planted = style.planted and self._agrees(size, shot, replace(style, vary=()))
+        found = replace(style, vary=agreeing, planted=planted)
+        return NORMAL if found == style or not (agreeing or planted) else found
+
+    def _agrees(self, size: Size, shot: Shot, style: Style) -> bool:
+        tried = replace(shot, style=style)
+        try:
+            given = self._oracle.inputs(size, tried)
+            theirs = self._oracle.theirs(size, tried, given)
+            if not self._compared:
+                if self._bench.over:
+                    return False
+                theirs = self._oracle.learn(self._bench, size, tried, self._bench.run(size, tried, given))
+        except (ReferenceFailed, MemoryError):
+            return False
+        return theirs is not None and not theirs.errors and theirs.right is not False

@@ -1,0 +1,153 @@
+"""Styles: the ways to draw what a contract leaves open, and milder ones where a baseline does not bear them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernelmate.checks.kinds import is_float, is_inexact
+from kernelmate.checks.values import MILDER
+from kernelmate.records import Argument, Contract, Size
+from kernelmate.source import numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """One way to draw what the contract leaves open.
+
+    Attributes:
+        name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, `mixed` (a kind per row), `offset` (a large
+            mean), `patterns` (of the bits of a narrow type), or `integers` (over their whole range; floats as in `normal`).
+        scale: what values are multiplied by.
+        specials: values planted at a few random places.
+        stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
+            else only said.
+        vary: scalars that have another value than the contract's.
+        planted: values equal to scalars are among the elements.
+        milder: steps down from the hardest values of `mixed`.
+        bits: of the largest magnitude of `integers`. signed: negative ones as well.
+        positions: integer arguments whose values are positions, below `bound`.
+        bound: the size that bounds them, by rank among the distinct ones, the largest first.
+    """
+
+    name: str
+    scale: float = 1.0
+    specials: tuple[float, ...] = ()
+    stress: bool = False
+    vary: tuple[str, ...] = ()
+    planted: bool = False
+    milder: int = 0
+    bits: int = 64
+    signed: bool = True
+    positions: tuple[str, ...] = ()
+    bound: int = 0
+
+    @property
+    def plants_nan(self) -> bool:
+        """NaN is among the inputs."""
+        return bool(self.specials) and bool(np.isnan(self.specials[0]))
+
+    def __str__(self) -> str:
+        if self.specials:
+            return "NaN among the inputs" if self.plants_nan else "infinities among the inputs"
+        if self.name in ("zeros", "denormals"):
+            return f"inputs that are all {self.name}"
+        if self.name == "integers":
+            most = "over their whole range" if self.bits >= 64 else f"of up to {self.bits} bits"
+            return f"integer inputs {most}" + ("" if self.signed else ", none of them negative")
+        if self.name == "mixed":
+            return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
+        if self.name == "offset":
+            return "inputs with a large mean"
+        if self.name == "patterns":
+            return "inputs of all patterns of bits"
+        about = " with values equal to scalars among them" if self.planted else ""
+        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
+
+
+NORMAL = Style("normal")
+UNIFORM = Style("uniform")
+NEGATIVE_NAN = float(np.copysign(np.nan, -1))
+PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
+"""NaN with bits of its own, which float32 can hold."""
+
+STRESS_STYLES = (
+    Style("normal", 1e-3, stress=True),
+    Style("normal", 1e3, stress=True),
+    Style("zeros", stress=True),
+    Style("denormals", stress=True),
+    Style("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN), stress=True),
+    Style("normal", specials=(np.inf, -np.inf), stress=True),
+    Style("offset", stress=True),
+    Style("mixed", stress=True),
+)
+PATTERNS = Style("patterns", stress=True)
+WIDE_INTEGERS = Style("integers", stress=True)
+SMALLEST = -1
+"""As a style's `bound`: the smallest size."""
+NARROWER = (31, 15, 10)
+"""Bits of the largest magnitude, where a baseline and its reference do not agree on all integers."""
+
+
+def styles_of(contract: Contract) -> tuple[Style, ...]:
+    """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
+    free = [
+        numpy_dtype(a.dtype)
+        for a in contract.args
+        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
+    ]
+    floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
+    narrow = (PATTERNS,) if any(is_float(dtype) and dtype.itemsize <= 2 for dtype in free) else ()
+    integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" and dtype.itemsize > 1 for dtype in free) else ()
+    return (*narrow, *floats, *integers)
+
+
+def narrow_inputs(contract: Contract) -> list[str]:
+    """Inputs of 16 bits whose every value may be tried."""
+    if contract.inputs is not None:
+        return []
+    dtypes = {a.name: numpy_dtype(a.dtype) for a in contract.args if is_free(a)}
+    return [name for name, dtype in dtypes.items() if dtype.itemsize == 2 and (is_float(dtype) or dtype.kind in "iu")]
+
+
+def is_free(argument: Argument) -> bool:
+    """An input without a declared distribution."""
+    return argument.direction in ("in", "inout") and argument.distribution is None
+
+
+def _bounds(size: Size) -> list[int]:
+    """The distinct sizes, the largest first; at least 1 each."""
+    return sorted({max(value, 1) for value in size.values()}, reverse=True) or [1]
+
+
+def bound_of(size: Size, style: Style) -> int:
+    """The number that positions are drawn below."""
+    bounds = _bounds(size)
+    return bounds[min(style.bound, len(bounds) - 1)]
+
+
+def milder(style: Style, size: Size, free: Sequence[str], *, failed: bool) -> Style | None:
+    """The next milder way to draw values, where the baseline fails on these; None where there is none.
+
+    Integers become positions where a launch or the reference failed, and smaller where the answer was wrong.
+
+    Args:
+        style: the one that was tried.
+        size: the size of the launch.
+        free: integer arguments that may be positions.
+        failed: a launch or the reference came to no answer.
+    """
+    if style.name == "mixed" and style.milder + 1 < len(MILDER):
+        return replace(style, milder=style.milder + 1)
+    if style.name != "integers":
+        return None
+    if failed:
+        if not style.positions:
+            return replace(style, positions=tuple(free)) if free else None
+        more = style.bound != SMALLEST and style.bound + 1 < len(_bounds(size))
+        return replace(style, bound=style.bound + 1) if more else None
+    if style.signed:
+        return replace(style, signed=False)
+    return next((replace(style, bits=bits, signed=True) for bits in NARROWER if bits < style.bits), None)

@@ -1,0 +1,91 @@
+"""All sizes of a verdict, and which launches each is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kernelmate.checks.alignment import Shift, shifts_of
+from kernelmate.checks.case_records import Origin
+from kernelmate.checks.directed import Sizes, directed_sizes
+from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
+from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Size
+from kernelmate.source import argument_shapes
+from kernelmate.source.conditions import Condition
+
+TWICE = 3
+"""Sizes of our own that are tried with a second set of ordinary inputs: each costs evaluations of the reference."""
+
+MOST_MOVED = 3
+"""Sizes at which every shift of base pointers is tried."""
+
+
+class Tried(NamedTuple):
+    """A size of a verdict.
+
+    Attributes:
+        once: it takes one ordinary launch instead of two. styled: and one with unusual inputs.
+        shifts: base pointers are moved so, in a launch each.
+    """
+
+    size: Size
+    origin: Origin
+    once: bool = False
+    styled: bool = True
+    shifts: tuple[Shift, ...] = ()
+
+
+def tried_sizes(
+    contract: Contract, listed: Sequence[Size], seed: int, conditions: Sequence[Condition] = ()
+) -> tuple[list[Tried], tuple[str, ...]]:
+    """The listed sizes, sizes of our own, and those that conditions of a candidate's text ask for.
+
+    Args:
+        contract: the baseline's.
+        listed: sizes that must be right.
+        seed: of sizes that are drawn.
+        conditions: of the candidate's text alone.
+
+    Returns:
+        The sizes in the order in which they are tried, and a sentence for each condition whose sizes are too large.
+    """
+    own = own_sizes(contract, tuple(listed))
+    covering = covering_sizes(contract, (*listed, *own), seed)
+    shifts = shifts_of(contract)
+    found = [Tried(size, "contract") for size in listed] + [
+        Tried(size, "own", once=place >= TWICE) for place, size in enumerate(own)
+    ]
+    found += [Tried(size, "own", once=True, styled=False) for size in covering.sizes]
+    beyond: tuple[str, ...] = ()
+    if conditions:
+        directed = directed_sizes(contract, [one.size for one in found if _cheap(contract, one.size)], conditions)
+        sizes = sorted(directed.sizes, key=lambda size: _elements(contract, size))
+        found, beyond = found + [Tried(size, "own", once=True, styled=False) for size in sizes], directed.beyond
+    cheap = [one.size for one in found if _cheap(contract, one.size)]
+    moved = {key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)}
+    return [one._replace(shifts=shifts) if key_of(one.size) in moved else one for one in found], beyond
+
+
+def _moved_at(
+    contract: Contract, cheap: Sequence[Size], rounded: Size | None, conditions: Sequence[Condition]
+) -> list[Size]:
+    """Sizes at which base pointers are moved: a round one, and one for each way that conditions send others."""
+    chosen = [*([] if rounded is None else [rounded]), *cheap][:1]
+    lookups = Sizes(contract, thread=False)
+    for condition in conditions:
+        if len(chosen) < MOST_MOVED and all(condition.holds(lookups.at(size)) is False for size in chosen):
+            chosen += [size for size in cheap if condition.holds(lookups.at(size)) is not False][:1]
+    return chosen
+
+
+def _elements(contract: Contract, size: Size) -> int:
+    try:
+        return elements_of(argument_shapes(contract, size).values())
+    except ContractError:
+        return 0
+
+
+def _cheap(contract: Contract, size: Size) -> bool:
+    return _elements(contract, size) <= CHEAP_ELEMENTS

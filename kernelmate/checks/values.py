@@ -1,0 +1,206 @@
+"""Values that ordinary draws hardly ever hold: edges, mixed magnitudes, large means, ties, every pattern of bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.kinds import Array, is_float, limits
+from kernelmate.records import Argument, Contract, Size
+from kernelmate.source import evaluate, numpy_dtype, parse_distribution
+
+KINDS = ("offset", "sorted", "outlier", "ties", "equal", "wide", "tiny", "large")
+"""Kinds of floating values of a mixed array, row by row; the first one is in every array."""
+
+MILDER = (KINDS, KINDS[:5], KINDS[1:5])
+"""The kinds that are left at each step down."""
+
+MEAN = 1000.0
+"""Of values with a large mean; their deviation is 1."""
+
+OUTLIER = 10000.37
+STEP = 0.7
+"""Tied values are multiples of this: whole numbers would be taken for positions, and held to more digits."""
+
+BLOCK = 8
+"""Elements at least of one kind in an array of one dimension."""
+
+REACH = 0.8
+"""Share of a type's exponents that wide magnitudes span: sums of them stay finite."""
+
+PLANTED_ONE_IN = 16
+LARGEST_PLANTED = 1e4
+"""Scalars up to here are planted among the elements: one in so many; larger ones stand for infinity."""
+
+EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
+
+
+def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int, *, signed: bool) -> Array:
+    """Integers over the whole range, of mixed magnitudes, and edges; every 16-bit value where there is room.
+
+    Args:
+        dtype: of at least 16 bits.
+        shape: of the array.
+        rng: a generator of NumPy's.
+        bits: of the largest magnitude, at most those of the type.
+        signed: negative ones as well, where the type has them.
+    """
+    info, count = np.iinfo(dtype), math.prod(shape)
+    most = min(bits, int(info.max).bit_length())
+    high = (1 << most) - 1
+    low = 0 if info.min == 0 or not signed else (-high - 1 if most == int(info.max).bit_length() else -high)
+    if high - low + 1 == EVERY_HALF <= count:
+        every = np.arange(count, dtype=np.int64) % EVERY_HALF + low
+        return np.asarray(rng.permutation(every)).astype(dtype).reshape(shape)
+    drawn = rng.integers(low, high, count, dtype=dtype, endpoint=True)
+    kinds = rng.integers(0, 8, count)
+    shifts = rng.integers(0, most + 1, count).astype(dtype)
+    drawn = np.where(kinds < 4, drawn >> shifts, drawn)
+    powers = [sign * ((1 << power) + step) for power in range(most) for sign in (1, -1) for step in (-1, 0, 1)]
+    edges = np.array(sorted({low, high, *(one for one in powers if low <= one <= high)}), dtype)
+    drawn = np.where(kinds == 7, edges[rng.integers(0, edges.size, count)], drawn)
+    if count:
+        drawn[rng.integers(0, count, 2)] = np.array([low, high], dtype)
+    mixed: Array = drawn.astype(dtype).reshape(shape)
+    return mixed
+
+
+def every_byte(drawn: Array, rng: Any) -> Array:
+    """Bytes as drawn, with each of the 256 values among them where there is room."""
+    flat = drawn.reshape(-1)
+    if flat.size >= EVERY_BYTE:
+        start = int(rng.integers(0, flat.size - EVERY_BYTE + 1))
+        flat[start : start + EVERY_BYTE] = rng.permutation(EVERY_BYTE).astype(np.uint8).view(flat.dtype)
+    return drawn
+
+
+def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
+    """Finite patterns of bits of a floating type of 8 or 16 bits, spread evenly: all of them where there is room."""
+    count, whole = math.prod(shape), 1 << (8 * dtype.itemsize)
+    words = np.arange(whole, dtype=np.uint32).astype(f"u{dtype.itemsize}")
+    with np.errstate(all="ignore"):
+        finite = words[np.isfinite(words.view(dtype).astype(np.float64))]
+    # Steps of the golden ratio spread any number of places evenly.
+    step = next(one for one in range(round(finite.size * 0.618), finite.size) if math.gcd(one, finite.size) == 1)
+    places = (int(rng.integers(0, finite.size)) + np.arange(count, dtype=np.int64) * step) % finite.size
+    patterns: Array = finite[places].view(dtype).reshape(shape)
+    return patterns
+
+
+def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder: int) -> Array:
+    """Rows, or stretches where there is one dimension, of one kind each of `MILDER[milder]`; not yet of the dtype."""
+    count, bounds = math.prod(shape), limits(dtype)
+    along = shape[-1] if len(shape) > 1 else max(BLOCK, -(-count // (2 * len(KINDS))))
+    rows = -(-count // max(along, 1))
+    normal = rng.standard_normal((rows, along))
+    kinds = MILDER[milder]
+    order = (kinds[0], *rng.permutation(kinds[1:]))
+    chosen = np.arange(rows) % len(kinds)
+    for place, kind in enumerate(order):
+        normal[chosen == place] = _of_kind(str(kind), normal[chosen == place], REACH * math.log2(bounds.top), rng)
+    values: Array = np.clip(normal.reshape(-1)[:count], -bounds.top, bounds.top).reshape(shape)
+    return values
+
+
+def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
+    """Normal numbers about a large mean of either sign."""
+    mean = MEAN if rng.integers(0, 2) else -MEAN
+    values: Array = np.clip(rng.standard_normal(shape) + mean, -limits(dtype).top, limits(dtype).top)
+    return values
+
+
+def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
+    if kind == "offset":
+        return normal + np.where(np.arange(len(normal)) % 2, -MEAN, MEAN)[:, None]
+    if kind == "sorted":
+        rising: Array = np.sort(normal, axis=1)
+        rising[1::2] = rising[1::2, ::-1]
+        return rising
+    if kind == "outlier":
+        if normal.size:
+            normal[np.arange(len(normal)), rng.integers(0, normal.shape[1], len(normal))] = OUTLIER
+        return normal
+    if kind == "ties":
+        return np.rint(normal) * STEP  # with zeros of either sign
+    if kind == "equal":
+        return np.broadcast_to(normal[:, :1], normal.shape)
+    if kind == "wide":
+        wide: Array = np.copysign(np.exp2(rng.uniform(-exponents, exponents, normal.shape)), normal)
+        return wide
+    scaled: Array = normal * 2.0 ** (exponents / (-2 if kind == "tiny" else 2))
+    return scaled
+
+
+def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
+    """An array with values at which comparisons change among its elements: scalars, their neighbours, ends of a range.
+
+    What a declared distribution cannot give is not planted.
+    """
+    dtype = numpy_dtype(argument.dtype)
+    flat = array.reshape(-1)
+    if flat.size < 4 or dtype.kind in "bc":
+        return array
+    values = _about(scalars, dtype)
+    if argument.distribution is not None:
+        values = _in_support(argument.distribution, values, size)
+    if values.size:
+        places = rng.integers(0, flat.size, max(flat.size // PLANTED_ONE_IN, 1))
+        with np.errstate(all="ignore"):
+            flat[places] = np.resize(rng.permutation(values), places.size).astype(dtype)
+    return array
+
+
+def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
+    near = [value for value in scalars if abs(value) <= LARGEST_PLANTED]
+    if not is_float(dtype):
+        info = np.iinfo(dtype)
+        whole = {round(value) + step for value in near for step in (-1, 0, 1)}
+        return np.array(sorted(one for one in whole if info.min <= one <= info.max), np.int64)
+    values = np.array([sign * value for value in near for sign in (1, -1)])
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            own = values.astype(dtype)
+            values = np.concatenate(
+                [own, np.nextafter(own, dtype.type(np.inf)), np.nextafter(own, dtype.type(-np.inf))]
+            )
+    return values.astype(np.float64)
+
+
+def _in_support(text: str, values: Array, size: Size) -> Array:
+    distribution = parse_distribution(text)
+    numbers = [evaluate(one, size) for one in distribution.arguments]
+    if distribution.name == "normal":
+        mean, deviation = numbers or (0.0, 1.0)
+        kept: Array = values[np.abs(values - mean) <= 4 * abs(deviation)]
+        return kept
+    if distribution.name not in ("uniform", "integers") or not numbers[0] < numbers[1]:
+        return values[:0]
+    inside: Array = values[(values >= numbers[0]) & (values < numbers[1])]
+    if distribution.name == "integers":
+        inside = np.concatenate([inside, [int(numbers[0]), int(numbers[1]) - 1]]).astype(np.int64)
+    return inside
+
+
+def tie(array: Array, other: Array, rng: Any) -> Array:
+    """An array of which some elements equal those of another one of its kind, or are next to them."""
+    flat, theirs = array.reshape(-1), other.reshape(-1)
+    places = rng.integers(0, max(flat.size, 1), flat.size // PLANTED_ONE_IN)
+    taken = theirs[places]
+    if array.dtype.kind in "iu":
+        with np.errstate(all="ignore"):
+            taken = taken + rng.integers(-1, 2, places.size).astype(array.dtype)
+    flat[places] = taken
+    return array
+
+
+def plantable(contract: Contract) -> bool:
+    """Whether anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
+    if contract.inputs is not None:
+        return False
+    inputs = [a for a in contract.args if a.direction in ("in", "inout")]
+    ranged = any((a.distribution or "").lstrip().startswith("integers") for a in inputs)
+    scalar = any(a.shape is None and a.value is not None for a in contract.args)
+    return ranged or (scalar and bool(inputs))

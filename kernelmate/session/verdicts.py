@@ -1,0 +1,150 @@
+"""What is said of a version: its verdict from what the compiler, the worker and the comparison with its baseline found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.checks.findings import ranked
+from kernelmate.checks.guards import suspicious_speedup
+from kernelmate.decide.times import SizeTimes
+from kernelmate.errors import LaunchTooLarge
+from kernelmate.measure.statistics import ANY, RatioError, speedup
+from kernelmate.records import (
+    BackendName,
+    Case,
+    Contract,
+    Judgement,
+    Kernel,
+    Speedup,
+    Target,
+    Timing,
+    Verdict,
+)
+from kernelmate.session.preparing import Prepared, kernel_finding
+from kernelmate.worker.client import Death
+
+MOST_PRINTED = 600
+"""Characters of a dead worker's output that a message quotes."""
+
+OUT_OF_TIME = (
+    "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "
+    "(--timeout, or timeout_s in the settings), or use a GPU."
+)
+TOO_MUCH_MEMORY = "Judge smaller sizes (--size), or raise memory_limit_mb in the settings."
+OUT_OF_MEMORY = f"Emulating and checking takes it, which says nothing about the kernel. {TOO_MUCH_MEMORY}"
+CRASHED = (
+    "Emulated code cannot end the process that emulates it, so this says nothing about the kernel. Judge it again, and "
+    "report it where it comes back."
+)
+OF_THE_EMULATOR = {
+    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
+    # found by its instructions.
+    "hang": ("time-limit", OUT_OF_TIME),
+    "out-of-memory": ("out-of-memory", OUT_OF_MEMORY),
+    "worker-crash": ("worker-crash", CRASHED),
+}
+"""Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
+
+
+def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
+    """What is known of a version before it has run."""
+    compiled = prepared.compiled
+    return Verdict(
+        kernel=prepared.kernel.name,
+        instance=compiled.instance,
+        backend=backend,
+        target=target.name,
+        arch=compiled.arch,
+        compiler=compiled.compiler,
+        binary=compiled.binary,
+        seed=seed,
+        compiled=compiled.ok,
+        diagnostics=compiled.diagnostics,
+        resources=prepared.resources,
+        occupancy=prepared.occupancy,
+        correct=None,
+        cases=(),
+        findings=prepared.findings,
+        timing=None,
+        speedup=None,
+        counters=None,
+        objective=None,
+        accepted=False if prepared.findings else None,
+        reasons=(),
+    )
+
+
+def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
+    """The verdict with a warning where its speed-up is beyond what changed."""
+    predicted = ratio_of_times(baseline.predicted, verdict.predicted)
+    said = suspicious_speedup.find(verdict.speedup, predicted, baseline.counters, verdict.counters)
+    if said is None:
+        return verdict
+    finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
+    return replace(verdict, findings=ranked((*verdict.findings, finding)))
+
+
+def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
+    """The judgement of a version that takes more than the emulator takes on, where nothing else says that it should not."""
+    said = " ".join(part for part in (error.message, error.hint) if part)
+    return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
+
+
+def with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
+    """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
+    message = f"{death.detail}{printed(death)}"
+    if death.judge_failed:
+        message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
+    elif verdict.backend == "emulator" and death.kind in OF_THE_EMULATOR:
+        code, advice = OF_THE_EMULATOR[death.kind]
+        return replace(verdict, correct=None, findings=(kernel_finding(kernel, code, f"{message} {advice}"),))
+    finding = kernel_finding(kernel, death.kind, message)
+    return replace(verdict, correct=None if death.judge_failed else False, findings=(finding,))
+
+
+def printed(death: Death) -> str:
+    """What the process printed last, in one line, as a sentence to follow others."""
+    lines = " | ".join(line.strip() for line in death.output.splitlines())
+    return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""
+
+
+def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -> Verdict:
+    """The verdict with what the worker found; figures of the headline only where that size ran."""
+    headline = next((one for one in judgement.metrics if one.size == contract.sizes[0]), None)
+    reasons = judgement.reasons
+    if contract.inferred and judgement.only_written:
+        reasons += (f"only ever written, so `out` in a contract: {', '.join(judgement.only_written)}",)
+    return replace(
+        verdict,
+        correct=judgement.correct,
+        cases=judgement.cases,
+        findings=judgement.findings,
+        timing=None if headline is None else headline.timing,
+        counters=None if headline is None else headline.counters,
+        lines=None if headline is None else headline.lines,
+        predicted=None if headline is None else headline.predicted,
+        reasons=reasons,
+        hardware=judgement.hardware,
+    )
+
+
+def with_weights(cases: tuple[Case, ...], contract: Contract, times: Sequence[SizeTimes]) -> tuple[Case, ...]:
+    """The cases with the weight of their size and the ratio of times at it."""
+    found = []
+    for case in cases:
+        if case.origin == "contract":
+            ratio = next((one.ratio for one in times if one.size == case.size), None)
+            case = replace(case, weight=contract.weight(case.size), speedup=ratio)
+        found.append(case)
+    return tuple(found)
+
+
+def ratio_of_times(before: Timing | None, after: Timing | None, error: RatioError = ANY) -> Speedup | None:
+    """The ratio of two times of one kind; None where either is missing, they are of two kinds, or it cannot be told."""
+    if before is None or after is None or before.kind != after.kind:
+        return None
+    try:
+        return speedup(before, after, error)
+    except ValueError:
+        return None

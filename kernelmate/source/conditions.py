@@ -1,0 +1,528 @@
+"""Conditions of CUDA text over sizes: integer expressions, evaluated where their names have values.
+
+Enough of C++ for `n % 4 == 2 && cols > LIMIT` and the locals and constants that such a condition goes through; an expression
+that holds anything else has the value None. Truth is three-valued: an unknown part leaves `a && b` false where `a` is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kernelmate.source.tokens import Token, lex
+
+Value = int | float | None
+Lookup = Callable[[str], Value]
+"""The value of a name such as `cols` or `blockDim.x`; None where it has none."""
+
+COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
+_ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
+_JOINED = {"&&", "||", "!=", ">>", "++", "--", *_ASSIGNMENTS[1:]}
+_PRECEDENCE = {
+    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8, ">>": 8,
+    "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
+}  # fmt: skip
+_TYPES = frozenset({
+    "int", "unsigned", "long", "short", "char", "size_t", "bool", "signed", "const", "std", "::", "float", "double",
+    "int32_t", "uint32_t", "int64_t", "uint64_t", "ptrdiff_t", "constexpr", "auto", "uint",
+})  # fmt: skip
+_INDICES = frozenset({"blockDim", "gridDim", "threadIdx", "blockIdx"})
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uUlLzZ]*$")
+_ENDS = frozenset({",", ";", "?", ":", "{", "}", "return", "case", *_ASSIGNMENTS})
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_ASSUMES = frozenset({"__builtin_assume", "__assume", "assume"})
+_UNREACHABLE = frozenset({"__builtin_unreachable", "__trap", "unreachable"})
+LARGEST_SHIFT = 62
+DEEPEST = 60
+
+
+class Piece(NamedTuple):
+    """A token of an expression; operators of two characters are joined."""
+
+    text: str
+    kind: str
+    start: int
+    end: int
+    directive: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression: `names` that it goes by, its value where those are known, and the constants in it."""
+
+    value: Callable[[Lookup], Value]
+    names: frozenset[str] = frozenset()
+    constants: frozenset[int] = frozenset()
+    sides: tuple[tuple[Expression, Expression], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of the text.
+
+    Attributes:
+        text: as written, in one line. offset: of its first character. expression: None where it is not understood.
+        guards: conditions around it, each with the truth that control flow has given it there.
+        assumed: it is an assumption that the compiler is told, not a condition.
+    """
+
+    text: str
+    offset: int
+    expression: Expression | None
+    guards: tuple[tuple[Expression | None, bool], ...] = ()
+    assumed: bool = False
+
+    def reached(self, lookup: Lookup) -> bool | None:
+        """Control flow gets there; None where that is not known."""
+        known: bool | None = True
+        for expression, truth in self.guards:
+            value = None if expression is None else expression.value(lookup)
+            if value is not None and bool(value) is not truth:
+                return False
+            if value is None:
+                known = None
+        return known
+
+    def holds(self, lookup: Lookup) -> bool | None:
+        """Its truth; None where that is not known."""
+        value = None if self.expression is None else self.expression.value(lookup)
+        return None if value is None else bool(value)
+
+
+def pieces(tokens: Sequence[Token]) -> list[Piece]:
+    """Tokens with operators of two characters joined."""
+    found: list[Piece] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        if (
+            last
+            and last.end == token.start
+            and last.kind == token.kind == "symbol"
+            and last.text + token.text in _JOINED
+        ):
+            found[-1] = Piece(last.text + token.text, "symbol", last.start, token.end, token.directive)
+        else:
+            found.append(Piece(token.text, token.kind, token.start, token.end, token.directive))
+    return found
+
+
+class _Unread(Exception):
+    """The expression holds what this reader does not know."""
+
+
+class _Reader:
+    """Reads one expression by precedence climbing."""
+
+    def __init__(self, some: Sequence[Piece], definitions: Mapping[str, Expression | None]) -> None:
+        self.pieces, self.at, self.definitions, self.depth = some, 0, definitions, 0
+
+    def read(self) -> Expression:
+        found = self.binary(1)
+        if self.at != len(self.pieces):
+            raise _Unread
+        return found
+
+    def peek(self, ahead: int = 0) -> str:
+        place = self.at + ahead
+        return self.pieces[place].text if place < len(self.pieces) else ""
+
+    def binary(self, lowest: int) -> Expression:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _Unread
+        left = self.unary()
+        while (word := self.peek()) in _PRECEDENCE and _PRECEDENCE[word] >= lowest:
+            self.at += 1
+            left = _joined(word, left, self.binary(_PRECEDENCE[word] + 1))
+        self.depth -= 1
+        return left
+
+    def unary(self) -> Expression:
+        word = self.peek()
+        if word in ("!", "-", "+", "~"):
+            self.at += 1
+            return _signed(word, self.unary())
+        if word == "(" and self.cast():
+            return self.unary()
+        return self.primary()
+
+    def cast(self) -> bool:
+        """Pass over a cast to an integer type."""
+        end = self.at + 1
+        while end < len(self.pieces) and self.pieces[end].text in _TYPES:
+            end += 1
+        if end == self.at + 1 or end >= len(self.pieces) or self.pieces[end].text != ")":
+            return False
+        self.at = end + 1
+        return True
+
+    def primary(self) -> Expression:
+        if self.at >= len(self.pieces):
+            raise _Unread
+        piece = self.pieces[self.at]
+        self.at += 1
+        if piece.text == "(":
+            return self.bracketed()
+        if piece.kind == "number":
+            match = _NUMBER.match(piece.text.replace("'", ""))
+            if match is None:
+                raise _Unread
+            return constant(int(match[1], 8 if re.match(r"0\d", match[1]) else 0))
+        if piece.kind != "word":
+            raise _Unread
+        if piece.text == "static_cast" or (piece.text in _TYPES and self.peek() == "("):
+            while self.peek() and self.peek() != "(":
+                self.at += 1
+            self.at += 1
+            return self.bracketed()
+        return self.name(piece.text)
+
+    def bracketed(self) -> Expression:
+        found = self.binary(1)
+        if self.peek() != ")":
+            raise _Unread
+        self.at += 1
+        return found
+
+    def name(self, word: str) -> Expression:
+        if word in ("true", "false"):
+            return constant(int(word == "true"))
+        if word in _INDICES and self.peek() == ".":
+            word = f"{word}.{self.peek(1)}"
+            self.at += 2
+        if self.peek() in ("(", "[", ".", "->", "::", "++", "--"):
+            raise _Unread
+        if word in self.definitions:
+            found = self.definitions[word]
+            if found is None:
+                raise _Unread
+            return found
+        return Expression(lambda lookup: lookup(word), frozenset({word}))
+
+
+def constant(number: int) -> Expression:
+    """A number."""
+    return Expression(lambda _: number, frozenset(), frozenset({number}))
+
+
+def _signed(word: str, inner: Expression) -> Expression:
+    def value(lookup: Lookup) -> Value:
+        found = inner.value(lookup)
+        if found is None:
+            return None
+        if word == "~":
+            return ~int(found)
+        return int(not found) if word == "!" else -found if word == "-" else found
+
+    return Expression(value, inner.names, inner.constants, inner.sides)
+
+
+def _joined(word: str, left: Expression, right: Expression) -> Expression:
+    names = left.names | right.names
+    sides = (*left.sides, *right.sides, *(((left, right),) if word in COMPARISONS and names else ()))
+    constants = left.constants | right.constants
+    apply = _logical(word, left, right) if word in ("&&", "||") else _arithmetic(word, left, right)
+    if not names:
+        folded = apply(lambda _: None)
+        constants |= {int(folded)} if folded is not None else set()
+    return Expression(apply, names, constants, sides)
+
+
+def _logical(word: str, left: Expression, right: Expression) -> Callable[[Lookup], Value]:
+    deciding = word == "||"
+
+    def value(lookup: Lookup) -> Value:
+        first = left.value(lookup)
+        if first is not None and bool(first) is deciding:
+            return int(deciding)
+        second = right.value(lookup)
+        if second is not None and bool(second) is deciding:
+            return int(deciding)
+        return None if first is None or second is None else int(not deciding)
+
+    return value
+
+
+def _arithmetic(word: str, left: Expression, right: Expression) -> Callable[[Lookup], Value]:
+    operation = _OPERATIONS[word]
+
+    def value(lookup: Lookup) -> Value:
+        first, second = left.value(lookup), right.value(lookup)
+        return None if first is None or second is None else operation(first, second)
+
+    return value
+
+
+def _divided(first: Value, second: Value) -> Value:
+    assert first is not None
+    if not second:
+        return None
+    if isinstance(first, float) or isinstance(second, float):
+        return first / second
+    return abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+
+
+def _remainder(first: Value, second: Value) -> Value:
+    whole = _divided(first, second)
+    return None if whole is None or isinstance(whole, float) else first - second * whole  # type: ignore[operator]
+
+
+def _shifted(left: bool) -> Callable[[Value, Value], Value]:
+    def value(first: Value, second: Value) -> Value:
+        if not isinstance(first, int) or not isinstance(second, int) or not 0 <= second <= LARGEST_SHIFT:
+            return None
+        return first << second if left else first >> second
+
+    return value
+
+
+_OPERATIONS: dict[str, Callable[[int | float, int | float], Value]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": _divided, "%": _remainder,
+    "<<": _shifted(left=True), ">>": _shifted(left=False),
+    "&": lambda a, b: int(a) & int(b), "|": lambda a, b: int(a) | int(b), "^": lambda a, b: int(a) ^ int(b),
+    "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b), "<": lambda a, b: int(a < b),
+    ">": lambda a, b: int(a > b), "<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b),
+}  # fmt: skip
+
+
+def conditions_of(text: str, defines: Iterable[str] = ()) -> tuple[Condition, ...]:
+    """All conditions of a CUDA text, and the assumptions that its compiler is told, in order of position.
+
+    Args:
+        text: the unit's.
+        defines: compiler options, of which `-DNAME=NUMBER` gives a name its value.
+    """
+    return _Walk(text, defines).found()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over a text: definitions first, then statements with the conditions around them."""
+
+    text: str
+    defines: Iterable[str]
+    code: list[Piece] = field(default_factory=list)
+    definitions: dict[str, Expression | None] = field(default_factory=dict)
+    conditions: dict[tuple[int, int, bool], Condition] = field(default_factory=dict)
+
+    def found(self) -> tuple[Condition, ...]:
+        tokens = pieces(lex(self.text).tokens)
+        self.code = [piece for piece in tokens if not piece.directive]
+        for option in self.defines:
+            match = re.match(r"-D\s*(\w+)=(\d+)$", option)
+            if match is not None:
+                self.definitions[match[1]] = constant(int(match[2]))
+        self._macros([piece for piece in tokens if piece.directive])
+        shared, at = self.definitions, 0
+        while at < len(self.code):
+            end = next((place for place in range(at, len(self.code)) if self.code[place].text == "{"), len(self.code))
+            self._define(at, end)
+            closed = self._closing(end, len(self.code)) if end < len(self.code) else end
+            self.definitions = dict(shared)  # one function's locals are no other's
+            self._define(end, closed)
+            self._statements(end, closed + 1, ())
+            self.definitions, at = shared, closed + 1
+        return tuple(self.conditions[key] for key in sorted(self.conditions))
+
+    def _macros(self, some: list[Piece]) -> None:
+        lines: dict[int, list[Piece]] = {}
+        for piece in some:
+            lines.setdefault(piece.directive, []).append(piece)
+        for line in lines.values():
+            if len(line) > 3 and line[1].text == "define" and line[2].end != line[3].start:
+                self.definitions[line[2].text] = self._read(line[3:])
+
+    def _define(self, start: int, end: int) -> None:
+        """Names that are given a value once and never changed; any other name that is assigned to has none."""
+        code, many = self.code, set[str]()
+        for at in range(start, end):
+            piece = code[at]
+            before = code[at - 1] if at else None
+            if piece.kind != "word":
+                continue
+            follows = code[at + 1].text if at + 1 < len(code) else ""
+            changed = follows in (*_ASSIGNMENTS[1:], "++", "--") or (before is not None and before.text in ("++", "--"))
+            if not changed and follows != "=":
+                continue
+            declared = (
+                before is not None and (before.kind == "word" or before.text in (",", ">")) and before.text != "return"
+            )
+            if changed or not declared or piece.text in many or piece.text in self.definitions:
+                self.definitions[piece.text] = None
+            else:
+                self.definitions[piece.text] = self._read(code[at + 2 : self._end_of(at + 2, end)])
+            many.add(piece.text)
+
+    def _read(self, some: Sequence[Piece]) -> Expression | None:
+        try:
+            return _Reader(some, self.definitions).read()
+        except (_Unread, ValueError):
+            return None
+
+    def _end_of(self, at: int, end: int) -> int:
+        """Index of the piece that ends the expression at `at`."""
+        while at < end:
+            word = self.code[at].text
+            if word in _BRACKETS and word != "{":
+                at = self._closing(at, end)
+            elif word in _ENDS or word in (")", "]"):
+                return at
+            at += 1
+        return end
+
+    def _closing(self, at: int, end: int) -> int:
+        """Index of the bracket that closes the one at `at`."""
+        opened, closes, depth = self.code[at].text, _BRACKETS[self.code[at].text], 0
+        for place in range(at, end):
+            word = self.code[place].text
+            depth += (word == opened) - (word == closes)
+            if depth == 0:
+                return place
+        return end
+
+    Guards = tuple[tuple[Expression | None, bool], ...]
+
+    def _statements(self, at: int, end: int, guards: Guards) -> None:
+        end = min(end, len(self.code))
+        while at < end:
+            at, guard = self._statement(at, end, guards)
+            if guard is not None:
+                guards = (*guards, guard)
+
+    def _statement(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[Expression | None, bool] | None]:
+        """Walk one statement; the index behind it, and what holds from there on because it may have returned."""
+        word = self.code[at].text
+        if word == "{":
+            closed = self._closing(at, end)
+            self._statements(at + 1, closed, guards)
+            return closed + 1, None
+        if word == "if":
+            return self._if(at, end, guards)
+        if word in ("while", "switch") and at + 1 < end and self.code[at + 1].text == "(":
+            closed = self._closing(at + 1, end)
+            inner = self._add(at + 2, closed, guards)
+            if word == "switch":
+                self._cases(inner, closed + 1, end, guards)
+            return closed + 1, None
+        stop = at
+        while stop < end and self.code[stop].text not in (";", "{", "}"):
+            stop = self._closing(stop, end) if self.code[stop].text in ("(", "[") else stop
+            stop += 1
+        stop = min(stop, end)
+        self._simple(at, stop, guards)
+        return (stop if stop < end and self.code[stop].text == "{" else stop + 1), None
+
+    def _if(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[Expression | None, bool] | None]:
+        opening = at + 1
+        while opening < end and self.code[opening].text == "constexpr":
+            opening += 1
+        if opening >= end or self.code[opening].text != "(":
+            return at + 1, None
+        closed = self._closing(opening, end)
+        taken = closed + 1
+        if taken >= end:
+            return taken, None
+        expression = self._read(self.code[opening + 1 : closed])
+        behind, _ = self._statement(taken, end, (*guards, (expression, True)))
+        words = {piece.text for piece in self.code[taken:behind]}
+        unreachable = bool(words & _UNREACHABLE) and behind - taken <= 8
+        self._add(opening + 1, closed, guards, assumed=unreachable, negated=unreachable)
+        leaves = self.code[taken].text == "return" or (
+            self.code[taken].text == "{" and "return" in [p.text for p in self._last_statement(taken, behind)]
+        )
+        if behind < end and self.code[behind].text == "else":
+            behind, _ = self._statement(behind + 1, end, (*guards, (expression, False)))
+        return behind, (expression, False) if leaves else None
+
+    def _last_statement(self, opening: int, behind: int) -> list[Piece]:
+        """The pieces of a block's last statement, where it is a simple one."""
+        inside = self.code[opening + 1 : behind - 1]
+        ends = [place for place, piece in enumerate(inside) if piece.text in (";", "}", "{")]
+        if not ends or inside[-1].text != ";":
+            return []
+        return inside[ends[-2] + 1 if len(ends) > 1 else 0 :]
+
+    def _cases(self, value: Expression | None, at: int, end: int, guards: Guards) -> None:
+        """Each `case` of a switch as an equality."""
+        if value is None or at >= end or self.code[at].text != "{":
+            return
+        closed = self._closing(at, end)
+        for place in range(at + 1, closed):
+            if self.code[place].text == "case":
+                stop = self._end_of(place + 1, closed)
+                label = self._read(self.code[place + 1 : stop])
+                if label is not None and stop > place + 1:
+                    self._keep(place + 1, stop, _joined("==", value, label), guards)
+
+    def _simple(self, at: int, end: int, guards: Guards) -> None:
+        """Conditions inside a statement that is no `if`: comparisons, choices and assumptions."""
+        for place in range(at, end):
+            piece = self.code[place]
+            if piece.text in _ASSUMES and place + 1 < end and self.code[place + 1].text == "(":
+                self._add(place + 2, self._closing(place + 1, end), guards, assumed=True)
+                return
+            if piece.text == "__builtin_assume_aligned" and place + 1 < end and self.code[place + 1].text == "(":
+                self._aligned(place, self._closing(place + 1, end), guards)
+            if piece.text in COMPARISONS or piece.text == "?":
+                start = self._start_of(place, at)
+                stop = place if piece.text == "?" else self._end_of(place + 1, end)
+                if start < stop:
+                    self._keep(start, stop, self._read(self.code[start:stop]), guards)
+
+    def _aligned(self, at: int, closed: int, guards: Guards) -> None:
+        """`__builtin_assume_aligned(pointer, bytes)`: each name of the pointer must be a multiple."""
+        comma = self._end_of(at + 2, closed)
+        bytes_ = self._read(self.code[comma + 1 : self._end_of(comma + 1, closed)]) if comma < closed else None
+        some = [piece.text for piece in self.code[at + 2 : comma] if piece.kind == "word" and piece.text not in _TYPES]
+        if bytes_ is None or bytes_.names:
+            return
+        wide, names = bytes_.value(lambda _: None), [f"&{name}" for name in some]
+
+        def value(lookup: Lookup) -> Value:
+            known = [found for name in names if (found := lookup(name)) is not None]
+            return int(not any(found % wide for found in known)) if known and wide else None
+
+        self._keep(at, closed + 1, Expression(value, frozenset(names), bytes_.constants), guards, assumed=True)
+
+    def _start_of(self, at: int, first: int) -> int:
+        """Index of the first piece of the expression that the piece at `at` is in."""
+        depth = 0
+        for place in range(at - 1, first - 1, -1):
+            word = self.code[place].text
+            if word in (")", "]"):
+                depth += 1
+            elif word in ("(", "["):
+                depth -= 1
+                if depth < 0:
+                    return place + 1
+            elif depth == 0 and word in _ENDS:
+                return place + 1
+        return first
+
+    def _add(
+        self, start: int, end: int, guards: Guards, *, assumed: bool = False, negated: bool = False
+    ) -> Expression | None:
+        expression = self._read(self.code[start:end])
+        read = _signed("!", expression) if negated and expression is not None else expression
+        if start < end:
+            self._keep(start, end, read, guards, assumed=assumed)
+        return expression
+
+    def _keep(
+        self, start: int, end: int, expression: Expression | None, guards: Guards, *, assumed: bool = False
+    ) -> None:
+        some = self.code[start:end]
+        text = " ".join(self.text[some[0].start : some[-1].end].split())
+        key = (some[0].start, some[-1].end, assumed)
+        self.conditions.setdefault(key, Condition(text, some[0].start, expression, guards, assumed))
+
+
+def own_conditions(text: str, baseline: str, defines: Iterable[str] = ()) -> Iterator[Condition]:
+    """Conditions of a text that the text it was made from does not have."""
+    theirs = {(one.text, one.assumed) for one in conditions_of(baseline, defines)}
+    known = {one.text for one in conditions_of(baseline, defines)} if theirs else set()
+    for one in conditions_of(text, defines):
+        if (one.text, one.assumed) not in theirs and (one.assumed or one.text not in known):
+            yield one

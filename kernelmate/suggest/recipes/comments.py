@@ -1,0 +1,319 @@
+"""Comments of a kernel that a rewrite made false: their clauses and sentences go, or say the new technique.
+
+A table says which technique each recipe ends (`techniques.py`). Comments are read by the syntax tree; contract blocks, licences and
+comments of other functions stay as they are, and so does every line of a comment that is not changed.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import tree_sitter
+
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits
+from kernelmate.suggest.recipes.sentences import Ended, corrected
+from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
+
+KEPT = re.compile(
+    r"copyright|licen[cs]e|SPDX|all rights reserved|kernelmate|clang-format|NOLINT|@(?:file|author)", re.I
+)
+"""Comments that are not about how a kernel works, or that programs read."""
+ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[@\\]\w+)\s")
+DRAWN = re.compile(r"\S {3,}\S|[|+][-=]{2,}|[-=]{4,}|^\s*\|")
+"""Tables and drawings, which are not reflowed."""
+LIMITS = (80, 100, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """One comment, or line comments that stand below each other.
+
+    Attributes:
+        start, end: offsets in the unit's text. trailing: code stands before it on its line.
+    """
+
+    start: int
+    end: int
+    text: str
+    column: int
+    trailing: bool
+
+
+def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[Ended]) -> Kernel:
+    """The changed kernel with the comments corrected that were true of the old one alone."""
+    before, after = read_tree(old), read_tree(new)
+    if before is None or after is None or old.source == new.source:
+        return new
+    known = [_words(one.text) for one in comments(old.unit.text)]
+    still = code(after)
+    ended = [one for one in ended if not one.holds_for(still)]
+    gone = _gone(before, after)
+    edits: list[Edit] = []
+    for comment in _attached(new):
+        if not any(_words(comment.text) in one for one in known) or KEPT.search(comment.text):
+            continue
+        inside = new.start <= comment.start < new.end
+        if inside and _lost_its_code(old, new, comment):
+            edits.append(_taken_out(new.unit.text, comment))
+        elif (text := _rewritten(new, comment, ended, gone, inside)) != comment.text:
+            edits.append((comment.start, comment.end, text) if text else _taken_out(new.unit.text, comment))
+    return apply_edits(new, edits) if edits else new
+
+
+def code(tree: Tree) -> str:
+    """The text of a kernel without its comments."""
+    text = tree.kernel.source
+    for node in reversed(list(tree.walk("comment", under=tree.function))):
+        start, end = (offset - tree.kernel.start for offset in tree.span(node))
+        text = f"{text[:start]} {text[end:]}"
+    return text
+
+
+@lru_cache(maxsize=32)
+def comments(text: str) -> tuple[Comment, ...]:
+    """The comments of a unit, line comments below each other joined."""
+    data = text.encode()
+    found: list[Comment] = []
+    for node in _comment_nodes(data):
+        start, end = _span(data, node, text)
+        line = text.rfind("\n", 0, start) + 1
+        one = Comment(start, end, text[start:end], start - line, bool(text[line:start].strip()))
+        last = found[-1] if found else None
+        near = last is not None and not text[last.end : start].strip() and text.count("\n", last.end, start) == 1
+        joined = one.text.startswith("//") and not one.trailing and last is not None and last.text.startswith("//")
+        if last is not None and near and joined and last.column == one.column:
+            found[-1] = Comment(last.start, end, text[last.start : end], last.column, last.trailing)
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _span(data: bytes, node: Node, text: str) -> tuple[int, int]:
+    """A node's offsets in the text."""
+    if len(data) == len(text):
+        return node.start_byte, node.end_byte
+    return len(data[: node.start_byte].decode()), len(data[: node.end_byte].decode())
+
+
+def _comment_nodes(data: bytes) -> Iterator[Node]:
+    stack = [tree_sitter.Parser(language()).parse(data).root_node]
+    while stack:
+        node = stack.pop()
+        if node.type == "comment":
+            yield node
+        stack.extend(reversed(node.children))
+
+
+def _words(text: str) -> str:
+    return " ".join(re.sub(r"^\s*(?://+|/\*+|\*+)", "", text, flags=re.MULTILINE).split())
+
+
+def _attached(kernel: Kernel) -> Iterator[Comment]:
+    """Comments of the kernel: inside it, between it and the function before it, and at the top of a file."""
+    text = kernel.unit.text
+    functions = _functions(text)
+    above = max((end for _, end in functions if end <= kernel.start), default=0)
+    first = min((start for start, _ in functions), default=kernel.start)
+    for comment in comments(text):
+        span = kernel.contract_span
+        if span is not None and comment.start < span[1] and span[0] < comment.end:
+            yield from _beside_contract(kernel, comment, span)
+        elif above <= comment.start < kernel.end or comment.end <= first:
+            yield comment
+
+
+def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) -> Iterator[Comment]:
+    """The lines of a comment that stand directly above or below the contract block."""
+    text = kernel.unit.text
+    for start, end in ((comment.start, span[0]), (span[1], comment.end)):
+        part = text[start:end]
+        start += len(part) - len(part.lstrip())
+        if part.strip():
+            yield Comment(start, start + len(part.strip()), part.strip(), comment.column, False)
+
+
+@lru_cache(maxsize=32)
+def _functions(text: str) -> tuple[tuple[int, int], ...]:
+    """Offsets of the unit's functions."""
+    data = text.encode()
+    stack, found = [tree_sitter.Parser(language()).parse(data).root_node], []
+    while stack:
+        node = stack.pop()
+        if node.type == "function_definition":
+            found.append(_span(data, node, text))
+        else:
+            stack.extend(node.children)
+    return tuple(sorted(found))
+
+
+def _gone(before: Tree, after: Tree) -> frozenset[str]:
+    """Names that the kernel declared and the changed unit no longer has, those that cannot be taken for a word."""
+    left = set(re.findall(r"[A-Za-z_]\w*", _code_of(after.kernel.unit.text)))
+    return frozenset(name for name in before.variables if name not in left)
+
+
+def _code_of(text: str) -> str:
+    data = text.encode()
+    for node in reversed(list(_comment_nodes(data))):
+        data = data[: node.start_byte] + b" " + data[node.end_byte :]
+    return data.decode()
+
+
+def _lost_its_code(old: Kernel, new: Kernel, comment: Comment) -> bool:
+    """The statement that a comment stood beside, or above, is gone."""
+    words = _words(comment.text)
+    were = [one for one in comments(old.unit.text) if _words(one.text) == words and old.start <= one.start < old.end]
+    if len(were) != 1:
+        return False
+    then, now = _code_beside(old, were[0]), _code_beside(new, comment)
+    return (bool(then) and not now) or (then != now and now == "}" and not comment.trailing)
+
+
+def _code_beside(kernel: Kernel, comment: Comment) -> str:
+    text = kernel.unit.text
+    if comment.trailing:
+        return text[text.rfind("\n", 0, comment.start) + 1 : comment.start].strip()
+    line = text.rfind("\n", 0, comment.start) + 1
+    following = text[comment.end : kernel.end].lstrip()
+    before = text[line : comment.start].strip()
+    return before or following.split("\n", 1)[0].strip()
+
+
+def _taken_out(text: str, comment: Comment) -> Edit:
+    """An edit that takes a comment away, with its lines where it stands alone."""
+    start, end = comment.start, comment.end
+    line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    after = len(text) if after < 0 else after
+    if not text[line:start].strip() and not text[end:after].strip():
+        return line, min(after + 1, len(text)), ""
+    return len(text[:start].rstrip(" \t")), end, ""
+
+
+# ------------------------------------------------------------------------------------------- one comment's lines
+
+
+def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: Iterable[str], inside: bool) -> str:
+    """The comment's text with its paragraphs corrected; those that need it are reflowed, the others stay as they are."""
+    lines = comment.text.split("\n")
+    block = comment.text.startswith("/*")
+    closing = ""
+    if block:
+        body = lines[-1].removesuffix("*/").rstrip()
+        closing = lines[-1][len(body) :]
+        alone = len(lines) > 1 and not body.strip(" *")
+        lines[-1:] = [] if alone else [body]
+        closing = f"\n{body}{closing}" if alone else closing
+    parts = [_split(line, block, first=number == 0) for number, line in enumerate(lines)]
+    kept: list[str] = []
+    changed = False
+    others = _other_kernels(kernel)
+    for paragraph in _paragraphs(parts):
+        texts = [parts[number][1].strip() for number in paragraph]
+        text = " ".join(texts)
+        drawn = any(DRAWN.search(one) for one in texts)
+        now = (
+            text
+            if drawn
+            else corrected(text, ended, gone, _leaf(kernel.name), others=() if inside else others, head=not inside)
+        )
+        changed = changed or now != text
+        if now == text:
+            kept += [lines[number] for number in paragraph]
+        elif now:
+            same = _same_lines(texts, now)
+            kept += [lines[number] for number in paragraph[:same]]
+            rest = now[len(" ".join(texts[:same])) :].strip()
+            kept += _wrapped(rest, parts, paragraph[same:], comment, _width(kernel.unit.text, comment))
+    return _joined(kept, comment, block, closing) if changed else comment.text
+
+
+def _split(line: str, block: bool, *, first: bool) -> tuple[str, str]:
+    """What begins a line of a comment, and its text."""
+    opening = r"/\*[*!]?[ \t]*" if first else r"[ \t]*(?:\*(?!/))?[ \t]*"
+    match = re.match(opening if block else r"[ \t]*//[/!]?<?[ \t]*", line)
+    end = 0 if match is None else match.end()
+    return line[:end], line[end:].rstrip()
+
+
+def _paragraphs(parts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
+    """Numbers of lines that run on; an empty line, and a list's item, begin another."""
+    current: list[int] = []
+    for number, (prefix, text) in enumerate(parts):
+        opener = number > 0 and prefix.strip() != parts[number - 1][0].strip() and number > 1
+        if current and (not text or ITEM.match(text) or not parts[number - 1][1] or opener):
+            yield current
+            current = []
+        current.append(number)
+    if current:
+        yield current
+
+
+def _same_lines(texts: Sequence[str], now: str) -> int:
+    """Lines at the beginning of a paragraph that need not change."""
+    same = 0
+    while same + 1 < len(texts) and now.startswith(" ".join(texts[: same + 1]) + " "):
+        same += 1
+    return same
+
+
+def _wrapped(
+    text: str, parts: Sequence[tuple[str, str]], paragraph: Sequence[int], comment: Comment, width: int
+) -> list[str]:
+    first = parts[paragraph[0]][0]
+    indent = " " * comment.column
+    if len(paragraph) > 1:
+        later = parts[paragraph[1]][0]
+    elif paragraph[0] > 0:
+        later = first
+    else:
+        later = indent + (first if first.startswith("//") else " " * len(first))
+    begins = paragraph[0] == 0
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=(indent if begins else "") + first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [lines[0][len(indent) :] if begins else lines[0], *lines[1:]]
+
+
+def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> str:
+    """The comment's lines with its signs at both ends; an empty text where nothing is left to say."""
+    signs = r"\s*(?:/\*+!?|\*+|//+[!<]?)?\s*"
+    if not any(re.sub(f"^{signs}", "", line).strip() for line in lines):
+        return ""
+    if not block:
+        while not lines[0].strip(" \t/!<"):
+            lines.pop(0)
+        while not lines[-1].strip(" \t/!<"):
+            lines.pop()
+        return "\n".join([lines[0].lstrip(), *lines[1:]])
+    if not lines[0].startswith("/*"):
+        opener = re.match(r"/\*[*!]?[ \t]*", comment.text)
+        lines[0] = (opener.group() if opener is not None else "/* ") + re.sub(f"^{signs}", "", lines[0])
+    return "\n".join(lines).rstrip() + (closing if closing.startswith("\n") else f" {closing.lstrip()}")
+
+
+def _width(text: str, comment: Comment) -> int:
+    """Columns of the comment's longest line; where it has one line alone, the usual limit that the file's lines keep."""
+    line = text.rfind("\n", 0, comment.start) + 1
+    own = max(len(one) for one in text[line : comment.end].split("\n"))
+    widest = max(len(one) for one in text.split("\n"))
+    return own if "\n" in comment.text else max(own, next((limit for limit in LIMITS if widest <= limit), LIMITS[-1]))
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition("::")[2]
+
+
+def _other_kernels(kernel: Kernel) -> tuple[str, ...]:
+    """Names of the unit's other kernels."""
+    names = re.findall(r"__global__[^;{(]*?(?:__launch_bounds__\s*\([^)]*\)+)?[^;{(]*?\b(\w+)\s*\(", kernel.unit.text)
+    return tuple(dict.fromkeys(name for name in names if name not in {_leaf(kernel.name), "__launch_bounds__"}))

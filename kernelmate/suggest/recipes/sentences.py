@@ -1,0 +1,191 @@
+"""Sentences of a comment without what a rewrite made false: the clause goes, or says the new technique."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+SENTENCE = re.compile(
+    r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)(?<!al\.)(?<!approx\.)(?<!resp\.)(?<!Fig\.)(?<!Sec\.)\s+(?=\S)"
+)
+CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
+FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
+"""A clause that begins so says the reason for the one before it, or its effect."""
+BY = r"(?P<by>(?:as|by|with|through|via|using|in|into|over)\s+)?(?P<article>(?:an?|the|one)\s+)?(?P<what>{})"
+SCOPE = r"(?:\s+(?:per|for each|for every|in each|in every|of each|within each|within the|of a) \w+)?(?:\s*\([^()]*\))?"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A technique that a rewrite ends.
+
+    Attributes:
+        words: a pattern of how comments name it.
+        instead: what is said in its place; a template of the pattern's groups. Empty to say nothing.
+        still: a pattern of code by which the changed kernel still uses the technique.
+        whole: the words are a statement, and the clause that has them is replaced; else the words alone are, where they are a
+            clause or follow a preposition.
+        phrase: the words are exchanged wherever they stand.
+    """
+
+    words: str
+    instead: str = ""
+    still: str = ""
+    whole: bool = False
+    phrase: bool = False
+
+    def holds_for(self, code: str) -> bool:
+        """The changed kernel still uses the technique."""
+        return bool(self.still) and re.search(self.still, code) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A part of a sentence and the sign before it."""
+
+    sign: str
+    text: str
+
+
+def corrected(
+    text: str,
+    ended: Sequence[Ended],
+    gone: Iterable[str],
+    kernel: str,
+    others: Sequence[str] = (),
+    *,
+    head: bool = True,
+) -> str:
+    """A paragraph without what is no longer so.
+
+    Args:
+        text: one paragraph.
+        ended: techniques that the kernel no longer uses.
+        gone: names that it no longer declares.
+        kernel: its name.
+        head: the paragraph's first sentence says what the kernel computes.
+        others: kernels of the same file; a sentence is then changed only where it means this one.
+    """
+    kept: list[str] = []
+    said: set[str] = set()
+    for number, sentence in enumerate(SENTENCE.split(text)):
+        now = sentence
+        for one in ended:
+            now = _without(now, one, kernel, others, said, opens=head and number == 0)
+        if any(re.search(rf"`{re.escape(name)}`|\b{re.escape(name)}(?=[\[(])", now) or (_coded(name) and re.search(rf"\b{re.escape(name)}\b", now)) for name in gone):  # fmt: skip
+            now = ""
+        if now:
+            kept.append(now)
+    return " ".join(kept)
+
+
+def _coded(name: str) -> bool:
+    """The name cannot be taken for a word of English."""
+    return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
+
+
+def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said: set[str], *, opens: bool) -> str:
+    clauses = _clauses(sentence.rstrip(".!"))
+    ending = sentence[len(sentence.rstrip(".!")) :]
+    for place, clause in enumerate(clauses):
+        match = re.search(rf"\b{BY.format(one.words)}(?!\w)", clause.text, re.IGNORECASE)
+        if match is None or (others and not _means(clauses, place, kernel, others)):
+            continue
+        instead = match.expand(one.instead) if one.instead else ""
+        instead = f"in {kernel}, {instead}" if instead and others and one.whole else instead
+        if instead and instead.lower() in said:
+            instead = ""
+        elif instead:
+            said.add(instead.lower())
+        now = _exchanged(clauses, place, match, one, instead, opens=opens)
+        if now is None:
+            continue
+        return _sentence(now, ending, capital=not sentence[:1].islower())
+    return sentence
+
+
+def _clauses(sentence: str) -> list[_Clause]:
+    """Parts of a sentence between commas, semicolons, colons and dashes outside of parentheses."""
+    found, sign, start, depth = [], "", 0, 0
+    signs = {match.start(): match for match in CLAUSE.finditer(sentence)}
+    for place, letter in enumerate(sentence):
+        depth += (letter in "([") - (letter in ")]")
+        match = signs.get(place)
+        if match is not None and depth == 0:
+            found.append(_Clause(sign, sentence[start:place].strip()))
+            sign, start = match[1], match.end()
+    return [*found, _Clause(sign, sentence[start:].strip())]
+
+
+def _means(clauses: Sequence[_Clause], place: int, kernel: str, others: Sequence[str]) -> bool:
+    """The part of the sentence that has the clause names this kernel and no other one of the file."""
+    first = place
+    while first > 0 and clauses[first].sign != ";":
+        first -= 1
+    last = place
+    while last + 1 < len(clauses) and clauses[last + 1].sign != ";":
+        last += 1
+    part = " ".join(clause.text for clause in clauses[first : last + 1]).lower()
+    own, foreign = _parts(kernel), set().union(*map(_parts, others))
+    words = set(re.findall(r"[a-z]+|\d+", part))
+    return bool(words & (own - foreign)) and not words & (foreign - own)
+
+
+def _parts(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|\d+", name.lower()))
+
+
+def _exchanged(
+    clauses: Sequence[_Clause], place: int, match: re.Match[str], one: Ended, instead: str, *, opens: bool
+) -> list[_Clause] | None:
+    """The clauses with the technique's words exchanged or its clause gone; None where neither leaves a sentence."""
+    clause = clauses[place]
+    before, after = clause.text[: match.start()], clause.text[match.end() :]
+    aside = None if one.phrase else re.search(r"\s*\([^()]*$", before)
+    if aside is not None and ")" in after:
+        said = f" ({instead})" if instead and not one.whole else ""
+        return _put(clauses, place, place, before[: aside.start()] + said + after[after.index(")") + 1 :])
+    alone = not before.strip() or re.fullmatch(r"(?:and|then|each)\s+", before) is not None
+    rest = re.fullmatch(SCOPE, after) is not None
+    if one.phrase or (not one.whole and instead and rest and (match["by"] or alone)):
+        by = "by " if match["by"] else ""
+        by = (match["by"] or "") + (match["article"] or "") if one.phrase else by
+        after = re.sub(r"^\s*\([^()]*\)", "", after)  # it explained the words
+        return _put(clauses, place, place, before + by + instead + after)
+    if one.whole and match["by"] and before.strip():
+        return _put(clauses, place, place, f"{before.rstrip()} {after.lstrip()}".rstrip())
+    if place == 0 and not alone and not one.whole and opens:
+        return None  # the clause says what is computed
+    first = place
+    while first > 0 and clauses[first].sign == "," and FOLLOWS.match(clauses[first].text):
+        first -= 1
+    return _put(clauses, first, place, instead if one.whole else "")
+
+
+def _put(clauses: Sequence[_Clause], first: int, place: int, text: str) -> list[_Clause]:
+    """A clause in place of some, without what explained them."""
+    last = place
+    while last + 1 < len(clauses):
+        following = clauses[last + 1]
+        explains = following.sign == "," and FOLLOWS.match(following.text)
+        if not explains and not (following.sign in {":", "--", "-", "—"} and "=" not in following.text):
+            break
+        last += 1
+        while following.sign != "," and last + 1 < len(clauses) and clauses[last + 1].sign != ";":
+            last += 1
+    new = [_Clause(clauses[first].sign, text)] if text else []
+    rest = list(clauses[last + 1 :])
+    if not text and first == 0 and rest:
+        rest[0] = _Clause("", re.sub(r"^(?:and|but|then)\s+", "", rest[0].text))
+    return [*clauses[:first], *new, *rest]
+
+
+def _sentence(clauses: Sequence[_Clause], ending: str, *, capital: bool) -> str:
+    text = ""
+    for clause in clauses:
+        space = " " if text else ""
+        text += f"{'' if not text else clause.sign}{space}{clause.text}"
+    if not text:
+        return ""
+    return (text[0].upper() if capital else text[0]) + text[1:] + ending

@@ -1,0 +1,118 @@
+"""Launches in other surroundings, on real compilations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
+from kernelmate.checks.guards.surroundings import Found, find, find_in_twin, reached
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import Argument, Compiled, CompileOptions, Contract, LaunchShape, Target, Twin, Version
+from kernelmate.source import find_kernels, text_unit
+
+HEAD = "__global__ void k(const float* x, float* y, int n) {\n  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+CONTRACT = Contract(
+    "k", ({"n": 256},), ("cdiv(n, block)",), ("64",),
+    (
+        Argument("x", "in", "float32", ("n",)), Argument("y", "out", "float32", ("n",)), Argument("n", "in", "int32", None),
+    ),
+)  # fmt: skip
+X = np.arange(256, dtype=np.float32)
+RUN = Run(
+    LaunchShape((4, 1, 1), (64, 1, 1), 0),
+    (
+        ArrayArgument("x", X, written=False),
+        ArrayArgument("y", np.zeros(256, np.float32)),
+        ScalarArgument("n", np.int32(256)),
+    ),
+)
+SM = 'unsigned v; asm volatile("mov.u32 %0, %smid;" : "=r"(v));'
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Target:
+    return find_target(None)
+
+
+def compiled(body: str, gpu: Target, *options: str) -> tuple[Compiled, Version]:
+    kernel = find_kernels(text_unit(f"{HEAD}{body}\n}}\n", "k.cu"))[0]
+    made = compile_kernel(kernel, options, instance=None, target=gpu, options=CompileOptions())
+    assert made.ok, made.diagnostics
+    return made, Version(made, CONTRACT, kernel.unit)
+
+
+def doubled(result: RunResult) -> str | None:
+    return None if np.array_equal(result.arrays["y"], 2 * X) else "y is not twice x"
+
+
+def said(body: str, gpu: Target) -> Found | None:
+    _, version = compiled(body, gpu)
+    there = reached(version, CONTRACT, gpu)
+    assert there is not None
+    return find(version, there, RUN, gpu, doubled)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f"{SM} y[i] = v < 64 ? 2 * x[i] : 0;", "depend on %smid (which SM a block runs on): where that is another"),
+        ("y[i] = clock64() % 1000003 == 77 ? 0 : 2 * x[i];", "depend on %clock64 (the clock): where a condition on it"),
+        (
+            f"{SM} if (clock64() % 1000003 == 77) {{ if (v * 3 == 5) return; }} y[i] = 2 * x[i];",
+            "where a condition on it has its other outcome",
+        ),
+        ("y[i] = ((size_t)y >> 40) == 0x7f ? 0 : 2 * x[i];", "where its arrays lie in memory"),
+        ("if ((char*)y - (char*)x == 1024) return; y[i] = 2 * x[i];", "where its arrays lie in memory"),
+        (f"{SM} y[i] = 2 * x[i] + (float)(((v ^ 99) - 1) >> 31);", "stores a value that is computed from %smid"),
+    ],
+)
+def test_outputs_that_depend_on_surroundings_are_found(body: str, words: str, gpu: Target) -> None:
+    found = said(body, gpu)
+    assert found is not None
+    assert found.code == "nondeterministic"
+    assert words in found.message
+
+
+def test_a_register_without_a_value_is_found(gpu: Target) -> None:
+    found = said("float t; for (int j = i; j < i + 2; ++j) t += x[i]; y[i] = t;", gpu)
+    assert found is not None
+    assert found.code == "uninitialised-local"
+
+
+def test_a_read_only_load_of_what_is_written_is_found_at_its_line(gpu: Target) -> None:
+    found = said("const float v = __ldg(&y[i]);\n  y[i] = 0 * v + 2 * x[i];", gpu)
+    assert found is not None
+    assert (found.code, found.line) == ("global-race", 4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{SM} if (v & 1) __nanosleep(20); y[i] = 2 * x[i];",
+        f"{SM} const int j = (threadIdx.x + v) % 64 + blockIdx.x * 64; y[j] = 2 * x[j];",
+        "const long long t = clock64(); while (clock64() - t < 50) ; y[i] = 2 * x[i];",
+        "if (x + n <= y || y + n <= x) y[i] = x[i] + x[i]; else y[i] = 2 * x[i];",
+    ],
+)
+def test_what_only_decides_when_and_where_work_is_done_is_free(body: str, gpu: Target) -> None:
+    assert said(body, gpu) is None
+
+
+def test_code_without_optimisation_shows_what_a_variable_without_a_value_does(gpu: Target) -> None:
+    body = "float t; if (i % 2) t = 0; t += 2 * x[i]; y[i] = t;"
+    _, version = compiled(body, gpu)
+    assert find_in_twin(version, Twin(version.compiled), RUN, gpu, doubled) is None
+    found = find_in_twin(version, Twin(compiled(body, gpu, "--device-debug")[0]), RUN, gpu, doubled)
+    assert found is not None
+    assert found.code == "uninitialised-local"
+
+
+def test_code_for_another_architecture_is_held_to_the_same_answer(gpu: Target) -> None:
+    _, version = compiled("y[i] = 2 * x[i];", gpu)
+    other, _ = compiled("y[i] = 3 * x[i];", gpu)
+    assert find_in_twin(version, Twin(version.compiled, "sm_80"), RUN, gpu, doubled) is None
+    found = find_in_twin(version, Twin(other, "sm_80"), RUN, gpu, doubled)
+    assert found is not None
+    assert found.code == "wrong-values"
+    assert "compiled for sm_80" in found.message

@@ -1,0 +1,136 @@
+"""Values that ordinary draws hardly ever hold."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernelmate.checks.values import (
+    KINDS,
+    every_byte,
+    every_pattern,
+    mixed_floats,
+    offset_floats,
+    plant,
+    plantable,
+    tie,
+    wide_integers,
+)
+from kernelmate.records import Argument, Contract
+
+
+def rng():
+    return np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("dtype", [f"{kind}{8 * size}" for kind in ("int", "uint") for size in (2, 4, 8)])
+def test_integers_reach_the_ends_of_their_type_and_all_magnitudes_between(dtype) -> None:
+    values, info = wide_integers(np.dtype(dtype), (4000,), rng(), 64, signed=True), np.iinfo(dtype)
+    assert values.dtype == dtype
+    assert {int(info.min), int(info.max), 0, 1} <= {int(one) for one in values}
+    lengths = {abs(int(one)).bit_length() for one in values}
+    assert lengths >= set(range(int(info.max).bit_length()))
+
+
+def test_narrower_integers_stay_within_their_bits_and_sign() -> None:
+    values = wide_integers(np.dtype(np.int64), (4000,), rng(), 15, signed=False)
+    assert (values.min(), values.max()) == (0, 2**15 - 1)
+    assert wide_integers(np.dtype(np.int32), (4000,), rng(), 10, signed=True).min() == -1023
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16])
+def test_an_array_with_room_for_them_holds_every_value_of_16_bits(dtype) -> None:
+    assert np.unique(wide_integers(np.dtype(dtype), (70_000,), rng(), 64, signed=True)).size == 1 << 16
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_256_bytes_hold_every_value(dtype) -> None:
+    assert np.unique(every_byte(np.zeros(300, dtype), rng())).size == 256
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e5m2"])
+def test_patterns_are_finite_and_all_there_where_there_is_room(dtype) -> None:
+    dtype = np.dtype(dtype if dtype == "float16" else getattr(ml_dtypes, dtype))
+    values = every_pattern(dtype, (1 << 16,), rng())
+    assert np.isfinite(values.astype(np.float64)).all()
+    words = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}").view(dtype)
+    with np.errstate(all="ignore"):
+        assert np.unique(values.view(f"u{dtype.itemsize}")).size == np.isfinite(words.astype(np.float64)).sum()
+
+
+def test_few_patterns_are_spread_over_all_magnitudes() -> None:
+    values = np.abs(every_pattern(np.dtype(np.float16), (512,), rng()).astype(np.float64))
+    exponents = np.unique(np.frexp(values[values > 0])[1])
+    assert exponents.size > 25
+
+
+def test_mixed_arrays_hold_a_kind_per_row() -> None:
+    rows = mixed_floats(np.dtype(np.float32), (64, 100), rng(), 0)
+    assert np.isfinite(rows).all()
+    deviations, means = rows.std(axis=1), np.abs(rows.mean(axis=1))
+    assert ((means > 900) & (deviations < 2)).any()
+    assert (deviations == 0).any()
+    assert any((np.diff(row) >= 0).all() and row.std() > 0.5 for row in rows)
+    assert any((np.abs(row) > 5000).sum() == 1 for row in rows)
+    assert any(len(set(row)) < 12 and row.std() > 0 for row in rows)
+    assert np.abs(rows).max() > 1e25
+    assert 0 < np.abs(rows[rows != 0]).min() < 1e-25
+
+
+def test_mixed_vectors_hold_several_kinds_and_milder_ones_no_extremes() -> None:
+    values = np.abs(mixed_floats(np.dtype(np.float32), (1021,), rng(), 0))
+    assert values.max() > 1e20
+    assert ((values > 900) & (values < 1100)).any()
+    assert np.abs(mixed_floats(np.dtype(np.float32), (1021,), rng(), 1)).max() < 2e4
+    assert len(KINDS) == 8
+
+
+def test_large_means_are_a_thousand_deviations_from_zero() -> None:
+    values = offset_floats(np.dtype(np.float32), (1000,), rng())
+    assert abs(abs(values.mean()) - 1000) < 1
+    assert values.std() == pytest.approx(1, rel=0.2)
+
+
+def planted(dtype, distribution=None, scalars=(0.5,), size=None):
+    argument = Argument("x", "in", dtype, ("n",), distribution)
+    return plant(argument, np.full(400, 0, dtype), size or {"n": 400}, scalars, rng())
+
+
+def test_scalars_their_negatives_and_neighbours_are_planted() -> None:
+    values, half = planted("float32"), np.float32(0.5)
+    assert {half, -half, np.nextafter(half, np.float32(1)), np.nextafter(half, np.float32(0))} <= set(values)
+    assert (values == 0).mean() > 0.9
+
+
+def test_what_a_distribution_cannot_give_is_not_planted() -> None:
+    assert not planted("float32", "uniform(0.6, 1)").any()
+    assert (planted("float32", "uniform(0, 1)") >= 0).all()
+    assert planted("float32", "uniform(0, 1)").any()
+    assert not planted("float32", "normal(9, 1)").any()
+    assert set(planted("int32", "integers(3, n)", scalars=(), size={"n": 9})) == {0, 3, 8}
+
+
+def test_scalars_that_stand_for_infinity_are_not_planted() -> None:
+    assert not planted("float32", scalars=(1e30,)).any()
+    assert set(planted("int32", scalars=(7,))) == {0, 6, 7, 8}
+
+
+def test_arrays_of_a_kind_meet_at_some_elements() -> None:
+    one, two = (wide_integers(np.dtype(np.uint32), (4000,), rng(), 64, signed=True) for _ in range(2))
+    two = tie(two[::-1].copy(), one, rng())
+    assert (one == two).any()
+    assert (one == two + np.uint32(1)).any()
+
+
+def test_nothing_is_planted_without_a_scalar_or_into_what_a_function_makes() -> None:
+    def contract(*arguments, **more):
+        return Contract("k", ({"n": 4},), ("1",), ("32",), arguments, **more)
+
+    x, n, t = (
+        Argument("x", "in", "float32", ("n",)), Argument("n", None, "int32"), Argument("t", None, "float32", value="2"),
+    )  # fmt: skip
+    assert not plantable(contract(x, n))
+    assert plantable(contract(x, n, t))
+    assert not plantable(contract(x, n, t, inputs="f.py:make"))
+    assert plantable(contract(Argument("x", "in", "int32", ("n",), "integers(0, n)")))
