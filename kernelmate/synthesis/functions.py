@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -225,12 +226,18 @@ def matmul(a: Array, b: Array) -> Array:
 
 def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
     """A product over all letters, and a sum over those that the result lacks."""
-    if not isinstance(subscripts, str) or "." in subscripts:
-        raise Untraceable("np.einsum with an ellipsis or lists of axes")
+    if not isinstance(subscripts, str):
+        raise Untraceable("np.einsum with lists of axes")
     given, arrow, result = subscripts.replace(" ", "").partition("->")
     terms = given.split(",")
-    if not arrow or any(len(set(term)) != len(term) for term in terms):
-        raise Untraceable("np.einsum without -> or with a letter twice in one operand")
+    if "." in given:
+        terms = [_spelled_out(term, np.ndim(one)) for term, one in zip(terms, operands, strict=True)]
+        rest = max((re.sub("[a-zA-Z]", "", term) for term in terms), key=len)
+        given, result = ",".join(terms), result.replace("...", rest)
+    if not arrow:
+        result = "".join(sorted(x for x in set(given) - {","} if given.count(x) == 1))
+    if any(len(set(term)) != len(term) for term in terms):
+        raise Untraceable("np.einsum with a letter twice in one operand")
     letters = result + "".join(sorted(set(given) - set(result) - {","}))
     builder = traced_of(*operands).builder
     views = []
@@ -241,6 +248,40 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
         product_ = product_ * view
     summed = tuple(range(len(result), len(letters)))
     return reduced(product_, "sum", summed) if summed else product_
+
+
+def _spelled_out(term: str, rank: int) -> str:
+    """A term of `einsum` with a digit for each axis of its ellipsis, the last axis first."""
+    axes = rank - (len(term) - 3 if "..." in term else len(term))
+    return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
+
+
+def softmax(x: Array, axis: Any = None) -> Any:
+    """As SciPy's: less the largest first."""
+    exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
+    return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
+
+
+def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """As SciPy's, of finite values."""
+    largest = reduced(a, "max", axis, keepdims=True)
+    shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
+    return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
+
+
+def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
+    rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
+    below = expand_dims(rows, 1) + (k if lower else k - 1) >= columns
+    return where(below, m, 0) if lower else where(below, 0, m)
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "tril": lambda m, k=0: _triangle(m, k, lower=True), "triu": lambda m, k=0: _triangle(m, k, lower=False),
+    "outer": lambda a, b, out=None: expand_dims(_ravel(a), 1) * _ravel(b), "expit": lambda x: 1 / (1 + np.exp(-x)),
+    "softmax": softmax, "logsumexp": logsumexp,
+    "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
+}  # fmt: skip
+"""Functions of NumPy and SciPy that are several operations."""
 
 
 def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:

@@ -21,9 +21,9 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.functions import broadcast_to, copied, filled
+from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, text_of
+from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
@@ -233,6 +233,10 @@ class _Function:
         if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
             made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
             return copied(made) if self._name == "array" else made
+        if self._name in COMPOSED and any(isinstance(one, Array) for one in args):
+            return COMPOSED[self._name](*args, **keywords)
+        if isinstance(self._function, types.BuiltinFunctionType) and self._function.__module__ == "math":
+            return self._plain_mathematics(args, keywords)
         if isinstance(self._function, np.ufunc):
             args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
         try:
@@ -241,6 +245,17 @@ class _Function:
             if any(isinstance(one, Array) for one in args):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
+
+    def _plain_mathematics(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A function of `math`: of sizes and stand-ins as NumPy's of the same meaning, of numbers as it is."""
+        if self._name == "prod" and not keywords:
+            return product(tuple(args[0]), self._builder.scalar)
+        if not any(isinstance(one, Dim | Array) for one in args):
+            return self._function(*args, **keywords)
+        ufunc = getattr(np, {"pow": "power"}.get(self._name, self._name), None)
+        if not isinstance(ufunc, np.ufunc) or self._name in ("floor", "ceil", "trunc") or len(args) != ufunc.nin:
+            raise Untraceable(f"math.{self._name} of a size or a value of an array")
+        return ufunc(*(self._builder.lift(one) if isinstance(one, Dim) else one for one in args))
 
     def __getattr__(self, name: str) -> Any:
         """Of a ufunc: `reduce` and the like."""
@@ -273,8 +288,20 @@ def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype
     return made if dtype is None else cast(made, dtype)
 
 
+def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
+    """Ones at and below a diagonal."""
+    below = expand_dims(_arange(builder, N), 1) + k >= _arange(builder, N if M is None else M)
+    return cast(below, dtype)
+
+
+def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
+    """Ones on a diagonal."""
+    return cast(expand_dims(_arange(builder, N), 1) + k == _arange(builder, N if M is None else M), dtype)
+
+
 _MAKERS: Mapping[str, Callable[..., Array]] = {
-    "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange,
+    "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
+    "identity": _eye,
 }  # fmt: skip
 
 
