@@ -249,7 +249,7 @@ class Expressions:
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
-        if self.varies(key) or not self.plan.rows:
+        if self.varies(key) or self.plan.kind == "map":
             return False
         if node.op == "reduce" and node.data[0] == "sum":
             return nodes[node.args[0]].op == "map" and nodes[node.args[0]].data[0] == "exp"

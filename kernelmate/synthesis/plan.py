@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kernelmate.synthesis.graph import Graph, Node
@@ -32,14 +32,15 @@ class Plan:
 
     Attributes:
         domain: the axes of the work, without those of length 1. split: the first axis of the columns.
-        outputs: where each output is evaluated. rows: there are reductions along the columns; else it is a map.
+        outputs: where each output is evaluated.
+        kind: `rows` with reductions along each row, `columns` with reductions along each column, else `map`.
     """
 
     graph: Graph
     domain: tuple[str, ...]
     split: int
     outputs: tuple[Key, ...]
-    rows: bool
+    kind: str
 
     @property
     def row_count(self) -> str:
@@ -50,6 +51,12 @@ class Plan:
     def columns(self) -> str:
         """The number of elements in a row, likewise."""
         return _product(self.domain[self.split :])
+
+    @property
+    def reduced(self) -> list[int | str]:
+        """The axes of a reduction's result."""
+        every: list[int | str] = list(range(len(self.domain)))
+        return every[self.split :] if self.kind == "columns" else every[: self.split]
 
     def node(self, key: Key) -> Node:
         """The operation at a key."""
@@ -72,14 +79,17 @@ def plan_of(graph: Graph) -> Plan:
     """
     reductions = [index for index, node in enumerate(graph.nodes) if node.op == "reduce"]
     _refuse_one_pass(graph)
-    plan = _rows(graph, reductions) if reductions else _map(graph)
+    plan = _reducing(graph, reductions) if reductions else _map(graph)
+    along = plan.reduced
     for key in walk(plan):
         node = plan.node(key)
+        if node.op == "reduce" and [one for one in key[1] if one is not None] != along:
+            raise Refused("it uses the results of reductions along other axes than their own")
         if node.op == "input":
             plan.access(key)
         if node.op == "iota" and plan.access(key) not in ("flat", "row", "column", "once"):
             raise Refused("it uses positions along an axis that is merged with others")
-        if node.op == "gather" and not plan.rows:
+        if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")
     return plan
 
@@ -150,11 +160,11 @@ def _operand(graph: Graph, reduction: int) -> int:
     return node.args[0]
 
 
-def _whole(node: Node, domain: tuple[str, ...]) -> Index:
-    """The index of a node that covers the domain."""
-    if tuple(side for side in node.shape if side != "1") != domain:
+def _whole(node: Node, domain: tuple[str, ...], first: int = 0) -> Index:
+    """The index of a node that covers the axes of a domain, of which the first has this number."""
+    if _long(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
-    axes = iter(range(len(domain)))
+    axes = iter(range(first, first + len(domain)))
     return tuple(None if side == "1" else next(axes) for side in node.shape)
 
 
@@ -187,7 +197,7 @@ def _map(graph: Graph) -> Plan:
     outputs = tuple((one, _whole(graph.nodes[one], domain)) for one in graph.outputs)
     reason = Refused("")
     for split in range(len(domain) - 1, -1, -1):
-        plan = Plan(graph, domain, split, outputs, rows=False)
+        plan = Plan(graph, domain, split, outputs, "map")
         try:
             for key in walk(plan):
                 if plan.node(key).op in ("input", "iota"):
@@ -198,46 +208,55 @@ def _map(graph: Graph) -> Plan:
             reason = error
             continue
         accesses = {plan.access(key) for key in walk(plan) if plan.node(key).op in ("input", "iota")}
-        return plan if accesses & {"row", "column"} else Plan(graph, domain, 0, outputs, rows=False)
+        return plan if accesses & {"row", "column"} else Plan(graph, domain, 0, outputs, "map")
     raise reason
 
 
-def _rows(graph: Graph, reductions: list[int]) -> Plan:
-    """The plan of reductions along rows, and of what follows from them."""
+def _reducing(graph: Graph, reductions: list[int]) -> Plan:
+    """The plan of reductions along rows, or along columns, and of what follows from them."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
     roots = [one for one in reductions if one not in inner]
-    first = graph.nodes[roots[0]]
-    operand = graph.nodes[_operand(graph, roots[0])]
-    domain = tuple(side for side in operand.shape if side != "1")
-    split = len([side for side in first.shape if side != "1"])
-    if split == 0:
+    domain = _long(graph.nodes[_operand(graph, roots[0])])
+    gone = _reduced_axes(graph, roots[0])
+    if len(gone) == len(domain):
         raise Refused("it reduces a whole array to one value")
+    kind = "columns" if gone == list(range(len(gone))) else "rows"
+    split = len(gone) if kind == "columns" else len(domain) - len(gone)
+    if kind == "rows" and gone != list(range(split, len(domain))):
+        raise Refused("it reduces along axes between others")
     for root in roots:
-        node, source = graph.nodes[root], graph.nodes[_operand(graph, root)]
-        rest = tuple(side for side in node.shape if side != "1")
-        if rest != domain[:split] or tuple(side for side in source.shape if side != "1") != domain:
-            raise Refused("it reduces along another axis than the last, or along rows of different shapes")
-        if not _along_the_last(graph, root):
-            raise Refused("it reduces along another axis than the last")
+        if _long(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
+            raise Refused("it reduces along different axes, or along rows of different shapes")
+    plan = Plan(graph, domain, split, (), kind)
+    kept = tuple(domain[int(axis)] for axis in plan.reduced)
     outputs: list[Key] = []
     for one in graph.outputs:
-        shape = tuple(side for side in graph.nodes[one].shape if side != "1")
-        if shape not in (domain, domain[:split]):
+        shape = _long(graph.nodes[one])
+        if shape not in (domain, kept):
             if _product(shape) != _product(domain):
-                raise Refused("its outputs are neither as long as the rows nor one for each row")
+                raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
-        outputs.append((one, _whole(graph.nodes[one], shape)))
-    return Plan(graph, domain, split, tuple(outputs), rows=True)
+        first = int(plan.reduced[0]) if shape == kept and shape != domain else 0
+        outputs.append((one, _whole(graph.nodes[one], shape, first)))
+    return replace(plan, outputs=tuple(outputs))
 
 
-def _along_the_last(graph: Graph, reduction: int) -> bool:
-    """Whether a chain of reductions takes the last axis each time, axes of length 1 aside."""
-    node = graph.nodes[reduction]
-    source = graph.nodes[node.args[0]]
-    last = all(side == "1" for side in source.shape[int(node.data[1] or 0) + 1 :])
-    chained = source.op == "reduce" and source.data[0] == node.data[0]
-    return last and (not chained or _along_the_last(graph, node.args[0]))
+def _long(node: Node) -> tuple[str, ...]:
+    """The sides of a node, without those of length 1."""
+    return tuple(side for side in node.shape if side != "1")
+
+
+def _reduced_axes(graph: Graph, reduction: int) -> list[int]:
+    """The axes that a chain of reductions takes, among those of its operand that are longer than 1, in order."""
+    chain = [graph.nodes[reduction]]
+    while chain[-1].args[0] != _operand(graph, reduction):
+        chain.append(graph.nodes[chain[-1].args[0]])
+    sides = graph.nodes[_operand(graph, reduction)].shape
+    left = list(range(len(sides)))
+    gone = {left.pop(int(node.data[1] or 0)) for node in reversed(chain)}
+    long = [axis for axis, side in enumerate(sides) if side != "1"]
+    return [place for place, axis in enumerate(long) if axis in gone]
 
 
 def _refuse_one_pass(graph: Graph) -> None:

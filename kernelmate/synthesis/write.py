@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.records import Contract, Kernel
-from kernelmate.synthesis import pointwise, rows
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import plan_of
+from kernelmate.synthesis.schedules import columns, pointwise, rows
+
+_SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 
 def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Written]:
@@ -18,5 +20,4 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     plan = plan_of(graph)
-    schedule = rows if plan.rows else pointwise
-    yield from schedule.written(plan, KernelText(kernel, contract))
+    yield from _SCHEDULES[plan.kind].written(plan, KernelText(kernel, contract))

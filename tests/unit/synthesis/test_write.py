@@ -20,7 +20,8 @@ from kernelmate.synthesis.write import kernels_for
 
 ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
 ITEM = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= rows * cols) return;\n"
-BY_ROW, BY_ITEM = "cdiv(rows, block)", "cdiv(rows * cols, block)"
+COLUMN = "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n"
+BY_ROW, BY_ITEM, BY_COLUMN = "cdiv(rows, block)", "cdiv(rows * cols, block)", "cdiv(cols, block)"
 SIZES = {"rows": "int32", "cols": "int32"}
 HALF, BRAIN = "#include <cuda_fp16.h>\n", "#include <cuda_bf16.h>\n"
 
@@ -99,6 +100,39 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   float f = 1.0f / sqrtf(s / cols + 1e-5f);
   for (int c = 0; c < cols; ++c) y[r * cols + c] = __float2half(__half2float(x[r * cols + c]) * f);""", BY_ROW, HALF,
     ),
+    "row sum added": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "inout float32[rows] ~ normal", **SIZES}, "y + x.sum(axis=1)",
+        f"{ROW}  float s = 0;\n  for (int c = 0; c < cols; ++c) s += x[r * cols + c];\n  y[r] += s;", BY_ROW, "",
+    ),
+    **{f"column sum {dtype}": (
+        {"x": f"in {dtype}[rows, cols] ~ normal", "y": f"out {dtype}[cols]", **SIZES}, "x.sum(axis=0)",
+        f"{COLUMN}  {'double' if dtype == 'float64' else 'float'} s = 0;\n  for (int r = 0; r < rows; ++r) s += {LOAD[dtype].format('x[r * cols + c]')};\n"
+        f"  y[c] = {STORE[dtype].format('s')};", BY_COLUMN, {"float16": HALF, "bfloat16": BRAIN}.get(dtype, ""),
+    ) for dtype in LOAD},
+    "bias gradients": (
+        {"x": "in float32[rows, cols] ~ normal", "n": "in float32[rows, cols] ~ normal", "b": "inout float32[cols] ~ normal", "g": "inout float32[cols] ~ normal", **SIZES},
+        "def reference(b, g, x, n):\n    return b + x.sum(axis=0), g + (n * x).sum(axis=0)",
+        f"""{COLUMN}  float s = 0, t = 0;
+  for (int r = 0; r < rows; ++r) {{ s += x[r * cols + c]; t += n[r * cols + c] * x[r * cols + c]; }}
+  b[c] += s;
+  g[c] += t;""", BY_COLUMN, "",
+    ),
+    "column norm with offset": (
+        {**matrix(w="in float32[rows] ~ normal"), "x": "in float32[rows, cols] ~ normal(300, 1)"},
+        "def reference(x, w):\n    return (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5) * w[:, None]",
+        f"""{COLUMN}  float m = 0, s = 0;
+  for (int r = 0; r < rows; ++r) m += x[r * cols + c];
+  m /= rows;
+  for (int r = 0; r < rows; ++r) s += (x[r * cols + c] - m) * (x[r * cols + c] - m);
+  for (int r = 0; r < rows; ++r) y[r * cols + c] = (x[r * cols + c] - m) / sqrtf(s / rows + 1e-5f) * w[r];""", BY_COLUMN, "",
+    ),
+    "column softmax in place": (
+        {"x": "inout float32[rows, cols] ~ normal", **SIZES}, "def reference(x):\n    e = np.exp(x - x.max(axis=0))\n    return e / e.sum(axis=0)",
+        f"""{COLUMN}  float m = x[c], s = 0;
+  for (int r = 1; r < rows; ++r) m = fmaxf(m, x[r * cols + c]);
+  for (int r = 0; r < rows; ++r) s += expf(x[r * cols + c] - m);
+  for (int r = 0; r < rows; ++r) x[r * cols + c] = expf(x[r * cols + c] - m) / s;""", BY_COLUMN, "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
@@ -118,7 +152,7 @@ def session() -> Iterator[Session]:
 
 def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:
     args, reference, body, grid, above = CASES[name]
-    positive = 'require = ["cols > 0"]'
+    positive = 'require = ["cols > 0", "rows > 0"]'
     made: tuple[Kernel, Contract] = make(args, reference, body=body, grid=grid, above=above, more=positive, **changes)
     return made
 
@@ -175,7 +209,8 @@ def test_a_variance_as_a_difference_of_squares_is_refused(make: Any, tmp_path: P
 
 
 REFUSED = {
-    "a sum over columns": ({"x": "in float32[rows, cols]", "y": "out float32[cols]", **SIZES}, "x.sum(axis=0)", "another"),
+    "a sum of rows used by column": ({"x": "in float32[rows, rows]", "y": "out float32[rows, rows]", **SIZES}, "x - x.sum(axis=1)", "other axes than their own"),
+    "sums along both axes": ({"x": "in float32[rows, cols]", "y": "out float32[cols]", **SIZES}, "(x / x.sum(axis=1, keepdims=True)).sum(axis=0)", "different axes"),
     "a transposition": ({"x": "in float32[rows, cols]", "y": "out float32[cols, rows]", **SIZES}, "x.T", "another order"),
     "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array"),
     "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),

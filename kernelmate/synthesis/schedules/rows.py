@@ -21,16 +21,15 @@ from kernelmate.synthesis.kernel_text import (
     wrapped,
 )
 from kernelmate.synthesis.packs import Packs
-from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.schedules.passes import Passes
 
 ROWS_PER_BLOCK = 8
 """Rows, each of a warp, in one block."""
 
 SHORT_ROW = 1024
 """Elements up to which a warp takes a row: 32 of them per thread."""
-
-_NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
@@ -58,7 +57,7 @@ def _block_sizes(columns: int) -> list[int]:
     return [fitting, 512] if columns > 8192 else [fitting]
 
 
-class _Rows:
+class _Rows(Passes):
     """The text for one team."""
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
@@ -70,8 +69,11 @@ class _Rows:
         self.names.kThreads = kernel.names.outermost(f"k{camel(bare)}Threads")
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self._accesses()
-        self.full = {name: self._is_full(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
+        self.inputs = self.accesses(self.outputs, "row")
+        for key in walk(plan):
+            if plan.node(key).op == "iota" and plan.access(key) not in ("column", "once"):
+                raise Refused("it uses positions along other axes than a row's")
+        self.full = {name: self.is_whole(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
         self.rowed = [
             one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)
         ]
@@ -80,25 +82,6 @@ class _Rows:
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
         self.reductions = Reductions(kernel, team, self.names.kThreads)
-
-    def _accesses(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for key in walk(self.plan):
-            node = self.plan.node(key)
-            if node.op == "iota" and self.plan.access(key) not in ("column", "once"):
-                raise Refused("it uses positions along other axes than a row's")
-            if node.op != "input":
-                continue
-            name, access = str(node.data[0]), self.plan.access(key)
-            access = "flat" if access.startswith("@") else access
-            if name in self.outputs and (access != "flat" or self.plan.access(key) != "flat"):
-                raise Refused(f"{name} is read where another thread may have written it")
-            if found.setdefault(name, access) != access:
-                raise Refused(f"it meets {name} along different axes")
-        return found
-
-    def _is_full(self, key: Key) -> bool:
-        return key[1] == (FLAT,) or len([one for one in key[1] if one is not None]) == len(self.plan.domain)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
@@ -118,8 +101,8 @@ class _Rows:
         kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
         length = kernel.size(plan.columns)
         body = self._opening(length)
-        for keys in self._levels():
-            body += ["", *self._reduction(keys)]
+        for keys in self.levels():
+            body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
         width = self.packs.width
         passed = list(kernel.parameters)
@@ -162,58 +145,10 @@ class _Rows:
             )
         return lines
 
-    def _levels(self) -> list[list[Key]]:
-        """Reductions in the order of their passes: those of one pass need none of each other."""
-        levels: dict[Key, int] = {}
-        passes: list[list[Key]] = []
-        for key in walk(self.plan):
-            below = [levels[one] for one in self.plan.operands(key)]
-            level = max(below, default=0)
-            if self.plan.node(key).op == "reduce":
-                while len(passes) <= level:
-                    passes.append([])
-                passes[level].append(key)
-                level += 1
-            levels[key] = level
-        return passes
-
-    def _reduction(self, keys: Sequence[Key]) -> list[str]:
-        """One pass over the row, and its results in every thread."""
-        lines, finals, updates = [], [], []
-        roots: list[Key] = []
-        by_node: dict[int, str] = {}
-        for key in keys:
-            node = self.plan.node(key)
-            if key[0] in by_node:
-                self.expressions.known[key] = by_node[key[0]]
-                continue
-            kind, ctype = str(node.data[0]), self.expressions.type_of(key)
-            if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
-                raise Refused(f"the {kind} of {node.dtype}")
-            squares = kind == "sum" and self.expressions.squares(node)
-            name = self.kernel.names.fresh("squares" if squares else _NAMES[kind])
-            start = {"sum": "0", "prod": "1"}.get(kind, "")
-            if ctype == self.kernel.real:
-                start = self.expressions.number(
-                    {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}[kind]
-                )
-            lines.append(f"{ctype} {name} = {start};")
-            updates.append((name, kind))
-            finals.append(f"{name} = {self.reductions.function(kind, ctype)}({name});")
-            roots.append(self.plan.operands(key)[0])
-            by_node[key[0]] = name
-        body: list[str] = []
-        texts = self.expressions.locals_for(roots, body)
-        for (name, kind), text in zip(updates, texts, strict=True):
-            body.append(self.reductions.combined(kind, name, text))
-        loop = self._loop(roots, body, (), lines)
-        self.expressions.known |= {key: by_node[key[0]] for key in keys}
-        return [*loop, *finals]
-
-    def _loop(
+    def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over a row: packs of what the roots need, the work for each element, and stores."""
+        """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
         names, packs = self.names, self.packs
         outer, self.expressions.outer = self.expressions.outer, []
         read = self._read(roots)
@@ -259,26 +194,18 @@ class _Rows:
 
     def _results(self) -> list[str]:
         """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
-        kernel, plan = self.kernel, self.plan
+        plan = self.plan
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         lines: list[str] = []
         single = [(key, name) for key, name in pairs if not self.full[name]]
         if single:
-            body: list[str] = []
-            texts = self.expressions.locals_for([key for key, _ in single], body)
-            for (key, name), text in zip(single, texts, strict=True):
-                value = kernel.stored(name, text, plan.node(key).dtype)
-                body.append(f"{name}[{self.names.row}] = {value};")
+            body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
             lines += block_of(f"if ({self.names.rank} == 0)", body)
             self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or key[0] < 0}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
-            body = []
-            texts = self.expressions.locals_for([key for key, _ in whole], body)
-            for (key, name), text in zip(whole, texts, strict=True):
-                value = kernel.stored(name, text, plan.node(key).dtype)
-                body.append(f"{self._store(name)}.at[{self.names.j}] = {value};")
-            lines += self._loop([key for key, _ in whole], body, [name for _, name in whole])
+            body = self.stores(whole, lambda name: f"{self._store(name)}.at[{self.names.j}]")
+            lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
@@ -306,7 +233,7 @@ class _Rows:
         ]
 
     def _why(self) -> str:
-        passes = len(self._levels()) + any(self.full.values())
+        passes = len(self.levels()) + any(self.full.values())
         times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
