@@ -33,7 +33,8 @@ class Plan:
     Attributes:
         domain: the axes of the work, without those of length 1. split: the first axis of the columns.
         outputs: where each output is evaluated.
-        kind: `rows` with reductions along each row, `columns` with reductions along each column, else `map`.
+        kind: `rows` with reductions along each row, `columns` with reductions along each column, `map` without; `free` where
+            arrays are met in any order of the domain's axes, which the schedule lays out itself.
     """
 
     graph: Graph
@@ -68,6 +69,8 @@ class Plan:
 
     def access(self, key: Key) -> str:
         """How a leaf is met: `flat` (row and column), `row`, `column`, `once`, or `@N` (the row, at the value of node N)."""
+        if self.kind == "free":
+            return "flat" if any(one is not None for one in key[1]) else "once"
         return _access(key[1], self.domain, self.split)
 
 
@@ -92,6 +95,26 @@ def plan_of(graph: Graph) -> Plan:
         if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")
     return plan
+
+
+def free_plan(graph: Graph) -> Plan:
+    """The plan of a map that meets its arrays in any order of their axes.
+
+    Raises:
+        Refused: its outputs have different shapes.
+    """
+    nodes, outputs = list(graph.nodes), list(graph.outputs)
+    for index, node in enumerate(nodes):
+        source = nodes[node.args[0]] if node.op == "reshape" else node
+        if node.op == "reshape" and source.op == "input":
+            nodes[index] = replace(source, shape=node.shape)  # the same memory, whatever its axes are called
+    while all(nodes[one].op == "reshape" for one in outputs):
+        outputs = [nodes[one].args[0] for one in outputs]
+    graph = Graph(tuple(nodes), tuple(outputs))
+    domain = _long(nodes[outputs[0]])
+    if any(_long(nodes[one]) != domain for one in outputs):
+        raise Refused("its outputs have different shapes")
+    return Plan(graph, domain, 0, tuple((one, _whole(nodes[one], domain)) for one in outputs), "free")
 
 
 def walk(plan: Plan) -> Iterator[Key]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable
 from typing import Any
@@ -103,11 +104,39 @@ def joined(left: str, sign: str, right: str) -> str:
     if _is_number(left) and _is_number(right):
         a, b = int(left), int(right)
         return str({"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[sign])
+    if sign == "//":
+        left, right = _cancelled(left, right)
     if (sign == "*" and left == "1") or (sign == "+" and left == "0"):
         return right
     if (sign in ("*", "//") and right == "1") or (sign in ("+", "-") and right == "0"):
         return left
     return f"({left} {sign} {right})"
+
+
+def _cancelled(left: str, right: str) -> tuple[str, str]:
+    """A quotient without the factors that both sides have: sizes are positive, so the whole quotient is the same."""
+    above, below = _factors(ast.parse(left, mode="eval").body), _factors(ast.parse(right, mode="eval").body)
+    for one in list(below):
+        if one in above:
+            above.remove(one)
+            below.remove(one)
+    numbers = [math.prod(int(one) for one in some if one.isdigit()) for some in (above, below)]
+    common = math.gcd(*numbers)
+    sides = []
+    for some, number in zip((above, below), numbers, strict=True):
+        text = "1"
+        for one in (*(one for one in some if not one.isdigit()), str(number // common)):
+            text = joined(text, "*", one)
+        sides.append(text)
+    return sides[0], sides[1]
+
+
+def _factors(node: ast.expr) -> list[str]:
+    """The factors of a product."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    text = ast.unparse(node)
+    return [text if text.isalnum() or isinstance(node, ast.Name | ast.Call) else f"({text})"]
 
 
 def extreme(name: str, values: tuple[Any, ...], scalar: Callable[[str], Any]) -> int:

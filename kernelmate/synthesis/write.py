@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
-from kernelmate.synthesis.plan import plan_of
-from kernelmate.synthesis.schedules import columns, pointwise, rows
+from kernelmate.synthesis.plan import Refused, free_plan, plan_of
+from kernelmate.synthesis.schedules import columns, permutation, pointwise, rows
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -19,5 +19,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     Raises:
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
-    plan = plan_of(graph)
-    yield from _SCHEDULES[plan.kind].written(plan, KernelText(kernel, contract))
+    text = KernelText(kernel, contract)
+    try:
+        plan = plan_of(graph)
+        yield from _SCHEDULES[plan.kind].written(plan, text)
+    except Refused as reason:
+        try:
+            yield from permutation.written(free_plan(graph), text)
+        except Refused:
+            raise reason from None

@@ -133,6 +133,34 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   for (int r = 0; r < rows; ++r) s += expf(x[r * cols + c] - m);
   for (int r = 0; r < rows; ++r) x[r * cols + c] = expf(x[r * cols + c] - m) / s;""", BY_COLUMN, "",
     ),
+    **{f"transposition {dtype}": (
+        {"x": f"in {dtype}[rows, cols] ~ normal", "y": f"out {dtype}[cols, rows]", **SIZES}, "x.T",
+        f"{ITEM}  y[(i % cols) * rows + i / cols] = x[i];", BY_ITEM, {"float16": HALF, "bfloat16": BRAIN}.get(dtype, ""),
+    ) for dtype in LOAD},
+    "scaled transposition added": (
+        {"x": "in float32[rows, cols] ~ normal", "b": "in float32[rows] ~ normal", "y": "inout float32[cols, rows] ~ normal", **SIZES},
+        "y + x.T * 0.5 + b", f"{ITEM}  y[(i % cols) * rows + i / cols] += x[i] * 0.5f + b[i / cols];", BY_ITEM, "",
+    ),
+    "channels last": (
+        {"x": "in float32[rows, 3, cols] ~ normal", "y": "out float32[rows, cols, 3]", **SIZES}, "x.transpose(0, 2, 1)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * cols * 3) return;
+  y[i] = x[(i / (3 * cols) * 3 + i % 3) * cols + i / 3 % cols];""", "cdiv(rows * cols * 3, block)", "",
+    ),
+    "heads": (
+        {"x": "in float32[rows, cols * 8] ~ normal", "y": "out float32[2, rows, cols * 4]", **SIZES}, "x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * cols * 8) return;
+  int r = i / (cols * 8), h = i / (cols * 4) % 2, c = i % (cols * 4);
+  y[(h * rows + r) * cols * 4 + c] = x[i];""", "cdiv(rows * cols * 8, block)", "",
+    ),
+    "channel scale": (
+        {"x": "in float32[rows, 5, cols] ~ normal", "s": "in float32[5] ~ normal", "b": "in float32[rows, cols] ~ normal", "y": "out float32[rows, 5, cols]", **SIZES},
+        "x * s[:, None] + b[:, None, :]",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * cols * 5) return;
+  y[i] = x[i] * s[i / cols % 5] + b[i / (5 * cols) * cols + i % cols];""", "cdiv(rows * cols * 5, block)", "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
@@ -211,7 +239,7 @@ def test_a_variance_as_a_difference_of_squares_is_refused(make: Any, tmp_path: P
 REFUSED = {
     "a sum of rows used by column": ({"x": "in float32[rows, rows]", "y": "out float32[rows, rows]", **SIZES}, "x - x.sum(axis=1)", "other axes than their own"),
     "sums along both axes": ({"x": "in float32[rows, cols]", "y": "out float32[cols]", **SIZES}, "(x / x.sum(axis=1, keepdims=True)).sum(axis=0)", "different axes"),
-    "a transposition": ({"x": "in float32[rows, cols]", "y": "out float32[cols, rows]", **SIZES}, "x.T", "another order"),
+    "a transposition in place": ({"x": "inout float32[rows, rows]", **SIZES}, "x.T", "another order"),
     "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array"),
     "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),
     "rounding to whole numbers": ({"x": "in float32[rows]", "y": "out int32[rows]", "rows": "int32"}, "np.rint(x)", "rounds"),
