@@ -64,7 +64,7 @@ class Expressions:
             if node.op in ("input", "iota"):
                 found = self.plan.access(key) in self._varying
             elif node.op == "reduce":
-                found = False
+                found = self.plan.kind == "free"
             else:
                 found = any(self.varies(one) for one in self.plan.operands(key))
             self._varies[key] = found
@@ -73,9 +73,9 @@ class Expressions:
     def locals_for(self, roots: Iterable[Key], lines: list[str]) -> list[str]:
         """The expressions of some values; what is used twice among them becomes a local in `lines`."""
         roots = list(roots)
-        uses: Counter[Key] = Counter(roots)
+        stack = [self._bare(key) for key in roots]
+        uses: Counter[Key] = Counter(stack)
         seen: set[Key] = set()
-        stack = list(roots)
         while stack:
             key = stack.pop()
             if key in seen or key in self.known or self.plan.node(key).op == "reduce":
@@ -84,7 +84,7 @@ class Expressions:
             for one in self.plan.operands(key):
                 factor = 2 if self._repeats(key) else 1
                 uses[self._bare(one)] += factor
-                stack.append(one)
+                stack.append(self._bare(one))
         return [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
 
     def _repeats(self, key: Key) -> bool:
@@ -171,7 +171,7 @@ class Expressions:
         if node.op == "input":
             return f"{node.data[0]}_value"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
-        if node.op == "map" and node.data[0] == "divide":
+        if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
             if summed.op == "reduce":
                 return "mean_square" if self.squares(summed) else "mean"

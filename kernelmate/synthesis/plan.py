@@ -98,23 +98,52 @@ def plan_of(graph: Graph) -> Plan:
 
 
 def free_plan(graph: Graph) -> Plan:
-    """The plan of a map that meets its arrays in any order of their axes.
+    """The plan of a map, or of one reduction and a map of its results, that meets arrays in any order of their axes.
+
+    The axes that the reduction takes are those of the domain that its results do not have.
 
     Raises:
-        Refused: its outputs have different shapes.
+        Refused: there are several reductions, or its outputs have different shapes.
     """
+    graph = _without_reshapes(graph)
+    nodes = graph.nodes
+    inner = {nodes[one.args[0]] for one in nodes if one.op == "reduce" and nodes[one.args[0]].op == "reduce"}
+    roots = [index for index, one in enumerate(nodes) if one.op == "reduce" and one not in inner]
+    if len(roots) > 1:
+        raise Refused("it has several reductions along different axes")
+    domain = _long(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
+    gone = _reduced_axes(graph, roots[0]) if roots else []
+    kept = [axis for axis in range(len(domain)) if axis not in gone]
+    if any(_long(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
+        raise Refused("its outputs have different shapes")
+    outputs = []
+    for one in graph.outputs:
+        axes = iter(kept)
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
+    plan = Plan(graph, domain, 0, tuple(outputs), "free")
+    for key in walk(plan):
+        if plan.node(key).op == "reduce" and [one for one in key[1] if one is not None] != kept:
+            raise Refused("it uses the results of reductions along other axes than their own")
+    return plan
+
+
+def _without_reshapes(graph: Graph) -> Graph:
+    """The graph with arrays and results in the shapes that it gives or gave them: the memory is the same."""
     nodes, outputs = list(graph.nodes), list(graph.outputs)
     for index, node in enumerate(nodes):
-        source = nodes[node.args[0]] if node.op == "reshape" else node
-        if node.op == "reshape" and source.op == "input":
-            nodes[index] = replace(source, shape=node.shape)  # the same memory, whatever its axes are called
+        if node.op == "reshape" and nodes[node.args[0]].op == "input":
+            nodes[index] = replace(nodes[node.args[0]], shape=node.shape)
     while all(nodes[one].op == "reshape" for one in outputs):
         outputs = [nodes[one].args[0] for one in outputs]
-    graph = Graph(tuple(nodes), tuple(outputs))
-    domain = _long(nodes[outputs[0]])
-    if any(_long(nodes[one]) != domain for one in outputs):
-        raise Refused("its outputs have different shapes")
-    return Plan(graph, domain, 0, tuple((one, _whole(nodes[one], domain)) for one in outputs), "free")
+    needed: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        one = stack.pop()
+        needed.add(one)
+        stack += nodes[one].args
+    order = {old: new for new, old in enumerate(sorted(needed))}
+    moved = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in order]
+    return Graph(tuple(moved), tuple(order[one] for one in outputs))
 
 
 def walk(plan: Plan) -> Iterator[Key]:

@@ -8,7 +8,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
-from kernelmate.synthesis.schedules import columns, permutation, pointwise, rows
+from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -25,6 +25,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         yield from _SCHEDULES[plan.kind].written(plan, text)
     except Refused as reason:
         try:
-            yield from permutation.written(free_plan(graph), text)
+            free = free_plan(graph)
+            reduces = any(node.op == "reduce" for node in free.graph.nodes)
+            yield from (contraction if reduces else permutation).written(free, text)
         except Refused:
             raise reason from None

@@ -15,6 +15,7 @@ from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused, plan_of
+from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
@@ -161,6 +162,49 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   if (i >= rows * cols * 5) return;
   y[i] = x[i] * s[i / cols % 5] + b[i / (5 * cols) * cols + i % cols];""", "cdiv(rows * cols * 5, block)", "",
     ),
+    **{f"matrix product {dtype}": (
+        {"a": f"in {dtype}[rows, cols] ~ normal", "b": f"in {dtype}[cols, 9] ~ normal", "y": f"out {dtype}[rows, 9]", **SIZES}, "a @ b",
+        f"""  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * 9) return;
+  {"double" if dtype == "float64" else "float"} s = 0;
+  for (int k = 0; k < cols; ++k) s += {LOAD[dtype].format("a[i / 9 * cols + k]")} * {LOAD[dtype].format("b[k * 9 + i % 9]")};
+  y[i] = {STORE[dtype].format("s")};""", "cdiv(rows * 9, block)", {"float16": HALF, "bfloat16": BRAIN}.get(dtype, ""),
+    ) for dtype in LOAD},
+    "linear layer": (
+        {"x": "in float32[2, rows, cols] ~ normal", "w": "in float32[70, cols] ~ normal", "b": "in float32[70] ~ normal", "y": "out float32[2, rows, 70]", **SIZES},
+        "np.maximum(x @ w.T + b, 0)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * 140) return;
+  float s = b[i % 70];
+  for (int k = 0; k < cols; ++k) s += x[i / 70 * cols + k] * w[i % 70 * cols + k];
+  y[i] = s < 0 ? 0 : s;""", "cdiv(rows * 140, block)", "",
+    ),
+    "scores of heads": (
+        {"q": "in float32[2, rows, 3, cols] ~ normal", "k": "in float32[2, rows, 3, cols] ~ normal", "y": "inout float32[2, 3, rows, rows] ~ normal", **SIZES},
+        "y + np.einsum('bthd,bshd->bhts', q, k) / np.sqrt(cols)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * rows * 6) return;
+  int s = i % rows, t = i / rows % rows, h = i / rows / rows % 3, b = i / rows / rows / 3;
+  float sum = 0;
+  for (int d = 0; d < cols; ++d) sum += q[((b * rows + t) * 3 + h) * cols + d] * k[((b * rows + s) * 3 + h) * cols + d];
+  y[i] += sum / sqrtf(cols);""", "cdiv(rows * rows * 6, block)", "",
+    ),
+    "weight gradient": (
+        {"x": "in float32[2, rows, cols] ~ normal", "g": "in float32[2, rows, 8] ~ normal", "y": "out float32[8, cols]", **SIZES},
+        "np.einsum('btc,bto->oc', x, g)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= cols * 8) return;
+  float s = 0;
+  for (int r = 0; r < 2 * rows; ++r) s += g[r * 8 + i / cols] * x[r * cols + i % cols];
+  y[i] = s;""", "cdiv(cols * 8, block)", "",
+    ),
+    "squared distances": (
+        {"p": "in float32[rows, 5] ~ normal", "q": "in float32[cols, 5] ~ normal", "y": "out float32[rows, cols]", **SIZES},
+        "((p[:, None, :] - q[None, :, :])**2).sum(axis=-1)",
+        f"""{ITEM}  float s = 0;
+  for (int k = 0; k < 5; ++k) {{ float d = p[i / cols * 5 + k] - q[i % cols * 5 + k]; s += d * d; }}
+  y[i] = s;""", BY_ITEM, "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
@@ -217,6 +261,17 @@ def test_long_rows_are_taken_by_blocks_and_short_ones_by_warps_first(make: Any, 
     }
 
 
+def test_every_tile_of_a_contraction_is_right(make: Any, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction, "ENOUGH_BLOCKS", 1)
+    kernel, _ = build(make, "linear layer", sizes="{ rows = 70, cols = 21 }")
+    candidates = search(session, kernel)
+    assert [one.candidate.author for one in candidates] == [
+        "synthesis:contraction-128x128",
+        "synthesis:contraction-64x64",
+    ]
+    assert all(one.verdict.correct for one in candidates)
+
+
 def written(make: Any, tmp_path: Path, name: str, **changes: Any) -> list[str]:
     kernel, contract = build(make, name, **changes)
     graph = trace(contract, tmp_path)
@@ -240,6 +295,10 @@ REFUSED = {
     "a sum of rows used by column": ({"x": "in float32[rows, rows]", "y": "out float32[rows, rows]", **SIZES}, "x - x.sum(axis=1)", "other axes than their own"),
     "sums along both axes": ({"x": "in float32[rows, cols]", "y": "out float32[cols]", **SIZES}, "(x / x.sum(axis=1, keepdims=True)).sum(axis=0)", "different axes"),
     "a transposition in place": ({"x": "inout float32[rows, rows]", **SIZES}, "x.T", "another order"),
+    "a sum that does not end at zero": (
+        {"p": "in float32[rows, 5]", "q": "in float32[cols, 5]", "y": "out float32[rows, cols]", **SIZES},
+        "np.exp(p[:, None, :] - q[None, :, :]).sum(axis=-1)", "other order than its own",
+    ),
     "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array"),
     "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),
     "rounding to whole numbers": ({"x": "in float32[rows]", "y": "out int32[rows]", "rows": "int32"}, "np.rint(x)", "rounds"),
