@@ -10,8 +10,11 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import FLAT, Index, Refused
 from kernelmate.synthesis.sizes import joined
 
-Order: TypeAlias = "tuple[int, ...]"
-"""The axes of an array in its own order, the last one contiguous, by their numbers in a domain."""
+Order: TypeAlias = "tuple[int | str, ...]"
+"""The axes of an array in its own order, the last one contiguous, by their numbers in a domain.
+
+The first may be `@7`: rows whose numbers are the value of node 7.
+"""
 
 
 def order_of(index: Index) -> Order:
@@ -22,9 +25,9 @@ def order_of(index: Index) -> Order:
     """
     if index == (FLAT,):
         raise Refused("it changes the shape of an array between operations")
-    if any(isinstance(one, str) for one in index):
+    if any(isinstance(one, str) for one in index[1:]):
         raise Refused("it gathers one element for each result")
-    return tuple(one for one in index if isinstance(one, int))
+    return tuple(one for one in index if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Axes:
     """
 
     sides: tuple[str, ...]
-    groups: tuple[Order, ...]
+    groups: tuple[tuple[int, ...], ...]
 
     @staticmethod
     def merged(domain: Sequence[str], orders: Iterable[Order]) -> Axes:
@@ -59,8 +62,8 @@ class Axes:
 
     def order(self, order: Order) -> Order:
         """An order of the first domain's axes as one of the merged axes."""
-        firsts = {group[0]: place for place, group in enumerate(self.groups)}
-        return tuple(firsts[axis] for axis in order if axis in firsts)
+        firsts: dict[int | str, int] = {group[0]: place for place, group in enumerate(self.groups)}
+        return tuple(firsts.get(axis, axis) for axis in order if axis in firsts or isinstance(axis, str))
 
     def lengths(self, kernel: KernelText, names: Mapping[int, str], lines: list[str]) -> list[str]:
         """The lengths in C++; those that are more than a name become locals, declared in `lines`."""
@@ -75,14 +78,14 @@ class Axes:
         return texts
 
 
-def address(order: Order, lengths: Sequence[str], at: Sequence[str]) -> str:
+def address(order: Order, lengths: Sequence[str], at: Mapping[int | str, str]) -> str:
     """The number of an element in an array, from positions along the axes."""
     if not order:
         return "0"
     text = at[order[0]]
     for number, axis in enumerate(order[1:]):
         text = f"static_cast<size_t>({text})" if number == 0 else f"({text})"
-        text = f"{text} * {lengths[axis]} + {at[axis]}"
+        text = f"{text} * {lengths[int(axis)]} + {at[axis]}"
     return text
 
 

@@ -138,6 +138,8 @@ class Expressions:
             return self._simple(key, node)
         if node.op == "reduce":
             raise Refused("a reduction is needed before it is known")
+        if node.op == "take":  # the schedule has loaded the row
+            return self._text(self.plan.operands(key)[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
             self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]

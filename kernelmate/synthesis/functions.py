@@ -164,6 +164,14 @@ def squeeze(a: Array, axis: Any = None) -> Array:
     return a.view_of([one for one in range(a.ndim) if one not in gone])
 
 
+def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
+    """Rows of an array, by their numbers."""
+    index = a.builder.lift(indices)
+    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1) or axis not in (None, 0, -a.ndim):
+        raise Untraceable("np.take of other than rows")
+    return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
+
+
 def subscript(a: Array, key: Any) -> Array:
     """Whole axes, new axes, and one element of each row by `x[np.arange(rows), index]`."""
     keys = list(key) if isinstance(key, tuple) else [key]
@@ -174,6 +182,8 @@ def subscript(a: Array, key: Any) -> Array:
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
+    if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
+        return take(a, keys[0], 0)
     axes: list[int | None] = []
     axis = 0
     for one in keys:
@@ -189,6 +199,10 @@ def subscript(a: Array, key: Any) -> Array:
         axes += [] if single else [axis]
         axis += 1
     return a.view_of(axes)
+
+
+def _all_whole(keys: Sequence[Any], sides: Sequence[int]) -> bool:
+    return all(isinstance(one, slice) and _whole(one, side) for one, side in zip(keys, sides, strict=True))
 
 
 def _whole(part: slice, side: int) -> bool:
@@ -323,7 +337,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
-    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "einsum": einsum, "dot": _dot, "vdot": _dot,
+    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
     "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
@@ -340,7 +354,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round")},
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

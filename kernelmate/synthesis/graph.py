@@ -6,6 +6,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
+- `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape.
 """
 
@@ -78,6 +79,12 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     return [known[index] for index in graph.outputs]
 
 
+def _by_number(op: str, source: Any, index: Any) -> Any:
+    if op == "take":
+        return np.take(source, index, axis=0)
+    return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+
+
 def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
@@ -105,6 +112,6 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return args[0].reshape(shape)
         case "reduce":
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
-        case "gather":
-            return np.take_along_axis(args[0], args[1].astype(np.int64)[..., None], axis=-1)[..., 0]
+        case "take" | "gather":
+            return _by_number(node.op, args[0], args[1].astype(np.int64))
     raise AssertionError(node.op)

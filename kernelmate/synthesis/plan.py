@@ -12,7 +12,7 @@ from kernelmate.synthesis.sizes import joined
 Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
 
-`@7` stands for the value of node 7: a gather along the last axis.
+`@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
 """
 
 FLAT = "flat"
@@ -92,6 +92,8 @@ def plan_of(graph: Graph) -> Plan:
             plan.access(key)
         if node.op == "iota" and plan.access(key) not in ("flat", "row", "column", "once"):
             raise Refused("it uses positions along an axis that is merged with others")
+        if node.op == "take":
+            raise Refused("it takes rows of an array by their numbers")
         if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")
     return plan
@@ -174,6 +176,14 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
         case "reduce":
             root = _operand(graph, key[0])
             return ((root, _whole(graph.nodes[root], domain)),)
+        case "take":
+            source, chosen = node.args
+            if index == (FLAT,):
+                raise Refused("it changes the shape of what it takes by number")
+            count = len(graph.nodes[chosen].shape)
+            rest = zip(graph.nodes[source].shape[1:], index[count:], strict=True)
+            behind = tuple(None if side == "1" else one for side, one in rest)
+            return ((source, (f"@{chosen}", *behind)), (chosen, index[:count]))
         case "gather":
             source, chosen = node.args
             at = f"@{chosen}"

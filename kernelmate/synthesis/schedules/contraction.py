@@ -79,7 +79,7 @@ class _Shape:
         self.axes = Axes.merged(plan.domain, [kept, *inside.values(), *outside.values()])
         merged = {name: self.axes.order(order) for name, order in inside.items()}
         self.rest = {name: self.axes.order(order) for name, order in outside.items()}
-        self.whole = self.axes.order(kept)
+        self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
         if plan.node(self.reduction).data[0] != "sum" or not merged:
             raise Refused("it reduces a product of arrays other than by a sum")
         self.batch = [axis for axis in self.whole if all(axis in order for order in merged.values())]
@@ -93,7 +93,9 @@ class _Shape:
         if not self.left or not self.right or {*self.left, *self.right} != {*merged} or {*self.left} & {*self.right}:
             raise Refused("it sums products of arrays that have all axes, or only one")
         outputs = {one.name for one in kernel.outputs()}
-        if outputs & {*merged} or any(name in outputs and order != self.whole for name, order in self.rest.items()):
+        if outputs & {*merged} or any(
+            name in outputs and order != tuple(self.whole) for name, order in self.rest.items()
+        ):
             raise Refused("an array is read where another thread may have written it")
 
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
@@ -106,8 +108,8 @@ class _Shape:
             if node.op == "reduce" or key in seen:
                 continue
             seen.add(key)
-            if node.op == "iota":
-                raise Refused("it uses positions beside a matrix product")
+            if node.op in ("iota", "take"):
+                raise Refused("it uses positions or rows by their numbers beside a matrix product")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
@@ -136,7 +138,7 @@ class _Contraction:
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
         self.opening: list[str] = []
         self.lengths = shape.axes.lengths(kernel, {shape.m: "height", shape.n: "width", shape.k: "depth"}, self.opening)
-        self.at = [kernel.names.fresh("batch") if axis in shape.batch else "" for axis in range(len(self.lengths))]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name
 
@@ -163,7 +165,7 @@ class _Contraction:
             return self.kernel.loaded(name, name)
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
-        if self.shape.rest[name] == self.shape.whole:
+        if self.shape.rest[name] == tuple(self.shape.whole):
             return self.kernel.loaded(name, f"{name}[{self.names.place}]")
         return self.kernel.loaded(name, f"{name}[{address(self.shape.rest[name], self.lengths, self.at)}]")
 
@@ -296,7 +298,7 @@ class _Contraction:
         names, shape, kernel = self.names, self.shape, self.kernel
         self.expressions.known[shape.reduction] = f"{names.sum}[{names.i}][{names.j}]"
         outputs = [one.name for one in kernel.outputs()]
-        lines = [f"const size_t {names.place} = {address(shape.whole, self.lengths, self.at)};"]
+        lines = [f"const size_t {names.place} = {address(tuple(shape.whole), self.lengths, self.at)};"]
         texts = self.expressions.locals_for(self.plan.outputs, lines)
         for name, key, text in zip(outputs, self.plan.outputs, texts, strict=True):
             if len(outputs) > 1 and name in shape.rest:

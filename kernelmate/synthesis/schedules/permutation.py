@@ -57,7 +57,7 @@ class _Free:
         self.axes = Axes.merged(plan.domain, [every, *raw.values(), *positions])
         self.positions = [self.axes.order(order) for order in positions]
         self.orders = {name: self.axes.order(order) for name, order in raw.items()}
-        self.whole = self.axes.order(every)
+        self.whole = tuple(range(len(self.axes.sides)))
         self.opening: list[str] = []
         self.lengths = self.axes.lengths(kernel, {}, self.opening)
         self.expressions = Expressions(plan, kernel, self.leaf, frozenset({"flat"}))
@@ -72,7 +72,7 @@ class _Free:
             return self.position(order[0]) if order else "0"
         return self.kernel.loaded(str(node.data[0]), self.element(str(node.data[0])))
 
-    def position(self, axis: int) -> str:
+    def position(self, axis: int | str) -> str:
         """The text of the position along an axis."""
         raise NotImplementedError
 
@@ -104,22 +104,22 @@ class _Tiles(_Free):
         if len(turned) != 1:
             raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
         self.turned = turned.pop()
-        self.source, self.target = self.turned[-1], last
+        self.source, self.target = int(self.turned[-1]), last
         names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "kTile", "kRows", "across", "down")
         self.names = names
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
         }
-        self.at = ["" for _ in self.whole]
-        for axis in self.whole:
-            self.at[axis] = kernel.names.fresh("outer")
+        if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
+            raise Refused("it takes rows of an array by their numbers")
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
         self.at[self.source], self.at[self.target] = names.source, names.target
 
     def tiled(self) -> list[str]:
         """The arrays that go through a tile."""
         return [name for name, order in self.orders.items() if order == self.turned]
 
-    def position(self, axis: int) -> str:
+    def position(self, axis: int | str) -> str:
         """As `_Free.position`."""
         return self.at[axis]
 
@@ -218,10 +218,10 @@ class _Packs(_Free):
         self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names)
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
-        self.at = [kernel.names.fresh("outer") for _ in self.whole]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
         self.at[self.last] = self.names.column
 
-    def position(self, axis: int) -> str:
+    def position(self, axis: int | str) -> str:
         """As `_Free.position`."""
         return f"{self.names.column} + {self.names.j}" if axis == self.last else self.at[axis]
 
@@ -249,6 +249,7 @@ class _Packs(_Free):
             *packs.structs(names.kPack),
             *self.opening,
             *self._coordinates(),
+            *self._taken(),
             *(
                 packs.load(name, f"{name} + {address(self.orders[name], self.lengths, self.at)}")
                 for name in packs.arrays
@@ -297,6 +298,16 @@ class _Packs(_Free):
             (f"cdiv({total}, {BLOCK * width})",),
             BLOCK,
         )
+
+    def _taken(self) -> list[str]:
+        """The numbers of rows that are taken."""
+        lines: list[str] = []
+        for key in walk(self.plan):
+            if self.plan.node(key).op == "take":
+                chosen = self.plan.operands(key)[1]
+                (text,) = self.expressions.locals_for([chosen], lines)
+                self.at[f"@{chosen[0]}"] = text
+        return lines
 
     def _coordinates(self) -> list[str]:
         """Positions along the axes before the last, from the number of a row."""

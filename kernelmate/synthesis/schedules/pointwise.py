@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,10 +27,28 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     Raises:
         Refused: there is none.
     """
-    ways: list[type[_Flat | _ByRows]] = [_Flat, _ByRows] if plan.split else [_Flat]
-    if plan.split and _headline(plan, kernel) >= LONG_ROW:
+    if not plan.split:
+        flat, *others = [plan, *(replace(plan, split=split) for split in range(1, len(plan.domain)))]
+        try:
+            yield _text(flat, kernel, _Flat)
+        except Refused as reason:
+            # A kernel that does not get the number of rows can still have a block for each row.
+            found = next((one for one in others if _is_known(kernel, one.columns)), None)
+            if found is None:
+                raise reason from None
+            yield _text(found, kernel, _ByRows)
+        return
+    ways: list[type[_Flat | _ByRows]] = [_Flat, _ByRows]
+    if _headline(plan, kernel) >= LONG_ROW:
         ways.reverse()
     yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+
+
+def _is_known(kernel: KernelText, size: str) -> bool:
+    try:
+        return bool(kernel.size(size))
+    except Refused:
+        return False
 
 
 def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written:

@@ -21,6 +21,8 @@ WEIGHTED = {"x": "in float32[rows, cols]", "w": "in float32[cols]", "y": "out fl
 SCALED = {**MATRIX, "a": "float32 = 0.5"}
 LABELLED = {"x": "in float32[rows, cols]", "t": "in int32[rows]", "y": "out float32[rows]", "cols": "int32"}
 
+EMBEDDED = {"x": "in float32[8, cols]", "t": "in int32[rows]", "y": "out float32[rows, cols]", "cols": "int32"}
+
 REFERENCES = {
     "expression": (MATRIX, "np.tanh(x) * 0.5"),
     "softmax": (MATRIX, "def reference(x):\n    e = np.exp(x - x.max(axis=-1, keepdims=True))\n    return e / e.sum(-1, keepdims=True)"),
@@ -49,6 +51,7 @@ REFERENCES = {
     "einsum with an ellipsis": (WEIGHTED, "def reference(x, w):\n    return np.einsum('...j,j->...j', x, w)"),
     "einsum without a result": (REDUCED, "def reference(x):\n    return np.einsum('ij,j', x, x.sum(axis=0))"),
     "softmax of scipy": (MATRIX, "from scipy.special import expit, softmax\n\n\ndef reference(x):\n    return softmax(x, axis=1) + expit(x)"),
+    "rows by index": (EMBEDDED, "def reference(x, t):\n    return x[t.astype(np.int64)] + np.take(x, t, axis=0)"),
     "norm": (REDUCED, "def reference(x):\n    return np.linalg.norm(x, axis=1)"),
     "another name for an array": (MATRIX, "def reference(x):\n    y = np.asarray(x)\n    y += 1\n    z = x.copy()\n    z *= 3\n    return x + z"),
     "other functions of the file": (MATRIX, "def twice(x):\n    return x * 2\n\n\ndef reference(x):\n    return twice(x) + np.full(x.shape[1], 0.25)"),

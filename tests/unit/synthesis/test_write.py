@@ -205,6 +205,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   for (int k = 0; k < 5; ++k) {{ float d = p[i / cols * 5 + k] - q[i % cols * 5 + k]; s += d * d; }}
   y[i] = s;""", BY_ITEM, "",
     ),
+    "embedding": (
+        {"table": "in float32[23, cols] ~ normal", "ids": "in int32[2, rows] ~ integers(0, 23)", "p": "in float32[rows, cols] ~ normal", "y": "out float32[2, rows, cols]", **SIZES},
+        "table[ids] * np.sqrt(cols) + p",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= 2 * rows * cols) return;
+  y[i] = table[ids[i / cols] * cols + i % cols] * sqrtf(cols) + p[i % (rows * cols)];""", "cdiv(2 * rows * cols, block)", "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
@@ -265,10 +272,8 @@ def test_every_tile_of_a_contraction_is_right(make: Any, session: Session, monke
     monkeypatch.setattr(contraction, "ENOUGH_BLOCKS", 1)
     kernel, _ = build(make, "linear layer", sizes="{ rows = 70, cols = 21 }")
     candidates = search(session, kernel)
-    assert [one.candidate.author for one in candidates] == [
-        "synthesis:contraction-128x128",
-        "synthesis:contraction-64x64",
-    ]
+    tiles = {one.candidate.author for one in candidates}
+    assert tiles == {"synthesis:contraction-128x128", "synthesis:contraction-64x64"}
     assert all(one.verdict.correct for one in candidates)
 
 
@@ -320,6 +325,15 @@ def test_an_untraceable_reference_becomes_a_note_with_line_and_operation(make: A
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
     assert found.candidates == ()
     assert any("reference.py:5: The reference cannot be traced: np.cumsum" in note for note in found.notes)
+
+
+def test_a_size_that_only_the_grid_has_is_taken_from_it(make: Any, session: Session) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "cols": "int32"}
+    body = "  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = x[blockIdx.x * cols + c] * 2;"
+    kernel, _ = make(args, "x * 2", body=body)
+    (judged,) = search(session, kernel)
+    assert judged.candidate.author == "synthesis:pointwise-rows"
+    assert judged.verdict.correct
 
 
 def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
