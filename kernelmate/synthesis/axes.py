@@ -78,7 +78,7 @@ class Axes:
         return texts
 
 
-def address(order: Order, lengths: Sequence[str], at: Mapping[int | str, str]) -> str:
+def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mapping[int | str, str]) -> str:
     """The number of an element in an array, from positions along the axes."""
     if not order:
         return "0"

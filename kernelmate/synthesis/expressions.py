@@ -167,7 +167,8 @@ class Expressions:
         if node.op == "size":
             text = self._kernel.size(str(node.data[0]))
             return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
-        return self._leaf(key), ATOM
+        text = self._leaf(key)
+        return text, ATOM if re.fullmatch(r"\w+", text) else SUM if re.fullmatch(r"\w+ \+ \w+", text) else LOOSE
 
     def _name(self, node: Node) -> str:
         if node.op == "input":
@@ -245,6 +246,9 @@ class Expressions:
         others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
             raise Refused("it compares numbers with and without a sign")
+        narrow_product = arg.op == "iota" and node.data[0] in ("multiply", "square")
+        if narrow_product:
+            return f"static_cast<long long>({text[0]})", ATOM
         narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 

@@ -283,9 +283,14 @@ def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
     return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
 
 
+def shifted(positions: Any, by: Any) -> Any:
+    """Positions with an offset, where there is one."""
+    return positions if text_of(by) == "0" else positions + by
+
+
 def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
     rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
-    below = expand_dims(rows, 1) + (k if lower else k - 1) >= columns
+    below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
     return where(below, m, 0) if lower else where(below, 0, m)
 
 

@@ -68,9 +68,15 @@ class Plan:
         return _operands(self.graph, key, self.domain)
 
     def access(self, key: Key) -> str:
-        """How a leaf is met: `flat` (row and column), `row`, `column`, `once`, or `@N` (the row, at the value of node N)."""
+        """How a leaf is met.
+
+        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, or `@N` (the row, at the value of node N).
+        """
         if self.kind == "free":
             return "flat" if any(one is not None for one in key[1]) else "once"
+        rows = [one for one in key[1] if one is not None]
+        if self.kind == "rows" and rows and all(isinstance(one, int) and one < self.split for one in rows):
+            return "row" if rows == list(range(self.split)) else "part"
         return _access(key[1], self.domain, self.split)
 
 
@@ -90,7 +96,7 @@ def plan_of(graph: Graph) -> Plan:
             raise Refused("it uses the results of reductions along other axes than their own")
         if node.op == "input":
             plan.access(key)
-        if node.op == "iota" and plan.access(key) not in ("flat", "row", "column", "once"):
+        if node.op == "iota" and plan.access(key) not in ("flat", "row", "part", "column", "once"):
             raise Refused("it uses positions along an axis that is merged with others")
         if node.op == "take":
             raise Refused("it takes rows of an array by their numbers")

@@ -21,7 +21,7 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled
+from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
 
@@ -290,13 +290,13 @@ def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype
 
 def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
     """Ones at and below a diagonal."""
-    below = expand_dims(_arange(builder, N), 1) + k >= _arange(builder, N if M is None else M)
+    below = shifted(expand_dims(_arange(builder, N), 1), k) >= _arange(builder, N if M is None else M)
     return cast(below, dtype)
 
 
 def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
     """Ones on a diagonal."""
-    return cast(expand_dims(_arange(builder, N), 1) + k == _arange(builder, N if M is None else M), dtype)
+    return cast(shifted(expand_dims(_arange(builder, N), 1), k) == _arange(builder, N if M is None else M), dtype)
 
 
 _MAKERS: Mapping[str, Callable[..., Array]] = {

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     KernelText,
@@ -71,7 +72,7 @@ class _Rows(Passes):
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
         for key in walk(plan):
-            if plan.node(key).op == "iota" and plan.access(key) not in ("column", "once"):
+            if plan.node(key).op == "iota" and plan.access(key) == "flat":
                 raise Refused("it uses positions along other axes than a row's")
         self.full = {name: self.is_whole(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
         self.rowed = [
@@ -86,15 +87,41 @@ class _Rows(Passes):
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
         if node.op == "iota":
-            return f"{self.names.c} + {self.names.j}"
+            return self._position(key)
         name = str(node.data[0])
         if node.op == "scalar":
             return self.kernel.loaded(name, name)
         access = self.plan.access(key)
+        if access == "part":
+            return self.kernel.loaded(name, f"{name}[{self._part(key)}]")
         if access.startswith("@"):
             return self.kernel.loaded(name, f"{self.pointers[name]}[{self.expressions.at[access]}]")
         texts = {"once": f"{name}[0]", "row": f"{name}[{self.names.row}]"}
         return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{self.names.j}]")
+
+    def _position(self, key: Key) -> str:
+        """The position along an axis, of a row or within it."""
+        access = self.plan.access(key)
+        if access == "column":
+            return f"{self.names.c} + {self.names.j}"
+        return {"once": "0", "row": f"static_cast<long long>({self.names.row})"}.get(access) or self._part(key)
+
+    def _part(self, key: Key) -> str:
+        """The number of an element in an array that has some axes of the rows."""
+        domain, split = self.plan.domain, self.plan.split
+        order = order_of(key[1])
+        lengths = {axis: self.kernel.size(domain[axis]) for axis in order[1:] if isinstance(axis, int)}
+        at: dict[int | str, str] = {}
+        for axis in (one for one in order if isinstance(one, int)):
+            inner = self.kernel.size(" * ".join(domain[axis + 1 : split]) or "1")
+            inner = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
+            text = self.names.row if inner == "1" else f"{self.names.row} / {inner}"
+            side = self.kernel.size(domain[axis])
+            side = side if re.fullmatch(r"\w+", side) else f"({side})"
+            at[axis] = text if axis == 0 else f"{text} % {side}"
+        if len(order) > 1:
+            at = {axis: f"({text})" if " " in text else text for axis, text in at.items()}
+        return address(order, lengths, at)
 
     def written(self) -> Written:
         """The text."""

@@ -212,6 +212,23 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   if (i >= 2 * rows * cols) return;
   y[i] = table[ids[i / cols] * cols + i % cols] * sqrtf(cols) + p[i % (rows * cols)];""", "cdiv(2 * rows * cols, block)", "",
     ),
+    "causal softmax of heads": (
+        {"x": "in float32[3, rows, rows] ~ normal", "s": "in float32[3] ~ uniform(1, 2)", "y": "out float32[3, rows, rows]", "rows": "int32"},
+        "def reference(x, s):\n    t = np.where(np.tri(x.shape[-1], dtype=bool), x * s[:, None, None], -np.inf)\n"
+        "    e = np.exp(t - t.max(axis=-1, keepdims=True))\n    return e / e.sum(axis=-1, keepdims=True)",
+        """  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= 3 * rows) return;
+  float f = s[r / rows], m = x[r * rows] * f, sum = 0;
+  for (int c = 1; c <= r % rows; ++c) m = fmaxf(m, x[r * rows + c] * f);
+  for (int c = 0; c <= r % rows; ++c) sum += expf(x[r * rows + c] * f - m);
+  for (int c = 0; c < rows; ++c) y[r * rows + c] = c <= r % rows ? expf(x[r * rows + c] * f - m) / sum : 0;""", "cdiv(3 * rows, block)", "",
+    ),
+    "positions that are multiplied": (
+        matrix(), "x.sum(axis=1, keepdims=True) + np.arange(cols) * np.arange(cols) + np.arange(rows)[:, None]",
+        f"""{ROW}  float s = 0;
+  for (int c = 0; c < cols; ++c) s += x[r * cols + c];
+  for (int c = 0; c < cols; ++c) y[r * cols + c] = s + (float)c * c + r;""", BY_ROW, "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
