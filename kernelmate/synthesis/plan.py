@@ -33,7 +33,7 @@ class Plan:
     Attributes:
         domain: the axes of the work, without those of length 1. split: the first axis of the columns.
         outputs: where each output is evaluated.
-        kind: `rows` with reductions along each row, `columns` with reductions along each column, `map` without; `free` where
+        kind: `rows` with reductions along each row (of one row where `split` is 0), `columns` with reductions along each column, `map` without; `free` where
             arrays are met in any order of the domain's axes, which the schedule lays out itself.
     """
 
@@ -286,9 +286,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     roots = [one for one in reductions if one not in inner]
     domain = _long(graph.nodes[_operand(graph, roots[0])])
     gone = _reduced_axes(graph, roots[0])
-    if len(gone) == len(domain):
-        raise Refused("it reduces a whole array to one value")
-    kind = "columns" if gone == list(range(len(gone))) else "rows"
+    kind = "columns" if gone == list(range(len(gone))) and len(gone) < len(domain) else "rows"
     split = len(gone) if kind == "columns" else len(domain) - len(gone)
     if kind == "rows" and gone != list(range(split, len(domain))):
         raise Refused("it reduces along axes between others")
@@ -305,7 +303,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
-        first = int(plan.reduced[0]) if shape == kept and shape != domain else 0
+        first = int(plan.reduced[0]) if kept and shape == kept and shape != domain else 0
         outputs.append((one, _whole(graph.nodes[one], shape, first)))
     return replace(plan, outputs=tuple(outputs))
 

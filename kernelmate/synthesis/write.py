@@ -8,7 +8,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
-from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows
+from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, total
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -22,7 +22,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     text = KernelText(kernel, contract)
     try:
         plan = plan_of(graph)
-        yield from _SCHEDULES[plan.kind].written(plan, text)
+        schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
+        yield from schedule.written(plan, text)
     except Refused as reason:
         try:
             free = free_plan(graph)

@@ -229,6 +229,18 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   for (int c = 0; c < cols; ++c) s += x[r * cols + c];
   for (int c = 0; c < cols; ++c) y[r * cols + c] = s + (float)c * c + r;""", BY_ROW, "",
     ),
+    "dot product with atomics": (
+        {"a": "in float32[rows, cols] ~ normal", "b": "in float32[rows, cols] ~ normal", "y": "inout float32[1] ~ zeros", **SIZES}, "y + (a * b).sum()",
+        f"{ITEM}  atomicAdd(y, a[i] * b[i]);", BY_ITEM, "",
+    ),
+    "norm by one block": (
+        {"a": "in float32[cols] ~ normal", "y": "out float32[cols]", "z": "out float32[1]", "cols": "int32"},
+        "def reference(a):\n    n = np.sqrt((a * a).sum())\n    return a / (n + 1), n.reshape(1)",
+        """  float s = 0;
+  for (int c = 0; c < cols; ++c) s += a[c] * a[c];
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[c] = a[c] / (sqrtf(s) + 1);
+  if (threadIdx.x == 0) z[0] = sqrtf(s);""", "1", "",
+    ),
     "cross entropy": (
         reduced(t="in int32[rows] ~ integers(0, cols)"),
         "def reference(x, t):\n    m = x.max(axis=1)\n    z = np.log(np.exp(x - m[:, None]).sum(axis=1)) + m\n    return z - x[np.arange(len(x)), t]",
@@ -321,7 +333,7 @@ REFUSED = {
         {"p": "in float32[rows, 5]", "q": "in float32[cols, 5]", "y": "out float32[rows, cols]", **SIZES},
         "np.exp(p[:, None, :] - q[None, :, :]).sum(axis=-1)", "other order than its own",
     ),
-    "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array"),
+    "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array", "{ rows = 3000, cols = 100 }"),
     "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),
     "rounding to whole numbers": ({"x": "in float32[rows]", "y": "out int32[rows]", "rows": "int32"}, "np.rint(x)", "rounds"),
 }  # fmt: skip
@@ -329,8 +341,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_schedule_computes_is_refused_with_the_reason(name: str, make: Any, tmp_path: Path) -> None:
-    args, reference, reason = REFUSED[name]
-    kernel, contract = make(args, reference)
+    args, reference, reason, *sizes = REFUSED[name]
+    kernel, contract = make(args, reference, **({"sizes": sizes[0]} if sizes else {}))
     with pytest.raises(Refused, match=reason):
         list(kernels_for(trace(contract, tmp_path), kernel, contract))
 
