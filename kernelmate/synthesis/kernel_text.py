@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
-from kernelmate.source import apply_edits, change_launch, evaluate, parse_contract
+from kernelmate.source import apply_edits, argument_shapes, change_launch, evaluate, parse_contract
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -214,6 +215,20 @@ class KernelText:
             return all(evaluate(first, one) == evaluate(second, one) for one in probes)
         except ContractError:
             return False
+
+    def promise(self, read: Iterable[str], passes: int = 1) -> str:
+        """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
+        size = self.contract.sizes[0]
+        shapes = argument_shapes(self.contract, size)
+        several = [*read, *(one.name for one in self.outputs())]
+        moved = sum(math.prod(shapes[one]) * ITEM_BYTES[self.arguments[one].dtype] for one in several)
+        at = ", ".join(f"{name} = {value}" for name, value in size.items())
+        again = (
+            ""
+            if passes == 1
+            else f", and what it reads {passes - 1 if passes > 2 else 'one'} more time{'s' if passes > 2 else ''}"
+        )
+        return f" At {at} it moves {moved / 1e6:.3g} MB{again}."
 
     def outputs(self) -> list[Argument]:
         """The out and inout arguments in their order."""

@@ -126,6 +126,7 @@ class _Columns(Passes):
         why = (
             f"Written from the reference: a block of {self.threads} threads for {self.width} neighbouring columns, which reads them "
             f"{'once' if passes == 1 else f'{passes} times'} and combines partial results in shared memory, without atomics."
+            + kernel.promise(self.inputs, passes)
         )
         return Written(
             f"columns-{self.width}",

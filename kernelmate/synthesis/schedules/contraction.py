@@ -14,7 +14,7 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
@@ -205,12 +205,23 @@ class _Contraction:
         return Written(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
-            f"each block, and {tile.side} x {tile.side} results in the registers of each thread.",
+            f"each block, and {tile.side} x {tile.side} results in the registers of each thread." + self._promise(),
             kernel.definition(kernel.head(), body),
             "",
             (" * ".join(blocks),),
             BLOCK,
         )
+
+    def _promise(self) -> str:
+        """The arithmetic at the headline's size, and what each tile reads of global memory and L2."""
+        size = self.kernel.contract.sizes[0]
+        count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
+        widths = {name: ITEM_BYTES[self.kernel.arguments[name].dtype] for name in self.tiles}
+        read = sum(
+            count * width / (self.tile.n if name in self.shape.left else self.tile.m) for name, width in widths.items()
+        )
+        moved = self.kernel.promise([*self.tiles, *self.shape.rest])
+        return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
 
     def _side(self, name: str) -> str:
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)

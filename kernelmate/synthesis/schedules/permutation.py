@@ -72,6 +72,10 @@ class _Free:
             return self.position(order[0]) if order else "0"
         return self.kernel.loaded(str(node.data[0]), self.element(str(node.data[0])))
 
+    def known(self) -> list[str]:
+        """Arrays that are read whole; how much is read of one whose rows are taken by number, nobody knows."""
+        return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
+
     def position(self, axis: int | str) -> str:
         """The text of the position along an axis."""
         raise NotImplementedError
@@ -158,7 +162,7 @@ class _Tiles(_Free):
         return Written(
             "permutation-tile",
             f"Written from the reference: tiles of {TILE} x {TILE} elements go through shared memory, so that global memory is read "
-            "and written along rows of 32 neighbours, each element once.",
+            "and written along rows of 32 neighbours, each element once." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             "",
             (" * ".join(blocks),),
@@ -292,7 +296,7 @@ class _Packs(_Free):
         return Written(
             "permutation-packs",
             f"Written from the reference: packs of {width} neighbouring elements along the last axis, 16 bytes at a time, each element "
-            "read and written once, and a tail for any size and address.",
+            "read and written once, and a tail for any size and address." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             "\n".join([comment, kernel.definition(head, inner)]),
             (f"cdiv({total}, {BLOCK * width})",),

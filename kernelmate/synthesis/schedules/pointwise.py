@@ -173,7 +173,8 @@ class _Flat:
         total = " * ".join(plan.domain) or "1"
         return Written(
             "pointwise",
-            _why(packs.width, "elements of neighbouring rows too" if plan.split else ""),
+            _why(packs.width, "elements of neighbouring rows too" if plan.split else "")
+            + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (f"cdiv({total}, {BLOCK * packs.width})",),
@@ -271,7 +272,7 @@ class _ByRows:
         block = _row_block(_headline(plan, kernel), packs.width)
         return Written(
             "pointwise-rows",
-            _why(packs.width, "a block for each row, which divides nothing"),
+            _why(packs.width, "a block for each row, which divides nothing") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (plan.row_count,),

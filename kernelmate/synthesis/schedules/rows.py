@@ -265,4 +265,5 @@ class _Rows(Passes):
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
             f"{self.packs.width} elements per load, and combines partial results by shuffles."
+            + self.kernel.promise(self.inputs, passes)
         )

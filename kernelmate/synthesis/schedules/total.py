@@ -117,7 +117,8 @@ class _Total(Passes):
         )
         return Written(
             "total-atomic" if self.many else "total",
-            f"Written from the reference: {how}; partial results are combined by shuffles.",
+            f"Written from the reference: {how}; partial results are combined by shuffles."
+            + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),
             kernel.definition(kernel.head(), body),
             "\n".join([constant, "", *self.reductions.texts()]).rstrip(),
             (grid,),
