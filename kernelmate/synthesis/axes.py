@@ -65,10 +65,15 @@ class Axes:
         firsts: dict[int | str, int] = {group[0]: place for place, group in enumerate(self.groups)}
         return tuple(firsts.get(axis, axis) for axis in order if axis in firsts or isinstance(axis, str))
 
-    def lengths(self, kernel: KernelText, names: Mapping[int, str], lines: list[str]) -> list[str]:
-        """The lengths in C++; those that are more than a name become locals, declared in `lines`."""
+    def lengths(
+        self, kernel: KernelText, names: Mapping[int, str], lines: list[str], skipped: int | None = None
+    ) -> list[str]:
+        """The lengths in C++; those that are more than a name become locals, declared in `lines`. One may be skipped."""
         texts = []
         for place, side in enumerate(self.sides):
+            if place == skipped:
+                texts.append("")
+                continue
             text = kernel.size(side)
             if not text.isidentifier() and not text.isdigit():
                 name = kernel.names.fresh(names.get(place, "length"))

@@ -51,12 +51,26 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
     if a.dtype.kind in "bu" or (a.dtype.kind == "i" and a.dtype.itemsize < 8 and kind in ("sum", "prod")):
         result = cast(a, np.int64)
     for one in reversed(wanted):
-        shape = result.shape
-        result = result.builder.add("reduce", [result], shape[:one] + shape[one + 1 :], result.dtype, (kind, one))
-    if not keepdims:
-        return result
-    rest = iter(range(result.ndim))
-    return result.view_of([None if one in wanted else next(rest) for one in range(a.ndim)])
+        result = _reduced_along(result, kind, one)
+    return _kept(result, a, axis) if keepdims else result
+
+
+def _kept(result: Array, a: Array, axis: Any) -> Array:
+    """A reduction's result with an axis of length 1 for each that was taken."""
+    gone, rest = axes_of(a, axis), iter(range(result.ndim))
+    return result.view_of([None if one in gone else next(rest) for one in range(a.ndim)])
+
+
+def _reduced_along(a: Array, kind: str, axis: int) -> Array:
+    """A reduction over one axis; of a transposed array, a transposition of its reduction."""
+    node = a.builder.nodes[a.node]
+    if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
+        order = [int(one) for one in node.data if one is not None]
+        gone = order.pop(axis)
+        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone)
+        return rest.view_of([one - (one > gone) for one in order])
+    shape = a.shape
+    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], a.dtype, (kind, axis))
 
 
 def _count(a: Array, axis: Any) -> int:
@@ -64,16 +78,16 @@ def _count(a: Array, axis: Any) -> int:
 
 
 def mean(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-    """The sum over the number of elements."""
-    found: Array = reduced(a, "sum", axis, dtype, out, keepdims) / _count(a, axis)
-    return found
+    """The sum over the number of elements; axes are kept last, so that a mean with them is the same node as one without."""
+    found: Array = reduced(a, "sum", axis, dtype, out) / _count(a, axis)
+    return _kept(found, a, axis) if keepdims else found
 
 
 def var(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Array:
     """The variance in two passes."""
     centred = a - mean(a, axis, keepdims=True)
-    found: Array = reduced(centred * centred, "sum", axis, dtype, out, keepdims) / (_count(a, axis) - ddof)
-    return found
+    found: Array = reduced(centred * centred, "sum", axis, dtype, out) / (_count(a, axis) - ddof)
+    return _kept(found, a, axis) if keepdims else found
 
 
 def _reduction(kind: str) -> Callable[..., Array]:
@@ -253,6 +267,8 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
     if any(len(set(term)) != len(term) for term in terms):
         raise Untraceable("np.einsum with a letter twice in one operand")
     letters = result + "".join(sorted(set(given) - set(result) - {","}))
+    if all(set(term) <= set(terms[0]) for term in terms):
+        letters = terms[0]  # in the order of the operand that has them all
     builder = traced_of(*operands).builder
     views = []
     for term, one in zip(terms, operands, strict=True):
@@ -260,8 +276,10 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
     product_ = views[0]
     for view in views[1:]:
         product_ = product_ * view
-    summed = tuple(range(len(result), len(letters)))
-    return reduced(product_, "sum", summed) if summed else product_
+    summed = tuple(place for place, one in enumerate(letters) if one not in result)
+    kept = [one for one in letters if one in result]
+    found = reduced(product_, "sum", summed) if summed else product_
+    return found.view_of([kept.index(one) for one in result])
 
 
 def _spelled_out(term: str, rank: int) -> str:

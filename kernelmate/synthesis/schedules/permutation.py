@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written, wrapped
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
 TILE, ROWS = 32, 8
 """Side of a tile, and how many of its rows a block of 256 threads takes at a time."""
@@ -26,7 +28,10 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     Raises:
         Refused: there is none.
     """
-    yield from those_written(partial(_text, plan, kernel, way) for way in (_Tiles, _Packs))
+    columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
+    packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
+    ways: list[type[_Tiles | _Packs]] = [_Tiles, *packs]
+    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
 
 
 def _text(plan: Plan, kernel: KernelText, way: type[_Tiles | _Packs]) -> Written:
@@ -38,7 +43,10 @@ class _Free:
 
     Attributes:
         orders: of each array that is read. positions: likewise of positions. whole: the order of the results.
+        skips_first: the length of the first axis is not needed, since the grid has it.
     """
+
+    skips_first = False
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
@@ -59,7 +67,10 @@ class _Free:
         self.orders = {name: self.axes.order(order) for name, order in raw.items()}
         self.whole = tuple(range(len(self.axes.sides)))
         self.opening: list[str] = []
-        self.lengths = self.axes.lengths(kernel, {}, self.opening)
+        skipped = 0 if self.skips_first else None
+        if self.skips_first and any(0 in order[1:] for order in self.orders.values()):
+            raise Refused("it needs the number of rows for addresses")
+        self.lengths = self.axes.lengths(kernel, {}, self.opening, skipped)
         self.expressions = Expressions(plan, kernel, self.leaf, frozenset({"flat"}))
 
     def leaf(self, key: Key) -> str:
@@ -238,7 +249,7 @@ class _Packs(_Free):
     def written(self) -> Written:
         """The text."""
         kernel, names, packs = self.kernel, self.names, self.packs
-        columns, sides = self.lengths[self.last], self.axes.sides
+        columns = self.lengths[self.last]
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         results: list[str] = []
         values = self.values(results)
@@ -272,10 +283,20 @@ class _Packs(_Free):
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
         front = wrapped(f"__device__ __forceinline__ void {helper}(", declared)
         head = f"template <int {names.kPack}>\n{front}"
-        width = packs.width
+        comment = "// A pack of neighbouring elements of one row of the result."
+        return self.launched(helper, "\n".join([comment, kernel.definition(head, inner)]))
+
+    def guard(self) -> str:
+        """The condition that rows and addresses are of whole packs."""
+        whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
+        return " && ".join(filter(None, [whole, self.packs.aligned()]))
+
+    def launched(self, helper: str, text: str) -> Written:
+        """A pack for each thread, whatever row it lies in."""
+        kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
+        width, guard = self.packs.width, self.guard()
         start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {width}"
-        arguments = ", ".join(passed)
-        guard = " && ".join(filter(None, [f"{columns} % {width} == 0", packs.aligned()]))
+        arguments = ", ".join(kernel.parameters)
         body = [
             *self.opening,
             f"const size_t {names.count} = {kernel.count(sides)};",
@@ -291,14 +312,13 @@ class _Packs(_Free):
                 [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
             ),
         ]
-        comment = "// A pack of neighbouring elements of one row of the result."
         total = " * ".join(sides)
         return Written(
             "permutation-packs",
             f"Written from the reference: packs of {width} neighbouring elements along the last axis, 16 bytes at a time, each element "
             "read and written once, and a tail for any size and address." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
-            "\n".join([comment, kernel.definition(head, inner)]),
+            text,
             (f"cdiv({total}, {BLOCK * width})",),
             BLOCK,
         )
@@ -323,3 +343,40 @@ class _Packs(_Free):
                 lines.append(f"const int {self.at[axis]} = {text};")
             left = f"{left} / {self.lengths[axis]}"
         return lines
+
+
+class _RowPacks(_Packs):
+    """Packs along the last axis, a block for each row of the result: nothing is divided for each pack."""
+
+    skips_first = True
+
+    def launched(self, helper: str, text: str) -> Written:
+        """A row for each block."""
+        kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
+        arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
+
+        def loop(pack: int) -> list[str]:
+            scale = f" * {pack}" if pack > 1 else ""
+            head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {columns}; {names.column} += blockDim.x{scale})"
+            return ["  " + one for one in block_of(head, [f"{helper}<{pack}>({arguments});"])]
+
+        body = [
+            *(line for line in self.opening if f" {columns} = " in line),
+            f"const size_t {names.row} = blockIdx.x;",
+            "// Packs need rows and addresses of whole packs.",
+            f"if ({self.guard()}) {{",
+            *loop(width),
+            "} else {",
+            *loop(1),
+            "}",
+        ]
+        headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))
+        return Written(
+            "permutation-rows",
+            f"Written from the reference: a block for each row of the result, {width} neighbouring elements at a time in accesses of 16 "
+            "bytes, each element read and written once." + kernel.promise(self.known()),
+            kernel.definition(kernel.head(), body),
+            text,
+            (" * ".join(self.axes.sides[:-1]),),
+            row_block(headline, width),
+        )

@@ -269,7 +269,7 @@ class _ByRows:
         else:
             body.append(f"const int {self.names.columns} = {length};")
         body += [*self.elements.expressions.outer, *function, *self._loop()]
-        block = _row_block(_headline(plan, kernel), packs.width)
+        block = row_block(_headline(plan, kernel), packs.width)
         return Written(
             "pointwise-rows",
             _why(packs.width, "a block for each row, which divides nothing") + kernel.promise(self.elements.inputs),
@@ -323,7 +323,7 @@ def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first
     return lines
 
 
-def _row_block(columns: int, width: int) -> int:
+def row_block(columns: int, width: int) -> int:
     """Threads for a row of that many elements: one pack each, whole warps, 256 at most."""
     block = 32
     while block < BLOCK and block * width < columns:

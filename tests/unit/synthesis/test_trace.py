@@ -52,6 +52,8 @@ REFERENCES = {
     "einsum without a result": (REDUCED, "def reference(x):\n    return np.einsum('ij,j', x, x.sum(axis=0))"),
     "softmax of scipy": (MATRIX, "from scipy.special import expit, softmax\n\n\ndef reference(x):\n    return softmax(x, axis=1) + expit(x)"),
     "rows by index": (EMBEDDED, "def reference(x, t):\n    return x[t.astype(np.int64)] + np.take(x, t, axis=0)"),
+    "einsum of columns": (REDUCED, "def reference(x):\n    return np.einsum('ji,ji->i', x.T, x.T) + np.einsum('ij->i', x)"),
+    "reduction of a transposed array": (REDUCED, "def reference(x):\n    return x.T.sum(axis=0) + x.T[None].max(axis=(0, 1))"),
     "norm": (REDUCED, "def reference(x):\n    return np.linalg.norm(x, axis=1)"),
     "another name for an array": (MATRIX, "def reference(x):\n    y = np.asarray(x)\n    y += 1\n    z = x.copy()\n    z *= 3\n    return x + z"),
     "other functions of the file": (MATRIX, "def twice(x):\n    return x * 2\n\n\ndef reference(x):\n    return twice(x) + np.full(x.shape[1], 0.25)"),

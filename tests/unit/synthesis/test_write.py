@@ -105,6 +105,10 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         {"x": "in float32[rows, cols] ~ normal", "y": "inout float32[rows] ~ normal", **SIZES}, "y + x.sum(axis=1)",
         f"{ROW}  float s = 0;\n  for (int c = 0; c < cols; ++c) s += x[r * cols + c];\n  y[r] += s;", BY_ROW, "",
     ),
+    "column sum by einsum": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "out float32[cols]", **SIZES}, "np.einsum('ij->j', x)",
+        f"{COLUMN}  float s = 0;\n  for (int r = 0; r < rows; ++r) s += x[r * cols + c];\n  y[c] = s;", BY_COLUMN, "",
+    ),
     **{f"column sum {dtype}": (
         {"x": f"in {dtype}[rows, cols] ~ normal", "y": f"out {dtype}[cols]", **SIZES}, "x.sum(axis=0)",
         f"{COLUMN}  {'double' if dtype == 'float64' else 'float'} s = 0;\n  for (int r = 0; r < rows; ++r) s += {LOAD[dtype].format('x[r * cols + c]')};\n"
@@ -362,6 +366,20 @@ def test_a_size_that_only_the_grid_has_is_taken_from_it(make: Any, session: Sess
     kernel, _ = make(args, "x * 2", body=body)
     (judged,) = search(session, kernel)
     assert judged.candidate.author == "synthesis:pointwise-rows"
+    assert judged.verdict.correct
+
+
+def test_rows_of_an_embedding_that_only_the_grid_counts_are_written(make: Any, session: Session) -> None:
+    args = {
+        "ids": "in int32[rows] ~ integers(0, 9)",
+        "t": "in float32[9, cols]",
+        "y": "out float32[rows, cols]",
+        "cols": "int32",
+    }
+    body = "  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = t[ids[blockIdx.x] * cols + c];"
+    kernel, _ = make(args, "np.take(t, ids, axis=0)", body=body)
+    (judged,) = search(session, kernel)
+    assert judged.candidate.author == "synthesis:permutation-rows"
     assert judged.verdict.correct
 
 
