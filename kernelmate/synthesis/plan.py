@@ -33,7 +33,7 @@ class Plan:
     Attributes:
         domain: the axes of the work, without those of length 1. split: the first axis of the columns.
         outputs: where each output is evaluated.
-        kind: `rows` with reductions along each row (of one row where `split` is 0), `columns` with reductions along each column, `map` without; `free` where
+        gone: the axes that reductions take. kind: `rows` where those are the last (of one row where `split` is 0), `columns` otherwise, `map` without; `free` where
             arrays are met in any order of the domain's axes, which the schedule lays out itself.
     """
 
@@ -42,6 +42,7 @@ class Plan:
     split: int
     outputs: tuple[Key, ...]
     kind: str
+    gone: tuple[int, ...] = ()
 
     @property
     def row_count(self) -> str:
@@ -54,10 +55,9 @@ class Plan:
         return _product(self.domain[self.split :])
 
     @property
-    def reduced(self) -> list[int | str]:
+    def reduced(self) -> list[int]:
         """The axes of a reduction's result."""
-        every: list[int | str] = list(range(len(self.domain)))
-        return every[self.split :] if self.kind == "columns" else every[: self.split]
+        return [axis for axis in range(len(self.domain)) if axis not in self.gone]
 
     def node(self, key: Key) -> Node:
         """The operation at a key."""
@@ -75,6 +75,8 @@ class Plan:
         if self.kind == "free":
             return "flat" if any(one is not None for one in key[1]) else "once"
         rows = [one for one in key[1] if one is not None]
+        if self.kind == "columns":
+            return "flat" if key[1] == (FLAT,) or {*rows} & {*self.gone} else "column" if rows else "once"
         if self.kind == "rows" and rows and all(isinstance(one, int) and one < self.split for one in rows):
             return "row" if rows == list(range(self.split)) else "part"
         return _access(key[1], self.domain, self.split)
@@ -228,11 +230,11 @@ def _operand(graph: Graph, reduction: int) -> int:
     return node.args[0]
 
 
-def _whole(node: Node, domain: tuple[str, ...], first: int = 0) -> Index:
-    """The index of a node that covers the axes of a domain, of which the first has this number."""
+def _whole(node: Node, domain: tuple[str, ...]) -> Index:
+    """The index of a node that covers the domain."""
     if _long(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
-    axes = iter(range(first, first + len(domain)))
+    axes = iter(range(len(domain)))
     return tuple(None if side == "1" else next(axes) for side in node.shape)
 
 
@@ -286,15 +288,13 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     roots = [one for one in reductions if one not in inner]
     domain = _long(graph.nodes[_operand(graph, roots[0])])
     gone = _reduced_axes(graph, roots[0])
-    kind = "columns" if gone == list(range(len(gone))) and len(gone) < len(domain) else "rows"
-    split = len(gone) if kind == "columns" else len(domain) - len(gone)
-    if kind == "rows" and gone != list(range(split, len(domain))):
-        raise Refused("it reduces along axes between others")
+    split = len(domain) - len(gone)
+    kind = "rows" if gone == list(range(split, len(domain))) else "columns"
     for root in roots:
         if _long(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
             raise Refused("it reduces along different axes, or along rows of different shapes")
-    plan = Plan(graph, domain, split, (), kind)
-    kept = tuple(domain[int(axis)] for axis in plan.reduced)
+    plan = Plan(graph, domain, split, (), kind, tuple(gone))
+    kept = tuple(domain[axis] for axis in plan.reduced)
     outputs: list[Key] = []
     for one in graph.outputs:
         shape = _long(graph.nodes[one])
@@ -303,8 +303,8 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
-        first = int(plan.reduced[0]) if kept and shape == kept and shape != domain else 0
-        outputs.append((one, _whole(graph.nodes[one], shape, first)))
+        axes = iter(plan.reduced if shape == kept else range(len(domain)))
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in graph.nodes[one].shape)))
     return replace(plan, outputs=tuple(outputs))
 
 

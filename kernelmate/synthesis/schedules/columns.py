@@ -10,8 +10,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    KernelText,
+    Written,
+    block_of,
+    camel,
+    fresh_names,
+    those_written,
+)
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.passes import Passes
@@ -30,7 +39,15 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    columns, rows = int(evaluate(plan.columns, size)), int(evaluate(plan.row_count, size))
+    layout = _Layout(plan)
+    rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
+    if layout.column is None:
+        threads = 64
+        while threads < 1024 and threads * 8 < rows:
+            threads *= 2
+        yield _text(plan, kernel, 1, threads)
+        return
+    columns = int(evaluate(layout.axes.sides[layout.column], size))
     item = min((ITEM_BYTES[one.dtype] for one in kernel.contract.args if one.shape is not None), default=4)
     narrowest = max(1, min(WARP, SECTOR // item))
     widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
@@ -41,6 +58,36 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
     return _Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
+
+
+class _Layout:
+    """The axes of a plan, merged where every array allows it.
+
+    Attributes:
+        orders: of each array that is read. every, single: of results for all elements, and for each reduction.
+        gone: the axes that are reduced. column: the last axis where it is not among them.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        raw: dict[str, Order] = {}
+        positions = []
+        for key in walk(plan):
+            node = plan.node(key)
+            if node.op in ("gather", "take") or key[1] == (FLAT,):
+                raise Refused("its arrays change their shape, or are gathered from")
+            if node.op == "iota":
+                positions.append(order_of(key[1]))
+            if node.op == "input":
+                name = str(node.data[0])
+                if raw.setdefault(name, order_of(key[1])) != order_of(key[1]):
+                    raise Refused(f"it meets {name} along different axes")
+        every, kept = tuple(range(len(plan.domain))), tuple(plan.reduced)
+        self.axes = Axes.merged(plan.domain, [every, kept, plan.gone, *raw.values(), *positions])
+        self.orders = {name: self.axes.order(order) for name, order in raw.items()}
+        self.every, self.single = self.axes.order(every), self.axes.order(kept)
+        self.gone = [axis for axis in range(len(self.axes.sides)) if axis not in self.single]
+        last = len(self.axes.sides) - 1
+        self.column = None if last in self.gone else last
 
 
 class _ColumnReductions(Reductions):
@@ -80,107 +127,129 @@ class _Columns(Passes):
 
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
-        if any(key[1] == (FLAT,) for key in plan.outputs):
-            raise Refused("its outputs have another shape than what is reduced")
-        self.names = fresh_names(kernel, "wanted", "column", "row", "height", "first", "columns")
-        bare = kernel.kernel.name.rpartition("::")[2]
-        constant = "".join(part.capitalize() for part in bare.split("_"))
-        self.names.kThreads = kernel.names.outermost(f"k{constant}Threads")
-        self.names.kColumns = kernel.names.outermost(f"k{constant}Columns")
+        self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
+        bare = camel(kernel.kernel.name.rpartition("::")[2])
+        names.kThreads = kernel.names.outermost(f"k{bare}Threads")
+        names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
+        self.layout = layout = _Layout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
-        for key in walk(plan):
-            if plan.node(key).op == "iota" and plan.access(key) == "flat":
-                raise Refused("it uses positions along an axis that is merged with others")
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "row"}))
-        self.reductions = _ColumnReductions(kernel, self.names.kThreads, self.names.kColumns)
+        for name, access in self.inputs.items():
+            if name in self.outputs and layout.orders[name] != (layout.every if access == "flat" else layout.single):
+                raise Refused(f"{name} is read where another thread may have written it")
+        self.opening: list[str] = []
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        outer = [axis for axis in range(len(self.lengths)) if axis not in (layout.gone[-1], layout.column)]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in outer}
+        self.at[layout.gone[-1]] = names.row
+        if layout.column is not None:
+            self.at[layout.column] = names.column
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+        block = Reductions(kernel, Team("block", threads, threads), names.kThreads)
+        self.reductions = block if width == 1 else _ColumnReductions(kernel, names.kThreads, names.kColumns)
 
     def _leaf(self, key: Key) -> str:
-        node, names = self.plan.node(key), self.names
-        access = "once" if node.op == "scalar" else self.plan.access(key)
-        if node.op == "iota":
-            return str({"row": names.row, "column": names.column}.get(access, "0"))
-        name = str(node.data[0])
+        node = self.plan.node(key)
         if node.op == "scalar":
-            return self.kernel.loaded(name, name)
-        at = {
-            "once": "0",
-            "row": names.row,
-            "column": names.column,
-            "flat": f"{names.row} * {names.columns} + {names.column}",
-        }
-        return self.kernel.loaded(name, f"{name}[{at[access]}]")
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        order = self.layout.axes.order(order_of(key[1]))
+        if node.op == "iota":
+            return self.at[order[0]] if order else "0"
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
     def written(self) -> Written:
         """The text."""
-        kernel, names = self.kernel, self.names
+        kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
         body = self._opening()
         for keys in self.levels():
             body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
-        constants = [
-            f"constexpr int {names.kColumns} = {self.width};  // neighbouring columns of a block, read in whole sectors",
-            f"constexpr int {names.kThreads} = {self.threads};  // of each block that is launched",
-        ]
+        constants = [f"constexpr int {names.kThreads} = {self.threads};  // of each block that is launched"]
+        if self.width > 1:
+            comment = "  // neighbouring columns of a block, read in whole sectors"
+            constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
         passes = len(self.levels()) + any(map(self.is_whole, self.plan.outputs))
+        what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
         why = (
-            f"Written from the reference: a block of {self.threads} threads for {self.width} neighbouring columns, which reads them "
+            f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
             f"{'once' if passes == 1 else f'{passes} times'} and combines partial results in shared memory, without atomics."
             + kernel.promise(self.inputs, passes)
         )
+        column = self.layout.column
+        blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []
+        blocks += [sides[int(axis)] for axis in self.layout.single if axis != column]
         return Written(
-            f"columns-{self.width}",
+            f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),
             "\n".join([*constants, "", *self.reductions.texts()]).rstrip(),
-            (f"cdiv({self.plan.columns}, {self.width})",),
+            (" * ".join(blocks),),
             self.threads,
         )
 
     def _opening(self) -> list[str]:
-        names, lines = self.names, []
-        length, count = self.kernel.size(self.plan.columns), self.kernel.count(self.plan.domain[: self.plan.split])
-        if length.isidentifier():
-            names.columns = length
-        else:
-            lines.append(f"const int {names.columns} = {length};")
-        at = f"blockIdx.x * {names.kColumns} + threadIdx.x % {names.kColumns}"
+        """Which results a block has, and where its threads begin."""
+        names, layout, lines = self.names, self.layout, list(self.opening)
+        rest = [int(axis) for axis in reversed(layout.single) if axis != layout.column]
+        left = block = "blockIdx.x"
+        if layout.column is not None and rest:
+            columns = self.lengths[layout.column]
+            lines.append(f"const int {names.across} = ({columns} + {names.kColumns} - 1) / {names.kColumns};")
+            left, block = f"blockIdx.x / {names.across}", f"blockIdx.x % {names.across}"
+        for number, axis in enumerate(rest, 1):
+            lines.append(
+                f"const int {self.at[axis]} = {left}{'' if number == len(rest) else f' % {self.lengths[axis]}'};"
+            )
+            left = f"{left} / {self.lengths[axis]}"
+        if layout.column is None:
+            return [*lines, f"const int {names.first} = threadIdx.x;"]
+        columns, height = self.lengths[layout.column], self.lengths[layout.gone[-1]]
         return [
             *lines,
-            *([] if count == names.height else [f"const size_t {names.height} = {count};"]),
-            f"const int {names.wanted} = {at};",
+            f"const int {names.wanted} = {block} * {names.kColumns} + threadIdx.x % {names.kColumns};",
             "// Threads behind the last column help to combine; they read nothing of their own and store nothing.",
-            f"const int {names.column} = min({names.wanted}, {names.columns} - 1);",
-            f"const size_t {names.first} = {names.wanted} < {names.columns} ? threadIdx.x / {names.kColumns} : {names.height};",
+            f"const int {names.column} = min({names.wanted}, {columns} - 1);",
+            f"const int {names.first} = {names.wanted} < {columns} ? threadIdx.x / {names.kColumns} : {height};",
         ]
 
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over the rows of a column, four rows in flight."""
-        names = self.names
+        """A pass over what is reduced, four elements of each thread in flight."""
+        names, layout = self.names, self.layout
         outer, self.expressions.outer = self.expressions.outer, []
-        step = f"{names.kThreads} / {names.kColumns}"
-        head = f"for (size_t {names.row} = {names.first}; {names.row} < {names.height}; {names.row} += {step})"
+        step = names.kThreads if self.width == 1 else f"{names.kThreads} / {names.kColumns}"
+        height = self.lengths[layout.gone[-1]]
+        head = f"for (int {names.row} = {names.first}; {names.row} < {height}; {names.row} += {step})"
+        lines = ["#pragma unroll 4", *block_of(head, body)]
+        for axis in reversed(layout.gone[:-1]):
+            name = self.at[axis]
+            lines = block_of(f"for (int {name} = 0; {name} < {self.lengths[axis]}; ++{name})", lines)
         known = self.expressions.known
         self.expressions.known = {
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
-        return [*outer, *before, "#pragma unroll 4", *block_of(head, body)]
+        return [*outer, *before, *lines]
 
     def _results(self) -> list[str]:
         """The outputs: those of all elements in a last pass, those of one element per column by one thread."""
-        names = self.names
+        names, layout = self.names, self.layout
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         lines: list[str] = []
         single = [(key, name) for key, name in pairs if not self.is_whole(key)]
         if single:
             known = dict(self.expressions.known)
-            body = self.stores(single, lambda name: f"{name}[{names.column}]")
-            lines += block_of(f"if (threadIdx.x < {names.kColumns} && {names.wanted} < {names.columns})", body)
+            place = address(layout.single, self.lengths, self.at)
+            body = self.stores(single, lambda name: f"{name}[{place}]")
+            inside = "threadIdx.x == 0"
+            if layout.column is not None:
+                inside = f"threadIdx.x < {names.kColumns} && {names.wanted} < {self.lengths[layout.column]}"
+            lines += block_of(f"if ({inside})", body)
             self.expressions.known = known
         whole = [(key, name) for key, name in pairs if self.is_whole(key)]
         if whole:
-            body = self.stores(whole, lambda name: f"{name}[{names.row} * {names.columns} + {names.column}]")
+            place = address(layout.every, self.lengths, self.at)
+            body = self.stores(whole, lambda name: f"{name}[{place}]")
             lines += self.loop([key for key, _ in whole], body, [])
         return lines

@@ -131,6 +131,30 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   for (int r = 0; r < rows; ++r) s += (x[r * cols + c] - m) * (x[r * cols + c] - m);
   for (int r = 0; r < rows; ++r) y[r * cols + c] = (x[r * cols + c] - m) / sqrtf(s / rows + 1e-5f) * w[r];""", BY_COLUMN, "",
     ),
+    "channel statistics": (
+        {"x": "in float32[rows, 3, cols] ~ normal(40, 1)", "m": "out float32[3]", "v": "out float32[3]", **SIZES},
+        "def reference(x):\n    return x.mean(axis=(0, 2)), x.var(axis=(0, 2))",
+        """  int k = threadIdx.x;
+  if (k >= 3) return;
+  float s = 0, t = 0;
+  for (int r = 0; r < rows; ++r) for (int c = 0; c < cols; ++c) s += x[(r * 3 + k) * cols + c];
+  s /= rows * cols;
+  for (int r = 0; r < rows; ++r) for (int c = 0; c < cols; ++c) { float d = x[(r * 3 + k) * cols + c] - s; t += d * d; }
+  m[k] = s;
+  v[k] = t / (rows * cols);""", "1", "",
+    ),
+    "softmax of the middle axis": (
+        {"x": "in float32[2, rows, cols] ~ normal", "w": "in float32[2] ~ normal", "y": "out float32[2, rows, cols]", **SIZES},
+        "def reference(x, w):\n    e = np.exp(x - x.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True) * w[:, None, None]",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= 2 * cols) return;
+  const float* p = x + i / cols * rows * cols + i % cols;
+  float* q = y + i / cols * rows * cols + i % cols;
+  float m = p[0], s = 0;
+  for (int r = 1; r < rows; ++r) m = fmaxf(m, p[r * cols]);
+  for (int r = 0; r < rows; ++r) s += expf(p[r * cols] - m);
+  for (int r = 0; r < rows; ++r) q[r * cols] = expf(p[r * cols] - m) / s * w[i / cols];""", "cdiv(2 * cols, block)", "",
+    ),
     "column softmax in place": (
         {"x": "inout float32[rows, cols] ~ normal", **SIZES}, "def reference(x):\n    e = np.exp(x - x.max(axis=0))\n    return e / e.sum(axis=0)",
         f"""{COLUMN}  float m = x[c], s = 0;
