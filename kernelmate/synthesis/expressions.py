@@ -166,6 +166,8 @@ class Expressions:
             return self._constant(node)
         if node.op == "size":
             text = self._kernel.size(str(node.data[0]))
+            if re.fullmatch(r"\w+( \* \w+)+", text):  # a product of sizes may be more than an int holds
+                return re.sub(r"^\w+", lambda first: f"static_cast<long long>({first[0]})", text), PRODUCT
             return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
         text = self._leaf(key)
         return text, ATOM if re.fullmatch(r"\w+", text) else SUM if re.fullmatch(r"\w+ \+ \w+", text) else LOOSE

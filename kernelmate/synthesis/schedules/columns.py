@@ -145,8 +145,10 @@ class _Columns(Passes):
         if layout.column is not None:
             self.at[layout.column] = names.column
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-        block = Reductions(kernel, Team("block", threads, threads), names.kThreads)
-        self.reductions = block if width == 1 else _ColumnReductions(kernel, names.kThreads, names.kColumns)
+        if width == 1:
+            self.reductions = Reductions(kernel, Team("block", threads, threads), names.kThreads)
+        else:
+            self.reductions = _ColumnReductions(kernel, names.kThreads, names.kColumns)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

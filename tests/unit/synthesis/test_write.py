@@ -407,6 +407,23 @@ def test_rows_of_an_embedding_that_only_the_grid_counts_are_written(make: Any, s
     assert judged.verdict.correct
 
 
+def test_blocks_add_atomically_only_where_the_baseline_does_and_the_contract_allows_it(
+    make: Any, tmp_path: Path
+) -> None:
+    def schedules(body: str, more: str = "") -> list[str]:
+        args = {"x": "in float32[rows]", "y": "inout float32[1] ~ zeros", "rows": "int32"}
+        kernel, contract = make(args, "y + x.sum()", body=body, more=more, sizes="{ rows = 4000 }")
+        return [one.schedule for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+
+    assert schedules("  atomicAdd(y, x[blockIdx.x]);") == ["total-atomic", "total"]
+    assert schedules("  atomicAdd(y, x[blockIdx.x]);", "deterministic = true") == ["total"]
+    assert schedules("  for (int i = 0; i < rows; ++i) y[0] += x[i];") == ["total"]
+
+
+def test_a_product_of_sizes_is_computed_in_64_bits(make: Any, tmp_path: Path) -> None:
+    assert "static_cast<long long>(rows) * cols" in "".join(written(make, tmp_path, "channel statistics"))
+
+
 def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
     kernel, contract = build(make, "silu float32")
     path = tmp_path / "kernel.cu"
