@@ -1,4 +1,4 @@
-"""What of the environment children may see: not what its name says to be a key, a token or a password."""
+"""Environment variables that child processes get: an allow-list for workers, and names that say they hold secrets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from collections.abc import Mapping
 _SECRET = re.compile(
     r"(^|_)(api_?key|key|tokens?|secrets?|(pg|my)?password|passwd|passphrase|credentials?)(_|$)", re.IGNORECASE
 )
+_NAMES = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "NO_COLOR", "TMPDIR", "TEMP",
+        "TMP", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH",
+        "TOKENIZERS_PARALLELISM", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "USERNAME",
+        "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES",
+        "PROGRAMFILES(X86)", "COMMONPROGRAMFILES", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE",
+    }
+)  # fmt: skip
+"""Variables of the system, the account, the loader and the language."""
+_FAMILIES = (
+    "LC_", "XDG_", "PYTHON", "CONDA_", "KERNELMATE_", "CUDA_", "CUPY_", "NVIDIA_", "NV_", "OMP_", "KMP_", "GOMP_", "MKL_",
+    "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "NUMBA_", "NPY_", "TORCH_", "TRITON_", "JAX_", "XLA_",
+)  # fmt: skip
+"""Beginnings of the names by which Python, CUDA and libraries of arrays are set up."""
 
 
 def looks_secret(name: str) -> bool:
@@ -18,3 +33,12 @@ def looks_secret(name: str) -> bool:
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without those variables whose names say that they hold secrets."""
     return {name: value for name, value in environment.items() if not looks_secret(name)}
+
+
+def allowed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a worker and a reference may see: those on the allow-list that do not look like secrets."""
+    return {
+        name: value
+        for name, value in without_secrets(environment).items()
+        if name.upper() in _NAMES or name.upper().startswith(_FAMILIES)
+    }

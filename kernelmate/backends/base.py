@@ -90,6 +90,7 @@ class Run:
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
+        wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is `small`.
     """
 
     shape: LaunchShape
@@ -104,6 +105,16 @@ class Run:
     executed: bool = False
     native: bool | None = None
     surroundings: Surroundings | None = None
+    wary: bool = False
+
+
+CHECKED_BYTES = 1 << 20
+CHECKED_THREADS = 1 << 16
+
+
+def small(shape: LaunchShape, array_bytes: int) -> bool:
+    """The emulator may make such a launch before a GPU does: it has few threads and bytes of arrays."""
+    return array_bytes <= CHECKED_BYTES and shape.threads * shape.blocks <= CHECKED_THREADS
 
 
 @dataclass(frozen=True, slots=True)

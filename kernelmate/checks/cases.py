@@ -110,7 +110,7 @@ class CaseJudge:
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be positions, and only a baseline that bears these can say.
             if shot.style.name != "integers" or self._compared:
-                level = self._settling.level(shot.style)
+                level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 
     def judge(self, tried: Tried, number: int) -> CaseRecord:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.checks import reference_process
 from kernelmate.checks.kinds import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.live import live_array, otherwise
 from kernelmate.checks.scalars import varied
 from kernelmate.checks.styles import Style, bound_of, is_free
-from kernelmate.checks.userfiles import call_user, load_function
+from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.checks.values import (
     every_byte,
     every_pattern,
@@ -107,7 +108,10 @@ def draw(
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
         drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**31)
-        return {**_made(contract, size, int(drawn), shapes, directory), **varied(contract, size, style.vary, seed)}
+        return {
+            **made_inputs(contract, size, int(drawn), shapes, directory),
+            **varied(contract, size, style.vary, seed),
+        }
     made: Arrays = varied(contract, size, style.vary, seed)
     scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
     edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]
@@ -261,8 +265,15 @@ def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) 
     return fitted
 
 
-def _made(contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path) -> Arrays:
+def made_inputs(
+    contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path
+) -> Arrays:
     """What the contract's own `inputs` function makes: a mapping by argument, or arrays in the arguments' order."""
+    process = reference_process.current()
+    if process is not None:
+        arrays, helpers = process.make(contract, directory, size, seed)
+        note_helpers(contract.inputs, directory, helpers)
+        return arrays
     where = contract.inputs or ""
     function = load_function(where, directory, contract.line)
     named = inspect.signature(function).parameters
@@ -280,7 +291,7 @@ def _made(contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[
                 hint="Return a dict by argument name, or one array per in and inout argument in their order.",
             )
         made = {a.name: value for a, value in zip(takes, values, strict=True)}
-    arrays: Arrays = {}
+    arrays = {}
     for argument in wanted:
         if argument.direction == "out":
             arrays[argument.name] = np.zeros(shapes[argument.name], numpy_dtype(argument.dtype))

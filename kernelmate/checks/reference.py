@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernelmate.checks import reference_process
 from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
 from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of
-from kernelmate.checks.userfiles import call_user, load_function
+from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
@@ -51,7 +52,7 @@ _FILES = frozenset(
 
 
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
-    """The contract's reference where it is Python, else None.
+    """The contract's reference where it is Python, else None: in the process for references where there is one.
 
     On CuPy arrays, and where a type narrower than float64 is asked for, NumPy is replaced in the function
     (`array_modules`), so that arrays and scalars which it makes itself have that type as well.
@@ -59,12 +60,38 @@ def python_reference(contract: Contract, directory: Path) -> Reference | None:
     Raises:
         ReferenceFailed: its file or function cannot be loaded, or its expression reaches for what it may not.
     """
+    process = reference_process.current()
+    if process is not None and contract.reference_kind in ("function", "expression"):
+        return _Apart(contract, directory, process)
+    return _reference_here(contract, directory)
+
+
+def _reference_here(contract: Contract, directory: Path) -> Reference | None:
+    """The reference in this process; see `python_reference`."""
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         return _PythonReference(contract, directory, _Function(contract, function, directory))
     if contract.reference_kind == "expression":
         return _PythonReference(contract, directory, _Expression(contract, checked_expression(contract), directory))
     return None
+
+
+class _Apart:
+    """A reference in a process of its own; arrays of a GPU cannot go there, and are evaluated in this one."""
+
+    def __init__(self, contract: Contract, directory: Path, process: reference_process.ReferenceProcess) -> None:
+        self._contract, self._directory, self._process = contract, directory, process
+        self._number, helpers = process.load(contract, directory)
+        note_helpers(contract.reference, directory, helpers)
+        self._here: Reference | None = None
+
+    def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
+        """As `Reference.__call__`."""
+        if not any(on_device(array) for array in arrays.values()):
+            return self._process.evaluate(self._number, self._contract, arrays, size, working)
+        self._here = self._here or _reference_here(self._contract, self._directory)
+        assert self._here is not None
+        return self._here(arrays, size, working)
 
 
 class _Callable(Protocol):

@@ -76,20 +76,25 @@ class Settling:
             self._other = style if style.vary or style.planted else NORMAL
         return self._other
 
-    def level(self, style: Style) -> Style:
+    def level(self, style: Style, size: Size) -> Style:
         """How inputs of a style are drawn now."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
-        return _LEVELS.get(self._key(style), style)
+        return self._safe(_LEVELS.get(self._key(style), style), size)
 
     def _first_integers(self, style: Style) -> Style:
         positions = self._positions()
-        if self._bench.on_hardware and positions:
-            return replace(style, positions=tuple(sorted(positions)), bound=SMALLEST)
         looped = positions & self._used().loops
         if looped or (positions and loops(self._contract, self._directory)):
             return replace(style, positions=tuple(sorted(positions)))
         return style
+
+    def _safe(self, style: Style, size: Size) -> Style:
+        """The style, with the smallest positions where a GPU would launch at once: a bad address costs its context."""
+        if style.name != "integers" or not self._bench.on_hardware or self._bench.seen_first(size):
+            return style
+        positions = self._positions()
+        return replace(style, positions=tuple(sorted(positions)), bound=SMALLEST) if positions else style
 
     def _used(self) -> Uses:
         if self._uses is None:
@@ -124,7 +129,7 @@ class Settling:
         Raises:
             ReferenceFailed: the reference or the inputs function failed on the mildest.
         """
-        style = self.level(shot.style)
+        style = self.level(shot.style, size)
         if plainly and (style.vary or style.planted):
             style = NORMAL
         while True:

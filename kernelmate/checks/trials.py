@@ -21,6 +21,7 @@ from kernelmate.backends.base import (
     RunResult,
     ScalarArgument,
     UnsupportedInstruction,
+    small,
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
@@ -29,7 +30,7 @@ from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, Style, narrow_inputs, styles_of
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
-from kernelmate.source import launch_shape, numpy_dtype, scalar_values
+from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
 FLOAT_POISONS = (0xFF, 0x5A)
 """Bytes that floating outputs are filled with: NaN in every type, so that reading it shows; and large numbers."""
@@ -263,11 +264,21 @@ class Bench:
             total_limit=self._task.instruction_limit,
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,
+            wary=shot.style.name == "integers",
         )
         limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
         if limit >= run.step_limit:
             return run
         return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")
+
+    def seen_first(self, size: Size) -> bool:
+        """The emulator makes launches of wary inputs at this size, before a GPU does."""
+        contract = self.version.contract
+        shapes = argument_shapes(contract, size)
+        held = sum(
+            math.prod(shapes[a.name]) * numpy_dtype(a.dtype).itemsize for a in contract.args if a.shape is not None
+        )
+        return small(self.shape(size), held)
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
         """Tell a module that gains by it which launches will come; none of them is made."""

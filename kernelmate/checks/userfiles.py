@@ -80,6 +80,18 @@ _HELPERS: dict[str, Path] = {}
 """Modules that users' files imported from their own folders, by the name in `sys.modules`."""
 
 
+def note_helpers(where: str | None, directory: Path, helpers: Mapping[str, str]) -> None:
+    """Note which modules `path:function` imported from its folder where it was loaded in another process."""
+    folder = (directory / (where or "").rpartition(":")[0]).resolve().parent
+    _HELPERS.update({name: path for name, one in helpers.items() if folder in (path := Path(one)).parents})
+
+
+def helpers_of(where: str | None, directory: Path) -> dict[str, str]:
+    """The modules that `path:function` imported from its folder, by name."""
+    folder = (directory / (where or "").rpartition(":")[0]).resolve().parent
+    return {name: str(path) for name, path in _HELPERS.items() if folder in path.parents}
+
+
 def _stamps(path: Path) -> tuple[tuple[str, int], ...]:
     """When a file and the helpers beside or below it were changed last.
 

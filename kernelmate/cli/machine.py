@@ -62,6 +62,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("disassembler", disassembler),
         ("gpu", gpu),
         ("cupy", lambda: cupy(settings)),
+        ("isolation", isolation),
         *([("device", lambda: elsewhere(settings))] if settings.place.host is not None else []),
         ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
@@ -168,6 +169,25 @@ def cupy(settings: Settings) -> Check:
     if not advice:
         return Check("cupy", "ok", detail)
     return Check("cupy", "missing", f"--backend cuda cannot run here: {detail}", advice[0])
+
+
+def isolation() -> Check:
+    """Restrictions that this system can put on the processes of workers and references (docs/security.md)."""
+    from kernelmate.worker.confinement import MEASURES
+
+    if not sys.platform.startswith("linux"):
+        return Check("isolation", "missing", "references run in the worker, unconfined: only Linux has what it takes")
+    worked, said = _run([sys.executable, "-P", "-m", "kernelmate.worker.confinement"])
+    if not worked:
+        return Check(
+            "isolation", "missing", f"could not be tried: {said}", "Do not judge projects that you do not trust."
+        )
+    held = [name for name in json.loads(said) if name in MEASURES]
+    lacking = [f"{name} ({effect})" for name, effect in MEASURES.items() if name not in held]
+    if not lacking:
+        return Check("isolation", "ok", f"in force for references: {', '.join(held)}")
+    detail = f"in force for references: {', '.join(held) or 'nothing'}; this kernel lacks {', '.join(lacking)}"
+    return Check("isolation", "missing", detail, "Do not judge projects that you do not trust on this system.")
 
 
 def roofs(settings: Settings) -> Check:

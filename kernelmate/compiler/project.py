@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelmate.compiler.declarations import Parsed, parse
 from kernelmate.compiler.includes import Found, Include, Search, includes_of
 from kernelmate.compiler.preprocessor import Macro, macros_of
+from kernelmate.source.tokens import lex
 
 _MOST_HEADERS = 1000
 _MOST_PROJECT_CHARACTERS = 64 << 20
@@ -65,6 +66,18 @@ def load_files(text: str, directory: Path, search: Search) -> Files:
     for file in loaded.files:
         file.parsed = parse(file.text, functions)
     return loaded
+
+
+def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ()) -> frozenset[str]:
+    """The words of all of the user's headers that a text reaches.
+
+    Args:
+        text: of a unit.
+        directory: where its quoted includes begin.
+        include_paths: folders searched next.
+    """
+    headers = load_files(text, directory, Search(tuple(include_paths), ())).files[1:]
+    return frozenset(token.text for file in headers for token in lex(file.text).tokens if token.kind == "word")
 
 
 def _served_name(name: str, taken: Iterable[str]) -> str:

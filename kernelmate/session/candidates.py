@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
+from pathlib import Path
 
+from kernelmate.compiler.project import header_words
 from kernelmate.records import Candidate, Contract, Finding, Kernel, Objective, Verdict
-from kernelmate.session.judging import Court, Trial
+from kernelmate.session.judging import Court, Trial, directory_of
 from kernelmate.session.preparing import Prepared
 
 REWRITES = "recipe:"
 """Author of what our own rewrites made."""
 
 TRUSTED = (REWRITES, "synthesis:", "user")
-"""Authors of whom no text is screened."""
+"""Authors whose text may be compiled before it is its turn to be looked at."""
 
 
 def verdict_on(
@@ -31,11 +33,17 @@ def verdict_on(
 
 def screened(court: Court, candidate: Candidate) -> Finding | None:
     """Why a candidate is not even compiled; None where nothing speaks against it."""
-    # Recipes are our own code; what a model wrote is looked at before a compiler reads it. Reading it loads the syntax
-    # tree's grammar, which judging does without.
+    # Reading it loads the syntax tree's grammar, which judging does without.
     from kernelmate.suggest.untrusted import screen
 
-    return None if candidate.author.startswith(TRUSTED) else screen(court.kernel, candidate.kernel)
+    if candidate.author == "user":
+        return None
+
+    def in_headers() -> frozenset[str]:
+        paths = tuple(Path(one).resolve() for one in court.workshop.options.include_paths)
+        return header_words(court.kernel.unit.text, directory_of(court.kernel), paths)
+
+    return screen(court.kernel, candidate.kernel, in_headers)
 
 
 def judged_by(

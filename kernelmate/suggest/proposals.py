@@ -8,8 +8,9 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Cost
 from kernelmate.source import change_launch, parse_contract
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.foreign_words import Forbidden
 from kernelmate.suggest.replies import Proposal
-from kernelmate.suggest.untrusted import Forbidden, as_written, screen, spliced
+from kernelmate.suggest.untrusted import as_written, screen, spliced, without_contracts
 
 MOST_WHY = 2000
 
@@ -36,6 +37,8 @@ def proposed(
     why = " ".join(("; ".join(step.what for step in proposal.changes) or proposal.analysis).split())[:MOST_WHY]
     said = (proposal.analysis, *(f"{step.what} {step.why}" for step in proposal.changes))
     steps = tuple(" ".join(text.split())[:MOST_WHY] for text in said if text.strip())
+    if without_contracts(proposal.kernel) != proposal.kernel:
+        steps = (*steps, "A contract block in the answer was left out: what the kernel is held to is yours to say.")
     contract = request.contract
     wanted = {"grid": proposal.grid, "block": proposal.block, "shared": proposal.shared}
     changed = {key: value for key, value in wanted.items() if value and value != getattr(contract, key)}

@@ -8,8 +8,8 @@ kernel does when it runs is not looked at here: that is the worker's and the gua
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
@@ -18,56 +18,31 @@ import tree_sitter_cuda
 from kernelmate.errors import SourceError
 from kernelmate.records import Finding, Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
-from kernelmate.source.tokens import Token, closing, lex
-
-MOST_TEXT = 256 * 1024
-"""Characters of one answer; the longest kernels that people write by hand have a fifth of it."""
-
-INCLUDES = re.compile(
-    r"<(?:cuda_(?:runtime|fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)(?:_primitives)?\.h|mma\.h|cooperative_groups\.h"
-    r"|cooperative_groups/(?:reduce|scan|memcpy_async)\.h|cub/[\w/]+\.cuh|cuda/[\w/]+|math_constants\.h"
-    r"|(?:math|stdint|stddef|stdio|limits|float|assert)\.h|c(?:math|stdint|stddef|stdio|limits|float|assert))>\Z"
+from kernelmate.source.blocks import find_blocks
+from kernelmate.source.tokens import Token, lex
+from kernelmate.suggest.foreign_words import (
+    MOST_TEXT,
+    Forbidden,
+    check_characters,
+    check_words,
+    left_defined,
+    macros_added,
 )
-"""Headers of CUDA and of the language that a candidate may add; any that the user's file has are allowed too."""
-
-DIRECTIVES = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "include", "pragma"})
-PRAGMAS = frozenset({"unroll", "nounroll", "once"})
-READS_FILES = frozenset(
-    {"__has_include", "__has_include_next", "__has_embed", "include_next", "import", "embed", "incbin"}
-)
-
-RESERVED = frozenset(
-    {
-        "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
-        "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "extern", "false",
-        "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
-        "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "return", "short", "signed",
-        "sizeof", "static", "static_assert", "struct", "switch", "template", "this", "throw", "true", "try",
-        "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "defined",
-        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "assert", "printf", "clock", "clock64", "half",
-        "nv_bfloat16", "size_t",
-    }
-)  # fmt: skip
-"""Names that no macro of a candidate may take: what stands below would mean something else."""
 
 _HELPERS = frozenset(
     {
-        "struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "using_declaration", "alias_declaration",
+        "struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "alias_declaration", "namespace_alias_definition",
         "type_definition", "static_assert_declaration", "comment", "preproc_def", "preproc_function_def", "preproc_include",
         "preproc_call", "preproc_undef", ";",
     }
 )  # fmt: skip
+_INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
+"""Endings of files that others include, which may use any helper in them."""
 _NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
-_NESTING = _NAMESPACES | {"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "template_declaration", "linkage_specification"}  # fmt: skip
+_NESTING = _NAMESPACES | {"template_declaration", "linkage_specification"}
 _ON_DEVICE = frozenset({"__device__", "__constant__", "constexpr"})
 _LAUNCHES = "The kernel launches another one, which would run outside of what is judged."
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
-_ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff\ud800-\udfff]")
-_SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
-
-
-class Forbidden(Exception):
-    """The text is not taken; the message is one sentence for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +65,26 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
         Forbidden: the text is not that, or holds what a candidate may not have.
         SourceError: the user's Python string cannot hold the text.
     """
-    _check_characters(text)
+    check_characters(text)
+    text = without_contracts(text)
     kernel = _only_kernel(baseline, text)
-    _check_words(text, baseline.unit.text)
+    check_words(text, baseline.unit.text, baseline.source)
     if _launches(text) and not _launches(baseline.source):
         raise Forbidden(_LAUNCHES)
     known = {piece.words for opened in (frozenset[str](), _NAMESPACES) for piece in _pieces(baseline.unit.text, opened)}
     helpers = [piece for piece in _pieces(_without_kernel(kernel)) if piece.words not in known]
     for piece in helpers:
         _check_node(piece.node)
+    _check_names(baseline, helpers, macros := macros_added(text, baseline.unit.text))
     includes = [piece.text.strip() for piece in helpers if piece.node.type == "preproc_include"]
-    others = [piece.text.strip("\n") for piece in helpers if piece.node.type != "preproc_include"]
+    others = [p.text.strip("\n") for p in helpers if p.node.type != "preproc_include" and p.words[1:2] != ("undef",)]
     prefix = 'extern "C" ' if baseline.signature.extern_c and not kernel.signature.extern_c else ""
     above = baseline.contract_span[0] if baseline.contract_span is not None else baseline.start
-    edits = [(baseline.start, baseline.end, prefix + kernel.source)]
+    ended = [
+        f"#undef {name}" for name in macros if left_defined(kernel.source, [name]) or name not in _words(kernel.source)
+    ]
+    below = "\n\n" + "\n".join(ended) if ended else ""
+    edits = [(baseline.start, baseline.end, prefix + kernel.source + below)]
     if others:
         edits.append((above, above, "\n".join(others) + "\n\n"))
     if includes:
@@ -125,20 +106,37 @@ def as_written(baseline: Kernel, text: str) -> Kernel | None:
         return None
 
 
-def screen(baseline: Kernel, candidate: Kernel) -> Finding | None:
-    """The finding because of which a whole candidate file of an untrusted author is not compiled; None where there is none.
+def screen(
+    baseline: Kernel, candidate: Kernel, in_headers: Callable[[], Collection[str]] = lambda: ()
+) -> Finding | None:
+    """The finding because of which a whole candidate file is not compiled; None where there is none.
 
     All that stands beside the kernel must be as it was, launch parameters aside; what is new must be helpers.
+
+    Args:
+        baseline: the user's.
+        candidate: with everything that its author changed.
+        in_headers: the words of the user's headers; asked for where the candidate adds names.
     """
     try:
-        _check_characters(candidate.unit.text, extra=len(baseline.unit.text))
-        _check_words(candidate.unit.text, baseline.unit.text)
+        check_characters(candidate.unit.text, extra=len(baseline.unit.text))
+        check_words(candidate.unit.text, baseline.unit.text, baseline.source)
+        if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
+            raise Forbidden("The text holds a contract of its own.")
         texts = [_without_kernel(kernel) for kernel in (baseline, candidate)]
         numbers = _launch_numbers(texts[0]) & _launch_numbers(texts[1])
         before, after = (list(_pieces(text, _NAMESPACES, numbers)) for text in texts)
-        new = _added(before, after)
+        own = frozenset() if baseline.unit.path.endswith(_INCLUDED) else _own_helpers(before)
+        new = _added([piece for piece in before if piece.words not in own], after)
+        new = [piece for piece in new if piece.words not in own]
         for piece in new:
             _check_node(piece.node)
+        macros = macros_added(candidate.unit.text, baseline.unit.text)
+        if (macro := left_defined(candidate.unit.text, macros)) is not None:
+            raise Forbidden(
+                f"The macro {macro} is not undefined after the kernel, so that it changes what stands below."
+            )
+        _check_names(baseline, new, macros, in_headers, own)
         written = [candidate.source, *(piece.text for piece in new)]
         if any(map(_launches, written)) and not _launches(baseline.source):
             raise Forbidden(_LAUNCHES)
@@ -148,23 +146,100 @@ def screen(baseline: Kernel, candidate: Kernel) -> Finding | None:
     return None
 
 
+def without_contracts(text: str) -> str:
+    """A text without contract blocks: what a kernel is held to is the user's to say."""
+    blocks = [block.span for block in find_blocks(text_unit(text)) if block.span is not None]
+    for start, end in sorted(blocks, reverse=True):
+        text = text[:start] + text[end:]
+    return text
+
+
+def _check_names(
+    baseline: Kernel,
+    added: Sequence[_Piece],
+    macros: Sequence[str],
+    in_headers: Callable[[], Collection[str]] = lambda: (),
+    own: Collection[tuple[str, ...]] = (),
+) -> None:
+    """What a candidate names beside the kernel must mean nothing elsewhere: not in the user's file, nor in its headers.
+
+    Args:
+        baseline: the user's kernel.
+        added: by the candidate.
+        macros: that it defines.
+        in_headers: the words of the user's headers.
+        own: words of the helpers that the kernel alone uses, and that may be changed.
+
+    Raises:
+        Forbidden: it does.
+    """
+    functions: list[str] = []
+    others = list(macros)
+    for piece in added:
+        for kind, name in _names(piece.node):
+            (functions if kind == "function" else others).append(name)
+    if not (functions or others):
+        return
+    pieces = [piece for piece in _pieces(_without_kernel(baseline), _NAMESPACES) if piece.words not in own]
+    file = [token.text for piece in pieces for token in lex(piece.text).tokens]
+    called = {name for name, after in itertools.pairwise(file) if after in ("(", "<", "<<<")}
+    outside = {name for piece in pieces for _, name in _names(piece.node)}
+    words = frozenset(file) | frozenset(in_headers())
+    taken = next((name for name in others if name in words), None) or next(
+        (name for name in functions if name in called | outside | (words - set(file))), None
+    )
+    if taken is not None:
+        raise Forbidden(
+            f"The text gives {taken} another meaning, which has one elsewhere in the file or in its headers."
+        )
+
+
+def _own_helpers(pieces: Sequence[_Piece]) -> frozenset[tuple[str, ...]]:
+    """The words of device functions that stand in the kernel's own file and that nothing but the kernel names."""
+    named = Counter(word for piece in pieces for word in frozenset(piece.words))
+    own = set()
+    for piece in pieces:
+        names = list(_names(piece.node))
+        device = "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & set(piece.words)
+        if device and len(names) == 1 and names[0][0] == "function" and named[names[0][1]] == 1:
+            own.add(piece.words)
+    return frozenset(own)
+
+
+def _names(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a piece declares."""
+    if node.type in _NESTING:
+        for child in node.named_children:
+            yield from _names(child)
+    elif (aligned := _aligned_type(tuple(_words((node.text or b"").decode("utf-8", "replace"))))) is not None:
+        yield "other", aligned
+    elif node.type in {"function_definition", "declaration", "type_definition"}:
+        for declarator in node.children_by_field_name("declarator"):
+            name, function = _declared_name(declarator)
+            yield "function" if function else "other", name
+    elif node.type in {"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "alias_declaration"}:
+        named = node.child_by_field_name("name")
+        if named is not None:
+            yield "other", (named.text or b"").decode("utf-8", "replace")
+
+
+def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
+    """The name in a declarator, without template arguments and namespaces, and whether a function's."""
+    function = False
+    while True:
+        function |= declarator.type == "function_declarator"
+        inner = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
+        if inner is None:
+            return (declarator.text or b"").decode("utf-8", "replace").strip("*& "), function
+        declarator = inner
+
+
 def _merged(edits: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Insertions at one place as one edit, in the order of the file: includes first."""
     merged: dict[tuple[int, int], str] = {}
     for start, end, new in reversed(edits):
         merged[start, end] = merged.get((start, end), "") + new
     return [(start, end, new) for (start, end), new in merged.items()]
-
-
-def _check_characters(text: str, extra: int = 0) -> None:
-    if len(text) > MOST_TEXT + extra:
-        raise Forbidden(f"The text has {len(text):,} characters; at most {MOST_TEXT + extra:,} are read.")
-    odd = _ODD.search(text)
-    if odd is not None:
-        raise Forbidden(f"The text holds the character U+{ord(odd.group()):04X}, which hides or steers what is read.")
-    spelling = _SPELLINGS.search(text)
-    if spelling is not None:
-        raise Forbidden(f"The text holds {spelling.group()!r}, another spelling of what could stand there plainly.")
 
 
 def _only_kernel(baseline: Kernel, text: str) -> Kernel:
@@ -266,7 +341,7 @@ def _check_node(node: tree_sitter.Node) -> None:
         return
     words = tuple(_words((node.text or b"").decode("utf-8", "replace")))
     start = " ".join(words[:8])
-    if node.type in _HELPERS or not words or words == (";",):
+    if node.type in _HELPERS or not words or words == (";",) or _aligned_type(words):
         return
     if "__global__" in words:
         raise Forbidden("The text defines another kernel.")
@@ -274,10 +349,19 @@ def _check_node(node: tree_sitter.Node) -> None:
         name = _defined_name(node)
         if name.startswith("__"):
             raise Forbidden(f"The text defines {name}, which is the compiler's own.")
+        if "asm" in {word.strip("_") for word in words} and (words.count("__host__") or "__device__" not in words):
+            raise Forbidden(f"The text brings assembly that is not the device's alone: {start} ...")
         if _ON_DEVICE & set(words) and "__managed__" not in words:
             return
         raise Forbidden(f"The text brings host code: {start} ...")
     raise Forbidden(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
+
+
+def _aligned_type(words: Sequence[str]) -> str | None:
+    """The name of `struct __align__(16) Name { ... }`, which the grammar takes for a function."""
+    kind, *attribute, name, opening = words[:7] if len(words) > 6 else ("",) * 7
+    aligned = kind in ("struct", "union") and attribute[:2] == ["__align__", "("] and attribute[3:] == [")"]
+    return name if aligned and opening == "{" else None
 
 
 def _defined_name(node: tree_sitter.Node) -> str:
@@ -290,70 +374,3 @@ def _defined_name(node: tree_sitter.Node) -> str:
 
 def _launches(text: str) -> bool:
     return any(token.text == "<<<" for token in lex(text).tokens)
-
-
-def _check_words(text: str, baseline: str) -> None:
-    """Directives, and words that reach out of the text; those of the user's own file are allowed."""
-    joined = text.replace("\\\r\n", "").replace("\\\n", "")
-    if lex(joined).tokens and "\\" in {token.text for token in lex(joined).tokens}:
-        raise Forbidden("The text holds a stray backslash.")
-    tokens = lex(joined).tokens
-    known = lex(baseline).tokens
-    known_words = {token.text for token in known}
-    known_lines = set(_directives(known))
-    macros = {line[2] for line in known_lines if line[1:2] == ("define",) and len(line) > 2}
-    for line in _directives(tokens):
-        if line not in known_lines:
-            _check_directive(line, macros)
-    for index, token in enumerate(tokens):
-        if token.text in known_words:
-            continue
-        if token.text in READS_FILES:
-            raise Forbidden(f"The text reaches for files by {token.text}.")
-        if token.text == "_Pragma" and not _is_unroll(tokens, index):
-            raise Forbidden("The text holds a _Pragma other than unroll.")
-        if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", token.text) and _is_called(tokens, index):
-            raise Forbidden(f"The kernel calls the runtime, by {token.text}.")
-
-
-def _is_called(tokens: Sequence[Token], index: int) -> bool:
-    return index + 1 < len(tokens) and tokens[index + 1].text == "("
-
-
-def _is_unroll(tokens: Sequence[Token], index: int) -> bool:
-    if not _is_called(tokens, index) or closing(tokens, index + 1) is None:
-        return False
-    return re.match(r'"\s*(?:unroll|nounroll)\b', tokens[index + 2].text) is not None
-
-
-def _directives(tokens: Sequence[Token]) -> Iterator[tuple[str, ...]]:
-    """The words of each preprocessor line."""
-    line: list[str] = []
-    number = 0
-    for token in tokens:
-        if token.directive != number and line:
-            yield tuple(line)
-            line = []
-        number = token.directive
-        if number:
-            line.append(token.text)
-    if line:
-        yield tuple(line)
-
-
-def _check_directive(line: tuple[str, ...], macros: set[str]) -> None:
-    name = line[1] if len(line) > 1 else ""
-    if name and name not in DIRECTIVES:
-        raise Forbidden(f"The text holds the directive #{name}.")
-    if name == "include":
-        target = "".join(line[2:])
-        if INCLUDES.match(target) is None:
-            raise Forbidden(f"The text includes {target}, which is not among the headers that a candidate may add.")
-    elif name == "pragma" and (len(line) < 3 or line[2] not in PRAGMAS):
-        raise Forbidden(f"The text holds #pragma {' '.join(line[2:4])}.")
-    elif name in {"define", "undef"}:
-        macro = line[2] if len(line) > 2 else ""
-        if macro in RESERVED or macro.startswith("__") or macro in macros:
-            raise Forbidden(f"The text redefines {macro}, under which the rest would mean something else.")
-        if any(one == "#" and two == "#" for one, two in itertools.pairwise(line)):
-            raise Forbidden(f"The macro {macro} pastes tokens, which can spell what may not be written.")

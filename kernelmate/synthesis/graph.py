@@ -58,6 +58,8 @@ class Graph:
         nodes = [
             Node(op, tuple(args), tuple(shape), dtype, tuple(data)) for op, args, shape, dtype, data in held["nodes"]
         ]
+        if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
+            raise ValueError("a constant of a graph is no number")
         return Graph(tuple(nodes), tuple(held["outputs"]))
 
 

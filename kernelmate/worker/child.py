@@ -1,7 +1,7 @@
 """The worker's own process: `python -m kernelmate.worker.child`, judging tasks until its input ends.
 
 What must happen first happens first: the protocol's streams are moved out of the way of anything that prints, the
-process is tied to its parent's life, and secrets leave the environment. Only then is anything heavy loaded.
+process is tied to its parent's life, and the environment is cut down to an allow-list. Only then is anything heavy loaded.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kernelmate.backends.processes import die_with_parent
-from kernelmate.environment import looks_secret
+from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
 from kernelmate.worker.arrival import Arrival
-from kernelmate.worker.desk import Desk, opened_gpu, own_of
+from kernelmate.worker.confinement import SCRATCH, harden, kill_descendants
+from kernelmate.worker.desk import Desk, opened_gpu, own_of, spent
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.isolated import Runner
@@ -53,8 +55,12 @@ def main(folder: Path | None = None) -> None:
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
+    if hello.backend != "cuda":
+        harden()
     runner, emulators = None, None
     if hello.version == protocol.VERSION:
+        # First, so that it has no part of the memory that the others share.
+        _evaluator(hello, requests, answers, folder)
         runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
     tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead] = queue.SimpleQueue()
@@ -62,6 +68,8 @@ def main(folder: Path | None = None) -> None:
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
         ready = _load(hello, emulators, runner)
+        if hello.backend == "cuda":
+            harden()
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
     desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators, runner)
@@ -74,6 +82,8 @@ def main(folder: Path | None = None) -> None:
             elif tasks.empty():
                 with voice.thinking_ahead():
                     desk.work_ahead(request, lambda: not tasks.empty())
+            if spent() and tasks.empty():
+                break
         elif not desk.serve(request):
             break
     sys.stdout.flush()
@@ -102,15 +112,15 @@ def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
 
 
 def _prepare_environment() -> None:
-    """Take secrets out, and keep linear algebra libraries from taking every core of the user's machine."""
-    for name in [name for name in os.environ if looks_secret(name)]:
+    """Leave what is on the allow-list, and keep linear algebra libraries from taking every core of the user's machine."""
+    for name in os.environ.keys() - allowed(os.environ).keys():
         del os.environ[name]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[name] = LIBRARY_THREADS
 
 
 def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
-    """The process in which kernels run on a GPU, forked first; None without a GPU, or where memory cannot be shared."""
+    """The process in which kernels run on a GPU, forked before CUDA is opened; None without a GPU, or where memory cannot be shared."""
     if hello.backend != "cuda":
         return None
     from kernelmate.backends.cuda.exchange import Exchange
@@ -125,6 +135,24 @@ def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) ->
         return forked(begin, Exchange())
     except OSError:
         return None
+
+
+def _evaluator(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, folder: Path | None) -> None:
+    """Let references run in a process of their own; in this one where processes cannot be forked."""
+    if not sys.platform.startswith("linux"):
+        return
+    from kernelmate.checks import reference_process
+    from kernelmate.worker.evaluator import forked
+
+    def begin() -> None:
+        requests.close()
+        answers.close()
+        _limit(hello.memory_limit, cuda=False)
+
+    given = os.environ.pop(SCRATCH, None)
+    scratch = Path(given or tempfile.mkdtemp(dir=folder))
+    with contextlib.suppress(OSError):
+        reference_process.use(forked(begin, scratch))
 
 
 def _emulators(
@@ -253,7 +281,8 @@ def _receive(
 
 
 def _end_group() -> None:
-    """End this process, and those it started where it leads a process group of its own."""
+    """End this process and those it started; where it leads a process group of its own, that too."""
+    kill_descendants(os.getpid())
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmate.environment import without_secrets
+from kernelmate.environment import allowed, without_secrets
 from kernelmate.errors import ReferenceFailed, WorkerUnavailable
 from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
@@ -70,7 +70,8 @@ class Worker:
         memory_limit_mb: MiB that judging may take beyond the idle process; None for no limit.
         output_limit_bytes: most that one task may print before it counts as a flood.
         start_timeout_s: longest wait for a started process to be ready, in seconds.
-        environment: variables of the child instead of this process's; names that look like secrets never pass.
+        environment: variables to choose from instead of this process's; a child here gets those on the allow-list, a
+            launcher of remote children all but those whose names look like secrets.
         opening: what the process opens ahead of its first task.
         remote: where the process runs, if not here; its command takes the place of `command`.
     """
@@ -241,8 +242,9 @@ class Worker:
         _open_workers.discard(self)
 
     def _spawn(self) -> Process:
-        environment = without_secrets(os.environ if self._environment is None else self._environment)
-        return Process(self._command, environment, self._output_limit)
+        environment = os.environ if self._environment is None else self._environment
+        given = allowed(environment) if self._remote is None else without_secrets(environment)
+        return Process(self._command, given, self._output_limit)
 
     def _greet(self, started: Started) -> None:
         """Tell a new process its limits and its GPU at once, so that it loads while this one does other things."""

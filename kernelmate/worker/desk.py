@@ -69,11 +69,11 @@ class Desk:
                 return True
             backend = self._backend(task)
             judgement = _judge(task, backend, report)
-            self._send(protocol.Result(number, judgement, last=backend.poisoned))
+            self._send(protocol.Result(number, judgement, last=spent(backend)))
         except KernelmateError as error:
             if self._arrival is not None:
                 error = self._arrival.homeward(error, request.task)
-            self._send(protocol.refusal(number, error, last=backend is not None and backend.poisoned))
+            self._send(protocol.refusal(number, error, last=spent(backend)))
         except MemoryError as error:
             self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
             return False
@@ -85,7 +85,7 @@ class Desk:
             self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
             return False
         self._slowest_reference_s = report.slowest_reference_s
-        return backend is None or not backend.poisoned
+        return not spent(backend)
 
     def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
         """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
@@ -164,11 +164,22 @@ class _Reporter:
 
 
 def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
-    """The graph of the reference, in the stage in which the user's Python runs."""
+    """The graph of the reference, which the evaluator traces where there is one."""
+    from kernelmate.checks import reference_process
     from kernelmate.synthesis.trace import trace
 
     report("reference", 0, 1)
-    return trace(task.candidate.contract, Path(task.directory)).text()
+    contract, directory = task.candidate.contract, Path(task.directory)
+    process = reference_process.current()
+    return trace(contract, directory).text() if process is None else process.trace(contract, directory)
+
+
+def spent(backend: Backend | None = None) -> bool:
+    """No more tasks can be answered here: the GPU's context, or the process that references run in, is gone."""
+    from kernelmate.checks import reference_process
+
+    process = reference_process.current()
+    return (backend is not None and backend.poisoned) or (process is not None and process.ended is not None)
 
 
 def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:

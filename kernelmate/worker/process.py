@@ -7,21 +7,26 @@ import contextlib
 import io
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernelmate.worker import protocol
+from kernelmate.worker.confinement import SCRATCH, kill_descendants
 
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6
 _WAITING_EVENTS = 256
 """Messages that may lie unread; a child that sends more waits, as it would before a full pipe."""
+_SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 24 * 3600.0
 _FATAL = "Fatal Python error"
 """How `faulthandler` begins; the lines after it are worth more than the last ones."""
 
@@ -60,13 +65,14 @@ class Process:
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
         self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
+        self._scratch = _scratch()
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env=dict(environment),
+            env={**environment, SCRATCH: self._scratch},
             **_own_group(),
         )
         self._threads = [self._thread(self._read_messages), self._thread(self._drain_output)]
@@ -119,7 +125,7 @@ class Process:
             return None
 
     def stop(self) -> None:
-        """Kill the child and its group; wait for nothing."""
+        """Kill the child, its group and all that it started; wait for nothing."""
         if os.getpid() != self._owner:
             # A fork of the session's process has our handle, but not our child.
             return
@@ -128,6 +134,8 @@ class Process:
             if sys.platform == "win32":
                 self._popen.kill()
             else:
+                if self._popen.poll() is None:
+                    kill_descendants(self._popen.pid)
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     def kill(self) -> None:
@@ -192,6 +200,7 @@ class Process:
 
     def _release(self) -> None:
         """Let the threads run out, then close the streams. One that an escaped process keeps open is left alone."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
         until = time.monotonic() + 1.0
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
             with contextlib.suppress(queue.Empty):
@@ -210,6 +219,29 @@ def _own_group() -> dict[str, Any]:
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
+
+
+def _scratch() -> str:
+    """A new folder for temporary files of the child; those that sessions killed a day ago have left are removed."""
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_SCRATCH_PREFIX}*-*"):
+        with contextlib.suppress(OSError, ValueError):
+            owner = int(left.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0])
+            if time.time() - left.stat().st_mtime > _STALE_S and not _lives(owner):
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=parent)
+
+
+def _lives(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def ending(status: int | None) -> str:

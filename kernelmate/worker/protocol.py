@@ -12,16 +12,11 @@ What is covered:
 - Memory is capped by the system (address space, where there are `setrlimit` limits; beside CUDA, which reserves address
   space for all memory of the machine, the data that can be written), core dumps are off. So is memory of the GPU.
 - Whatever prints (Python, C libraries, kernels) is kept off the protocol and counted.
-- Environment variables that look like secrets are taken out before any of the user's code is loaded.
+- The child gets environment variables of an allow-list only.
+- References and makers of inputs run in a process of their own (`evaluator.py`), which holds no descriptor of this channel.
+- Processes that left the child's group end with it (Linux).
 
-What is not covered:
-
-- It is no sandbox against malice. A reference function is Python with the user's own rights: it can read and write the
-  user's files, open sockets, and start processes that leave the process group.
-- Code in the child that looks for the protocol's descriptor can write to it. What does not decode ends the child; a
-  forged message that does decode is believed.
-- A process that a reference started is killed with the worker, except when the session itself was killed outright.
-- Kernels share the GPU with whatever else runs on it, and a kernel can slow the whole machine down.
+docs/security.md says what of this holds on which system, what does not, and how each promise is tested.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
 (`Hello`, which names the backend and the GPU), the child answers `Ready` once it can judge, then each `Judge` or `Trace` gets any

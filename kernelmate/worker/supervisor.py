@@ -17,6 +17,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from kernelmate.worker.confinement import adopt_orphans, kill_descendants
+
 _SIGNAL_STATUS = 128
 """What shells add to a signal's number to make an exit status of it."""
 
@@ -24,6 +26,7 @@ _SIGNAL_STATUS = 128
 def main() -> None:
     """Run a worker over the standard streams until it ends or the other side is gone; ends with its exit status."""
     folder = tempfile.mkdtemp(prefix="kernelmate-worker-")
+    adopt_orphans()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -32,6 +35,7 @@ def main() -> None:
         work(Path(folder))
         os._exit(0)
     status = _watch(child)
+    kill_descendants(os.getpid())
     shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
 

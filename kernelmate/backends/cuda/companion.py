@@ -7,19 +7,17 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
 from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulators import Emulators, Lost, TooLarge, within
 from kernelmate.records import Compiled, Target
 
-CHECKED_BYTES = 1 << 20
-CHECKED_THREADS = 1 << 16
 CHECKED_INSTRUCTIONS = 100_000_000
-"""Launches with at most so many bytes of arrays and threads are first made in the emulator, up to so many instructions."""
+"""Small launches are first made in the emulator, up to so many instructions."""
 
 CHECKED_LAUNCHES = 2
 """Launches of one shape and size that go through the emulator: races and bad addresses hang on these and on how threads
-are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment all do."""
+are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment and the wary ones all do."""
 
 COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
@@ -149,16 +147,16 @@ def _bytes(run: Run) -> int:
 
 def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
     """The launch as the emulator is to make it, None where it is not; counts it among those of its kind."""
-    small = _bytes(run) <= CHECKED_BYTES and run.shape.threads * run.shape.blocks <= CHECKED_THREADS
-    if not run.count and not (run.check and small):
+    checked = run.check and small(run.shape, _bytes(run))
+    if not run.count and not checked:
         return None
-    if not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):
+    if not run.wary and not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):
         same = _alike(run)
         made[same] += 1
         if not run.count and made[same] > CHECKED_LAUNCHES:
             return None
-    limit = CHECKED_INSTRUCTIONS if small else COUNTED_INSTRUCTIONS
-    return replace(run, check=run.check and small, total_limit=min(run.total_limit, limit))
+    limit = CHECKED_INSTRUCTIONS if checked else COUNTED_INSTRUCTIONS
+    return replace(run, check=checked, total_limit=min(run.total_limit, limit))
 
 
 def _alike(run: Run) -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,24 +35,26 @@ __global__ void twice(const float* x, float* y, int n) {
   if (i < n) y[i] = 2 * x[i];
 }
 """
-REFERENCE = """import os
-def twice(x):
-    with open(os.path.join(os.path.dirname(__file__), 'calls'), 'a') as calls:
+CALLS = Path("/dev/shm", f"kernelmate-calls-{os.getpid()}")
+"""Counts calls: a reference in its own process may write there, and nowhere near its file."""
+REFERENCE = f"""def twice(x):
+    with open({str(CALLS)!r}, 'a') as calls:
         calls.write('.')
     return 2 * x
 """
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "ref.py").write_text(REFERENCE)
     (tmp_path / "twice.cu").write_text(KERNEL)
-    return tmp_path / "twice.cu"
+    CALLS.unlink(missing_ok=True)
+    yield tmp_path / "twice.cu"
+    CALLS.unlink(missing_ok=True)
 
 
-def calls(file: Path) -> int:
-    path = file.parent / "calls"
-    return path.stat().st_size if path.exists() else 0
+def calls() -> int:
+    return CALLS.stat().st_size if CALLS.exists() else 0
 
 
 def task_of(file: Path, seed: int) -> JudgeTask:
@@ -70,18 +72,18 @@ def judged(task: JudgeTask):
 
 def test_a_verdict_finds_every_answer_there_whatever_the_kernel_is_now(file: Path) -> None:
     assert work_ahead(task_of(file, 11), lambda: False) > 10
-    before = calls(file)
+    before = calls()
     assert before > 0
     file.write_text("\n\n" + KERNEL.replace("block = 128", "block = 64").replace("2 * x[i]", "x[i] + x[i]"))
     assert judged(task_of(file, 11)).correct is True
-    assert calls(file) == before
+    assert calls() == before
 
 
 def test_another_seed_or_another_reference_finds_nothing(file: Path) -> None:
     work_ahead(task_of(file, 12), lambda: False)
-    before = calls(file)
+    before = calls()
     judged(task_of(file, 13))
-    assert calls(file) > before
+    assert calls() > before
     work_ahead(task_of(file, 14), lambda: False)
     (file.parent / "ref.py").write_text(REFERENCE.replace("return 2", "return 3"))
     os.utime(file.parent / "ref.py", ns=(1, 1))
@@ -96,7 +98,7 @@ def test_it_ends_as_soon_as_somebody_waits(file: Path) -> None:
         return len(asked) > 8
 
     work_ahead(task_of(file, 15), soon)
-    assert 0 < calls(file) <= 8
+    assert 0 < calls() <= 8
 
 
 def test_a_reference_that_fails_is_left_for_the_verdict_to_tell(file: Path) -> None:
@@ -117,11 +119,11 @@ def settled(file: Path) -> Callable[[], int]:
     """Calls of the reference, once there are no more for a while."""
 
     def count() -> int:
-        seen, since = calls(file), time.monotonic()
+        seen, since = calls(), time.monotonic()
         while time.monotonic() - since < 1.0:
             time.sleep(0.05)
-            if calls(file) != seen:
-                seen, since = calls(file), time.monotonic()
+            if calls() != seen:
+                seen, since = calls(), time.monotonic()
         return seen
 
     return count
@@ -163,7 +165,7 @@ def test_nothing_is_done_ahead_with_a_reference_that_takes_long(file: Path, sett
     file.write_text(KERNEL.replace("// [args]", "// tolerance = { rtol = 1e-6, atol = 1e-9 }\n// [args]"))
     with Session(load_settings(backend="emulator")) as session:
         assert session.bench(load_kernels(file)[0])[0].correct is True
-        before = calls(file)
+        before = calls()
         assert settled() == before
 
 

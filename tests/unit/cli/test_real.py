@@ -309,15 +309,17 @@ def marked(mark: str) -> list[int]:
 def test_a_signal_stops_at_once_and_leaves_no_process(
     number: signal.Signals, code: int, start: Callable[..., subprocess.Popen[str]], folder: Path
 ) -> None:
-    (folder / "ref.py").write_text(
-        "import pathlib, time\ndef f(x):\n    pathlib.Path('running').touch()\n    time.sleep(600)\n"
-    )
     mark = uuid.uuid4().hex
+    running = Path("/dev/shm", f"kernelmate-{mark}")
+    (folder / "ref.py").write_text(
+        f"import pathlib, time\ndef f(x):\n    pathlib.Path({str(running)!r}).touch()\n    time.sleep(600)\n"
+    )
     process = start("bench", "twice.cu", "--reference", "ref.py:f", **{MARK: mark})
     until = time.monotonic() + 120
-    while not (folder / "running").exists() and process.poll() is None and time.monotonic() < until:
+    while not running.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
-    assert (folder / "running").exists(), process.communicate()
+    assert running.exists(), process.communicate()
+    running.unlink()
     assert len(marked(mark)) > 1
     process.send_signal(number)
     out, err = process.communicate(timeout=60)

@@ -221,10 +221,18 @@ def test_a_shell_that_greets_is_told_as_that(settings: Make, file: Path) -> None
     assert "it must print nothing" in str(error.hint)
 
 
+@pytest.fixture
+def note() -> Iterator[Path]:
+    """A file that a reference may write to, as none in its own folder."""
+    path = Path("/dev/shm", f"kernelmate-test-{os.getpid()}")
+    path.unlink(missing_ok=True)
+    yield path
+    path.unlink(missing_ok=True)
+
+
 def test_a_connection_lost_while_judging_is_not_held_against_the_kernel(
-    server: Server, settings: Make, file: Path, gone: Callable[[int], bool]
+    server: Server, settings: Make, file: Path, note: Path, gone: Callable[[int], bool]
 ) -> None:
-    note = file.parent / "pid"
     (file.parent / "checks" / "ref.py").write_text(
         f"import os, time\ndef twice(x):\n    open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(1000)\n"
     )
@@ -261,9 +269,8 @@ def test_a_connection_lost_while_judging_is_not_held_against_the_kernel(
 
 
 def test_a_worker_stuck_in_c_is_killed_there_when_the_session_gives_it_up(
-    settings: Make, file: Path, gone: Callable[[int], bool]
+    settings: Make, file: Path, note: Path, gone: Callable[[int], bool]
 ) -> None:
-    note = file.parent / "pid"
     (file.parent / "checks" / "ref.py").write_text(
         "import ctypes, os\ndef twice(x):\n"
         f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n    ctypes.PyDLL(None).sleep(1000)\n"

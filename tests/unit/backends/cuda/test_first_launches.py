@@ -26,7 +26,7 @@ from kernelmate.source import contract_for, load_kernels, parse_contract
 EXPLOITS = Path(__file__).resolve().parents[3] / "exploits"
 CHOSEN = (
     "wrong/divergent_barrier", "wrong/missing_reuse_barrier", "wrong/neighbour_not_ready", "wrong/uninitialised_shared",
-    "wrong/one_read_too_far", "wrong/reads_own_output", "wrong/misaligned_rows", "wrong/trap_at_odd_sizes",
+    "wrong/one_read_too_far", "wrong/reads_own_output", "wrong/misaligned_rows", "wrong/trap_at_odd_sizes", "wrong/positions_of_16_bits",
     "right/smaller_block",
 )  # fmt: skip
 """What shows in some launches only: by schedule, by size, by alignment."""

@@ -45,9 +45,14 @@ def emulated(*runs: Run) -> list[bool]:
     return [companion.seen(run) is not None for run in runs]
 
 
-def launch_of(n: int, seed: int = 0, misalign: int = 0, *, count: bool = False) -> Run:
+def launch_of(n: int, seed: int = 0, misalign: int = 0, *, count: bool = False, wary: bool = False) -> Run:
     arguments = (ArrayArgument("x", np.full(64, seed), misalign), ScalarArgument("n", np.int32(n)))
-    return Run(SHAPE, arguments, schedule_seed=seed, count=count)
+    return Run(SHAPE, arguments, schedule_seed=seed, count=count, wary=wary)
+
+
+def test_every_launch_whose_inputs_may_lead_astray_goes_through_the_emulator() -> None:
+    runs = [launch_of(3, seed, wary=True) for seed in range(2 * CHECKED_LAUNCHES)]
+    assert all(emulated(*runs))
 
 
 def test_the_first_launches_of_each_size_go_through_the_emulator() -> None:

@@ -1,0 +1,404 @@
+"""The process in which references and input makers run, as the judging process sees it: arrays go there and come back.
+
+What comes back is data and nothing else: a header of fixed form, and arrays of the names, shapes and types that were asked
+for. Anything else is an error, and the process is ended. It holds no descriptor of the verdict's channel.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract, Size
+from kernelmate.source import argument_shapes, numpy_dtype
+from kernelmate.source.dtypes import ITEM_BYTES
+
+MAX_HEADER = 1 << 20
+"""Bytes in the largest header that is read."""
+_LENGTH = 4
+TYPES = frozenset(ITEM_BYTES)
+"""Types of arrays that travel, by NumPy's name."""
+GRACE_S = 2.0
+"""Wait for a process that closed its channel to end by itself, so that its own exit status can be told."""
+
+
+_ALIGNED = 64
+"""Bytes that the place of each array is a multiple of."""
+
+Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Name, type by NumPy's name, and shape of each array that follows a header."""
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Load a contract's reference; evaluations name it by this request's number."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
+class Evaluate(msgspec.Struct, frozen=True, tag=True):
+    """Evaluate a loaded reference on the arrays that follow; `working` names the floating type to compute in."""
+
+    number: int
+    loaded: int
+    size: dict[str, int]
+    working: str | None
+    arrays: Described
+
+
+class Make(msgspec.Struct, frozen=True, tag=True):
+    """Call the contract's maker of inputs."""
+
+    number: int
+    contract: Contract
+    directory: str
+    size: dict[str, int]
+    seed: int
+
+
+class Trace(msgspec.Struct, frozen=True, tag=True):
+    """Trace the contract's reference."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
+
+    number: int
+    helpers: dict[str, str]
+
+
+class Made(msgspec.Struct, frozen=True, tag=True):
+    """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
+
+    number: int
+    arrays: Described
+    helpers: dict[str, str] = {}
+
+
+class Traced(msgspec.Struct, frozen=True, tag=True):
+    """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+
+    number: int
+    graph: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
+
+    number: int
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    hint: str | None
+
+
+class NoMemory(msgspec.Struct, frozen=True, tag=True):
+    """An allocation failed."""
+
+    number: int
+    detail: str
+
+
+Request: TypeAlias = Load | Evaluate | Make | Trace
+Answer: TypeAlias = Loaded | Made | Traced | Failed | NoMemory
+
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+class Violation(Exception):
+    """Bytes that are not what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One direction of the way between two processes.
+
+    Attributes:
+        descriptor: an end of a pipe, for headers and for arrays that do not fit in the area.
+        area: memory that both processes map. Nothing that is read in it is relied on before it was copied.
+    """
+
+    descriptor: int
+    area: mmap.mmap
+
+
+class ReferenceProcess:
+    """A process that evaluates references, forked off the one that judges.
+
+    Args:
+        requests, answers: this side's ends of two channels. pid: the process.
+    """
+
+    def __init__(self, requests: Channel, answers: Channel, pid: int) -> None:
+        self._requests, self._answers, self._pid = requests, answers, pid
+        self._number = 0
+        self._turn = threading.Lock()
+        self.ended: str | None = None
+        """How the process ended, as half a sentence; None while it lives."""
+
+    def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
+        """Load a contract's reference: its number for `evaluate`, and the modules that its file imported from its folder.
+
+        Raises:
+            ReferenceFailed: it cannot be loaded, or the process is gone.
+        """
+        with self._turn:
+            number = self._next()
+            answer = self._ask(contract, Load(number, contract, str(directory)), {})
+            if not isinstance(answer, Loaded):
+                self._break(contract, "sent arrays that nobody asked for")
+            return number, answer.helpers
+
+    def evaluate(
+        self, loaded: int, contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None
+    ) -> Arrays:
+        """As `Reference.__call__`, of NumPy's arrays.
+
+        Raises:
+            ReferenceFailed: the reference failed, or the process ended or sent something else than its arrays.
+        """
+        shapes = argument_shapes(contract, size)
+        wanted = {a.name: (shapes[a.name], a.dtype) for a in contract.args if a.direction in ("out", "inout")}
+        with self._turn:
+            request = Evaluate(
+                self._next(), loaded, dict(size), None if working is None else working.name, described(arrays)
+            )
+            answer = self._ask(contract, request, arrays)
+            return self._taken(contract, answer, {n: (shape, _outputs(dtype)) for n, (shape, dtype) in wanted.items()})
+
+    def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
+        """The arrays that the contract's own `inputs` function makes, of the contract's types; modules as of `load`.
+
+        Raises:
+            ReferenceFailed: as `evaluate`.
+        """
+        shapes = argument_shapes(contract, size)
+        wanted = {
+            a.name: (shapes[a.name], frozenset({numpy_dtype(a.dtype).name}))
+            for a in contract.args
+            if a.shape is not None
+        }
+        with self._turn:
+            answer = self._ask(contract, Make(self._next(), contract, str(directory), dict(size), seed), {})
+            return self._taken(contract, answer, wanted), getattr(answer, "helpers", {})
+
+    def trace(self, contract: Contract, directory: Path) -> str:
+        """The graph of the contract's reference, as text.
+
+        Raises:
+            ReferenceFailed: it cannot be traced, or as `evaluate`.
+        """
+        with self._turn:
+            answer = self._ask(contract, Trace(self._next(), contract, str(directory)), {})
+            if not isinstance(answer, Traced):
+                self._break(contract, "sent something else than a graph")
+            return answer.graph
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _ask(self, contract: Contract, request: Request, arrays: Arrays) -> Loaded | Made | Traced:
+        """Send a request and read the header of its answer.
+
+        Raises:
+            ReferenceFailed: as `evaluate`.
+            MemoryError: there was not enough.
+        """
+        if self.ended is not None:
+            self._refuse(contract, self.ended)
+        waiting = self._answers.descriptor
+        if select.select([waiting], [], [], 0)[0]:
+            self._break(contract, "sent an answer before it was asked" if _waiting(waiting) else None)
+        try:
+            write(self._requests, request, arrays)
+            answer = _answers.decode(read_header(self._answers.descriptor))
+        except (Violation, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._break(contract, f"sent something that is no answer: {error}")
+        except (EOFError, OSError):
+            self._break(contract, None)
+        if answer.number != request.number:
+            self._break(contract, "sent the answer to another question")
+        if isinstance(answer, NoMemory):
+            raise MemoryError(answer.detail)
+        if isinstance(answer, Failed):
+            raise ReferenceFailed(
+                answer.message, file=answer.file, line=answer.line, column=answer.column, hint=answer.hint
+            )
+        return answer
+
+    def _taken(
+        self,
+        contract: Contract,
+        answer: Loaded | Made | Traced,
+        wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]],
+    ) -> Arrays:
+        """The arrays behind a header, where it announces exactly those that are wanted."""
+        if not isinstance(answer, Made) or [name for name, _, _ in answer.arrays] != list(wanted):
+            self._break(contract, "sent other arrays than were asked for")
+        for name, dtype, shape in answer.arrays:
+            if shape != tuple(wanted[name][0]) or dtype not in wanted[name][1]:
+                self._break(contract, f"sent {dtype} of shape {list(shape)} for {name}")
+        try:
+            return {name: array.copy() for name, array in read_arrays(self._answers, answer.arrays).items()}
+        except (EOFError, OSError):
+            self._break(contract, None)
+
+    def _break(self, contract: Contract, what: str | None) -> NoReturn:
+        """End the process for what it did; without that it ended by itself, and its status is told."""
+        until = time.monotonic() + (GRACE_S if what is None else 0)
+        with suppress(ChildProcessError):
+            while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
+                if time.monotonic() >= until:
+                    what = what or "closed its channel"
+                    os.kill(self._pid, signal.SIGKILL)
+                time.sleep(0.01)
+            status = os.waitstatus_to_exitcode(ended[1])
+            what = what or (f"ended with exit status {status}" if status >= 0 else f"was killed by {_signal(-status)}")
+        self.ended = what or "ended"
+        self._refuse(contract, self.ended)
+
+    def _refuse(self, contract: Contract, what: str) -> NoReturn:
+        where = contract.reference if contract.reference is not None else contract.inputs
+        raise ReferenceFailed(
+            f"The process of the reference {where!r} {what}.",
+            line=contract.line,
+            hint="A reference must return its arrays, and do nothing to its process.",
+        )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _waiting(descriptor: int) -> bool:
+    """Bytes wait to be read; False at the end of the stream."""
+    return bool(os.read(descriptor, 1))
+
+
+def _outputs(dtype: str) -> frozenset[str]:
+    """The types in which a reference's output for an argument of this dtype may come (`reference._widely`)."""
+    declared = numpy_dtype(dtype)
+    if not is_inexact(declared):
+        return TYPES
+    return frozenset({"complex128" if declared.kind == "c" else "float64"})
+
+
+def described(arrays: Arrays) -> Described:
+    """Name, type and shape of each array, as headers have them."""
+    return tuple((name, array.dtype.name, array.shape) for name, array in arrays.items())
+
+
+def write(channel: Channel, message: Request | Answer, arrays: Arrays) -> None:
+    """Write a message and the arrays that its header describes: into the area where they all fit, else after the header."""
+    header = msgspec.msgpack.encode(message)
+    # Whole in one call where it fits: each further one could wake the other side for a part.
+    parts = [memoryview(len(header).to_bytes(_LENGTH, "big") + header)]
+    places = _places(channel, described(arrays))
+    for name, array in arrays.items():
+        if places is not None:
+            _held(channel, places[name], array.dtype, array.shape)[...] = array
+        elif array.size:
+            parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    while parts:
+        written = os.writev(channel.descriptor, parts)
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
+
+
+def _places(channel: Channel, arrays: Described) -> dict[str, int] | None:
+    """Offset of each array in the area; None where they do not all fit there."""
+    places, end = {}, 0
+    for name, type_name, shape in arrays:
+        places[name] = end
+        end += -(-_bytes(type_name, shape) // _ALIGNED) * _ALIGNED
+    return places if end <= len(channel.area) else None
+
+
+def _bytes(type_name: str, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * numpy_dtype(type_name).itemsize
+
+
+def _held(channel: Channel, place: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    return np.frombuffer(channel.area, dtype, math.prod(shape), place).reshape(shape)
+
+
+def read_header(descriptor: int) -> bytes:
+    """The bytes of a message.
+
+    Raises:
+        EOFError: the other side is gone.
+        Violation: it claims to be too long.
+    """
+    length = int.from_bytes(_read_all(descriptor, _LENGTH), "big")
+    if length > MAX_HEADER:
+        raise Violation(f"a header of {length} bytes")
+    return bytes(_read_all(descriptor, length))
+
+
+def read_arrays(channel: Channel, arrays: Described) -> Arrays:
+    """The arrays that a header describes, once it is known to be as it should; those in the area are not copied.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    places = _places(channel, arrays)
+    found: Arrays = {}
+    for name, type_name, shape in arrays:
+        dtype = numpy_dtype(type_name)
+        if places is not None:
+            found[name] = _held(channel, places[name], dtype, shape)
+        else:
+            found[name] = np.frombuffer(_read_all(channel.descriptor, _bytes(type_name, shape)), dtype).reshape(shape)
+    return found
+
+
+def _read_all(descriptor: int, count: int) -> bytearray:
+    data = bytearray(count)
+    rest = memoryview(data)
+    while rest:
+        got = os.readv(descriptor, [rest])
+        if not got:
+            raise EOFError
+        rest = rest[got:]
+    return data
+
+
+_current: ReferenceProcess | None = None
+
+
+def use(process: ReferenceProcess | None) -> None:
+    """Let references run in this process from now on; None for the process that judges."""
+    global _current
+    _current = process
+
+
+def current() -> ReferenceProcess | None:
+    """The process that references run in; None where that is this one."""
+    return _current

@@ -1,0 +1,247 @@
+"""Restrictions that Linux puts on a process for good: its attributes, its file writes (landlock), its calls (seccomp).
+
+Besides, the end of all that a process started (`kill_descendants`).
+
+Each is applied where the kernel has it and left out where not; the functions return what is in force. Numbers of calls and
+layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/landlock.h>`, `<linux/seccomp.h>`, `<asm/unistd.h>`.
+`python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force, for `doctor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import glob
+import json
+import os
+import platform
+import signal
+import struct
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+MEASURES = {
+    "dumpable": "other processes of the user cannot trace the worker or read its memory",
+    "no-new-privs": "programs gain no rights by being started",
+    "subreaper": "processes that leave the worker's group are found and ended with it",
+    "landlock": "a reference writes files in its scratch folder only",
+    "landlock-signals": "a reference cannot signal processes that it did not start",
+    "seccomp": "a reference opens no sockets, traces no process, leaves no process group, changes no file's mode",
+}
+"""Names of the restrictions, and the effect of each."""
+
+SCRATCH = "KERNELMATE_SCRATCH"
+"""The environment variable that names the folder which a worker's references may write to."""
+
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_VERSION_FLAG, _RULE_PATH, _O_PATH = 1, 1, 0x200000
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+"""Rights of ABI 1 that change files and folders; reading and executing are left alone."""
+_REFER_SINCE, _TRUNCATE_SINCE, _NET_SINCE, _SCOPE_SINCE = 2, 3, 4, 6
+_REFER = 1 << 13
+_TCP, _SCOPED = 0b11, 0b11
+"""Binding and connecting; abstract UNIX sockets and signals."""
+
+_ROUNDS = 20
+"""Looks for descendants at most; each stops those it finds, so that only a process in the middle of a fork adds more."""
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/nvidia*")  # noqa: S108
+"""Devices that a reference may write to: shared memory is where Python's locks between processes lie."""
+
+_LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_X32_BIT = 0x40000000
+_SIGN_BIT = 0x80000000
+_ANYWHERE = (424, 425, 434, 438, 452)
+"""pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd, fchmodat2."""
+
+
+class _Machine:
+    """Numbers of one architecture's calls: `refused` always, `kills` for protected processes, `prlimit` for others."""
+
+    def __init__(self, arch: int, seccomp: int, refused: tuple[int, ...], kills: tuple[int, ...], prlimit: int) -> None:
+        self.arch, self.seccomp, self.refused = arch, seccomp, refused + _ANYWHERE
+        self.kills, self.prlimit = kills, prlimit
+
+
+# Refused: socket, ptrace, process_vm_readv, process_vm_writev, kcmp, setsid, setpgid, tkill, rt_sigqueueinfo,
+# rt_tgsigqueueinfo; then what changes a file's mode, owner and attributes: chmod, fchmod, fchmodat, chown, fchown, lchown,
+# fchownat, setxattr, lsetxattr, fsetxattr (aarch64 has no chmod, chown and lchown). Kills: kill, tgkill.
+_MACHINES = {
+    "x86_64": _Machine(
+        0xC000003E,
+        317,
+        (41, 101, 310, 311, 312, 112, 109, 200, 129, 297, 90, 91, 268, 92, 93, 94, 260, 188, 189, 190),
+        (62, 234),
+        302,
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 277, (198, 117, 270, 271, 272, 157, 154, 130, 138, 240, 52, 53, 55, 54, 5, 6, 7), (129, 131), 261
+    ),
+}
+
+
+def harden() -> tuple[str, ...]:
+    """Set the attributes of the worker's own process; gives the names of those in force.
+
+    Not before CUDA is opened: its driver may start a setuid program that makes device files.
+    """
+    library = _library()
+    calls = (("dumpable", _PR_SET_DUMPABLE, 0), ("no-new-privs", _PR_SET_NO_NEW_PRIVS, 1))
+    held = tuple(name for name, option, value in calls if library and library.prctl(option, value, 0, 0, 0) == 0)
+    return (*held, "subreaper") if adopt_orphans() else held
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of descendants whose own parent ends; True where the system has that."""
+    library = _library()
+    return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
+    """Restrict this process, which has no second thread yet, and all that it starts; gives the names of what is in force.
+
+    Args:
+        scratch: the folder that stays writable, besides some devices.
+        protected: processes that must not be signalled.
+    """
+    library = _library()
+    if library is None or library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return ()
+    return _landlock(library, scratch) + _seccomp(library, protected)
+
+
+def ancestors() -> tuple[int, ...]:
+    """This process's parents, nearest first, as far as the system shows them."""
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        try:
+            pid = int(
+                Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
+            )
+        except (OSError, ValueError, IndexError):
+            break
+    return tuple(found)
+
+
+def _library() -> ctypes.CDLL | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "prctl") and hasattr(library, "syscall") else None
+
+
+def _landlock(library: ctypes.CDLL, scratch: Path) -> tuple[str, ...]:
+    version = library.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
+    if version < 1:
+        return ()
+    rights = _WRITES | _REFER * (version >= _REFER_SINCE) | _TRUNCATE * (version >= _TRUNCATE_SINCE)
+    attributes = struct.pack("=Q", rights)
+    if version >= _NET_SINCE:
+        attributes += struct.pack("=Q", _TCP)
+    if version >= _SCOPE_SINCE:
+        attributes += struct.pack("=Q", _SCOPED)
+    ruleset = library.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    if ruleset < 0:
+        return ()
+    try:
+        for path in (str(scratch), *(device for pattern in _DEVICES for device in glob.glob(pattern))):
+            _allow_writes(library, ruleset, path, rights)
+        if library.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
+            return ()
+    finally:
+        os.close(ruleset)
+    return ("landlock", "landlock-signals") if version >= _SCOPE_SINCE else ("landlock",)
+
+
+def _allow_writes(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    """Add a path to the ruleset; one that cannot be opened stays read-only."""
+    try:
+        place = os.open(path, _O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    wanted = rights if os.path.isdir(path) else rights & (_WRITE_FILE | _TRUNCATE)
+    rule = struct.pack("=Qi", wanted, place)
+    library.syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH), rule, ctypes.c_uint32(0))
+    os.close(place)
+
+
+def _seccomp(library: ctypes.CDLL, protected: Sequence[int]) -> tuple[str, ...]:
+    machine = _MACHINES.get(platform.machine())
+    if machine is None or sys.maxsize < 1 << 32:
+        return ()
+    program = _program(machine, protected)
+    held = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
+    done = library.syscall(ctypes.c_long(machine.seccomp), ctypes.c_uint(1), ctypes.c_uint(0), header)
+    return ("seccomp",) if done == 0 else ()
+
+
+def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
+    """The filter in BPF: which calls are refused with EPERM."""
+
+    def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+        return struct.pack("=HBBI", code, yes, no, value)
+
+    refuse, allow = step(_RETURN, _REFUSE), step(_RETURN, _ALLOW)
+    code = [step(_LOAD, _ARCH_AT), step(_EQUAL, machine.arch, 1, 0), refuse, step(_LOAD, _NUMBER_AT)]
+    code += [step(_SET, _X32_BIT, 0, 1), refuse]
+    for number in machine.refused:
+        code += [step(_EQUAL, number, 0, 1), refuse]
+    # prlimit64 of any process but the caller, which 0 stands for.
+    code += [step(_EQUAL, machine.prlimit, 0, 4), step(_LOAD, _FIRST_ARGUMENT_AT), step(_EQUAL, 0, 1, 0), refuse, allow]
+    first, second = machine.kills
+    code += [step(_EQUAL, first, 2, 0), step(_EQUAL, second, 1, 0), allow, step(_LOAD, _FIRST_ARGUMENT_AT)]
+    # Groups, all processes, and the protected ones.
+    code += [step(_SET, _SIGN_BIT, 0, 1), refuse]
+    for pid in (0, *protected):
+        code += [step(_EQUAL, pid, 0, 1), refuse]
+    return b"".join([*code, allow])
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and those in turn; a subreaper's orphans are among them. Empty without `/proc`."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").glob("[0-9]*") if sys.platform.startswith("linux") else ():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+            children[int(fields[1])].append(int(entry.name))
+    found = list(children[pid])
+    for one in found:
+        found += children[one]
+    return found
+
+
+def kill_descendants(pid: int) -> None:
+    """Kill what a living process started, whatever group or session it moved to; the process itself goes on."""
+    seen: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = set(descendants(pid)) - seen
+        for one in new:
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGSTOP)
+        seen |= new
+        if not new:
+            break
+    for one in seen:
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
+
+
+def main() -> None:
+    """Apply all restrictions to this process and print the names of those in force as JSON."""
+    print(json.dumps([*harden(), *confine(Path(tempfile.gettempdir()), ancestors())]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The evaluator: the confined process in which references and makers of inputs run, and return arrays.
+
+The worker forks it off before CUDA is opened and threads are started. It holds none of the worker's descriptors but the
+two for printing and its own two pipes, and what `confinement` refuses is refused to it. It ends with the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from kernelmate.backends.processes import die_with_parent
+from kernelmate.checks.inputs import made_inputs
+from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.reference import Reference, python_reference
+from kernelmate.checks.reference_process import (
+    MAX_HEADER,
+    TYPES,
+    Answer,
+    Channel,
+    Evaluate,
+    Failed,
+    Load,
+    Loaded,
+    Made,
+    Make,
+    NoMemory,
+    ReferenceProcess,
+    Request,
+    Trace,
+    Traced,
+    described,
+    read_arrays,
+    read_header,
+    write,
+)
+from kernelmate.checks.userfiles import helpers_of
+from kernelmate.errors import KernelmateError, ReferenceFailed
+from kernelmate.records import Contract
+from kernelmate.source import argument_shapes
+from kernelmate.worker.confinement import ancestors, confine
+
+KEPT = 16
+"""References that stay loaded; a task has one."""
+
+_F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20
+"""Linux, `<linux/fcntl.h>`; the most that a user may ask for by default: arrays of usual sizes fit whole."""
+
+_AREA_BYTES = 64 << 20
+"""Bytes of arrays that go each way in shared memory; none is taken before it is written to, and more goes by the pipe."""
+
+_CACHES = ("TMPDIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
+"""Variables that name folders which a reference's libraries write to."""
+
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+
+
+def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
+    """An evaluator, forked now.
+
+    Args:
+        begin: called in it first, as to close what it must not hold.
+        scratch: the folder that it may write to.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    protected = (os.getpid(), *ancestors())
+    their_requests, our_requests = os.pipe()
+    our_answers, their_answers = os.pipe()
+    to_them, to_us = mmap.mmap(-1, _AREA_BYTES), mmap.mmap(-1, _AREA_BYTES)
+    for end in (our_requests, our_answers):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(end, _F_SETPIPE_SZ, _PIPE_BYTES)
+    pid = os.fork()
+    if pid:
+        os.close(their_requests)
+        os.close(their_answers)
+        return ReferenceProcess(Channel(our_requests, to_them), Channel(our_answers, to_us), pid)
+    try:
+        die_with_parent()
+        begin()
+        _close_others(their_requests, their_answers)
+        _move_to(scratch)
+        confine(scratch, protected)
+        _Evaluator(Channel(their_requests, to_them), Channel(their_answers, to_us)).serve()
+    except BaseException:  # noqa: BLE001 -- whatever it is, the worker sees its end, and the session what it printed
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _close_others(*kept: int) -> None:
+    """Close all descriptors but those for printing and the given ones."""
+    below = 3
+    for descriptor in sorted(kept):
+        os.closerange(below, descriptor)
+        below = descriptor + 1
+    os.closerange(below, os.sysconf("SC_OPEN_MAX"))
+
+
+def _move_to(scratch: Path) -> None:
+    """Let temporary files and caches of libraries be made in the scratch folder."""
+    for name in _CACHES:
+        os.environ[name] = str(scratch)
+    tempfile.tempdir = None
+
+
+def _trace(request: Trace) -> Traced:
+    """The graph of a reference.
+
+    Raises:
+        ReferenceFailed: it cannot be traced, or has more operations than an answer holds.
+    """
+    from kernelmate.synthesis.trace import trace
+
+    text = trace(request.contract, Path(request.directory)).text()
+    if len(text) > MAX_HEADER // 2:
+        raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
+    return Traced(request.number, text)
+
+
+class _Evaluator:
+    """Answers requests, one after another."""
+
+    def __init__(self, requests: Channel, answers: Channel) -> None:
+        self._requests, self._answers = requests, answers
+        self._loaded: dict[int, tuple[Contract, Reference]] = {}
+
+    def serve(self) -> None:
+        """Answer until there is nobody to ask."""
+        while True:
+            try:
+                request = _requests.decode(read_header(self._requests.descriptor))
+                arrays = read_arrays(self._requests, request.arrays) if isinstance(request, Evaluate) else {}
+            except EOFError:
+                return
+            answer, made = self._answered(request, arrays)
+            write(self._answers, answer, made)
+
+    def _answered(self, request: Request, arrays: Arrays) -> tuple[Answer, Arrays]:
+        helpers: dict[str, str] = {}
+        try:
+            match request:
+                case Load():
+                    return self._load(request), {}
+                case Trace():
+                    return _trace(request), {}
+                case Evaluate():
+                    contract, reference = self._loaded[request.loaded]
+                    working = (
+                        None if request.working is None else np.dtype(request.working)
+                    )  # a wider one than arrays have, too
+                    made = reference(arrays, request.size, working)
+                    where = contract.reference
+                case Make():
+                    contract, where = request.contract, request.contract.inputs
+                    shapes = argument_shapes(contract, request.size)
+                    made = made_inputs(contract, request.size, request.seed, shapes, Path(request.directory))
+                    helpers = helpers_of(where, Path(request.directory))
+        except KernelmateError as error:
+            return Failed(request.number, error.message, error.file, error.line, error.column, error.hint), {}
+        except MemoryError as error:
+            return NoMemory(request.number, str(error) or "an allocation failed"), {}
+        made = {name: np.asarray(array, array.dtype.newbyteorder("=")) for name, array in made.items()}
+        strange = next((array.dtype.name for array in made.values() if array.dtype.name not in TYPES), None)
+        if strange is not None:
+            return Failed(
+                request.number, f"{where} returned an array of {strange}.", None, contract.line, None, None
+            ), {}
+        return Made(request.number, described(made), helpers), made
+
+    def _load(self, request: Load) -> Loaded:
+        directory = Path(request.directory)
+        reference = python_reference(request.contract, directory)
+        if reference is None:
+            raise ReferenceFailed("The contract has no reference in Python.", line=request.contract.line)
+        self._loaded[request.number] = request.contract, reference
+        for number in list(self._loaded)[:-KEPT]:
+            del self._loaded[number]
+        return Loaded(request.number, helpers_of(request.contract.reference, directory))
