@@ -1,4 +1,4 @@
-"""From a contract's Python reference to its graph: traced at several sizes, which must agree. Runs in the worker only."""
+"""From a contract's Python reference to its graph: traced at several sizes, which must agree. Runs in the evaluator."""
 
 from __future__ import annotations
 
