@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +157,30 @@ def rebuilt(
     Raises:
         NotAvailable: CuPy has no counterpart of a module that it names.
     """
-    return _Rebuilding(directory, device, working).function(function)
+    return _Rebuilding(directory, lambda source: module_for(source, device=device, working=working)).function(function)
+
+
+def rebuilt_with(
+    function: Callable[..., Any],
+    directory: Path,
+    module: Callable[[types.ModuleType], Any],
+    names: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """As `rebuilt`, with `module` giving the stand-in of each module, `math` too, and `names` new globals such as builtins."""
+    return _Rebuilding(directory, module, names or {}, (*SOURCES, "math")).function(function)
 
 
 class _Rebuilding:
     """Globals that were replaced so far, by the identity of the first ones."""
 
-    def __init__(self, directory: Path, device: bool, working: np.dtype[Any] | None) -> None:
-        self._directory, self._device, self._working = directory.resolve(), device, working
+    def __init__(
+        self,
+        directory: Path,
+        module: Callable[[types.ModuleType], Any],
+        names: Mapping[str, Any] = types.MappingProxyType({}),
+        sources: Sequence[str] = SOURCES,
+    ) -> None:
+        self._directory, self._module, self._names, self._sources = directory.resolve(), module, names, sources
         self._replaced: dict[int, dict[str, Any]] = {}
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,15 +198,15 @@ class _Rebuilding:
 
     def _globals(self, held: dict[str, Any]) -> dict[str, Any]:
         if id(held) not in self._replaced:
-            self._replaced[id(held)] = replaced = dict(held)
+            self._replaced[id(held)] = replaced = {**self._names, **held}
             for name, value in held.items():
                 replaced[name] = self._value(value)
         return self._replaced[id(held)]
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, types.ModuleType):
-            if value.__name__.partition(".")[0] in SOURCES:
-                return module_for(value, device=self._device, working=self._working)
+            if value.__name__.partition(".")[0] in self._sources:
+                return self._module(value)
             return _Namespace(self._globals(value.__dict__)) if self._owns(value.__dict__) else value
         if isinstance(value, types.FunctionType) and self._owns(value.__globals__):
             return self.function(value)
@@ -203,12 +219,12 @@ class _Rebuilding:
         origin = getattr(value, "__module__", None)
         if isinstance(value, np.ufunc):
             origin = "numpy" if getattr(np, value.__name__, None) is value else "scipy.special"
-        if not callable(value) or not isinstance(origin, str) or origin.partition(".")[0] not in SOURCES:
+        if not callable(value) or not isinstance(origin, str) or origin.partition(".")[0] not in self._sources:
             return value
         name = getattr(value, "__name__", "")
         package = importlib.import_module(origin)
         public = np if hasattr(np, name) and getattr(np, name) is value else package
-        return getattr(module_for(public, device=self._device, working=self._working), name, value)
+        return getattr(self._module(public), name, value)
 
     def _owns(self, held: Mapping[str, Any]) -> bool:
         file = held.get("__file__")

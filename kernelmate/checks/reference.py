@@ -72,7 +72,7 @@ def _reference_here(contract: Contract, directory: Path) -> Reference | None:
         function = load_function(contract.reference or "", directory, contract.line)
         return _PythonReference(contract, directory, _Function(contract, function, directory))
     if contract.reference_kind == "expression":
-        return _PythonReference(contract, directory, _Expression(contract, _checked_expression(contract), directory))
+        return _PythonReference(contract, directory, _Expression(contract, checked_expression(contract), directory))
     return None
 
 
@@ -136,10 +136,11 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
     scalars = {name: _scalar(dtypes[name], value) for name, value in scalar_values(contract, size).items()}
     scalars |= {name: _scalar(dtypes[name], arrays[name].item()) for name in scalars if name in arrays}
     wider = {name: wide(array, working) for name, array in arrays.items() if name not in scalars}
-    return {_spelled(name): value for name, value in {**dict(size), **scalars, **wider}.items()}
+    return {spelled(name): value for name, value in {**dict(size), **scalars, **wider}.items()}
 
 
-def _spelled(name: str) -> str:
+def spelled(name: str) -> str:
+    """The name that a reference knows an argument by: a word of Python gets a trailing `_`."""
     return name + "_" if keyword.iskeyword(name) else name
 
 
@@ -159,7 +160,7 @@ class _Function:
     def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
         """As `_Callable.__call__`."""
         contract = self._contract
-        given = _named(contract, self._function, values)
+        given = named(contract, self._function, values)
         key = device, working
         if key not in self._rebuilt:
             folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
@@ -171,7 +172,7 @@ class _Function:
             return _shaped(contract, returned, size, device=device)
 
 
-def _named(contract: Contract, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+def named(contract: Contract, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Those values that a function names.
 
     Raises:
@@ -208,10 +209,15 @@ def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
         ) from None
 
 
-def _checked_expression(contract: Contract) -> Any:
+def checked_expression(contract: Contract) -> Any:
+    """The compiled expression of a contract.
+
+    Raises:
+        ReferenceFailed: it reaches for more than arrays.
+    """
     text = contract.reference or ""
     tree = ast.parse(text, mode="eval")
-    known = {"np", *contract.sizes[0], *(_spelled(a.name) for a in contract.args)}
+    known = {"np", *contract.sizes[0], *(spelled(a.name) for a in contract.args)}
     known |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     known |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     for node in ast.walk(tree):

@@ -72,6 +72,14 @@ class Make(msgspec.Struct, frozen=True, tag=True):
     seed: int
 
 
+class Trace(msgspec.Struct, frozen=True, tag=True):
+    """Trace the contract's reference."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
 class Loaded(msgspec.Struct, frozen=True, tag=True):
     """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
 
@@ -85,6 +93,13 @@ class Made(msgspec.Struct, frozen=True, tag=True):
     number: int
     arrays: Described
     helpers: dict[str, str] = {}
+
+
+class Traced(msgspec.Struct, frozen=True, tag=True):
+    """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+
+    number: int
+    graph: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -105,8 +120,8 @@ class NoMemory(msgspec.Struct, frozen=True, tag=True):
     detail: str
 
 
-Request: TypeAlias = Load | Evaluate | Make
-Answer: TypeAlias = Loaded | Made | Failed | NoMemory
+Request: TypeAlias = Load | Evaluate | Make | Trace
+Answer: TypeAlias = Loaded | Made | Traced | Failed | NoMemory
 
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -188,11 +203,23 @@ class ReferenceProcess:
             answer = self._ask(contract, Make(self._next(), contract, str(directory), dict(size), seed), {})
             return self._taken(contract, answer, wanted), getattr(answer, "helpers", {})
 
+    def trace(self, contract: Contract, directory: Path) -> str:
+        """The graph of the contract's reference, as text.
+
+        Raises:
+            ReferenceFailed: it cannot be traced, or as `evaluate`.
+        """
+        with self._turn:
+            answer = self._ask(contract, Trace(self._next(), contract, str(directory)), {})
+            if not isinstance(answer, Traced):
+                self._break(contract, "sent something else than a graph")
+            return answer.graph
+
     def _next(self) -> int:
         self._number += 1
         return self._number
 
-    def _ask(self, contract: Contract, request: Request, arrays: Arrays) -> Loaded | Made:
+    def _ask(self, contract: Contract, request: Request, arrays: Arrays) -> Loaded | Made | Traced:
         """Send a request and read the header of its answer.
 
         Raises:
@@ -222,7 +249,10 @@ class ReferenceProcess:
         return answer
 
     def _taken(
-        self, contract: Contract, answer: Loaded | Made, wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]]
+        self,
+        contract: Contract,
+        answer: Loaded | Made | Traced,
+        wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]],
     ) -> Arrays:
         """The arrays behind a header, where it announces exactly those that are wanted."""
         if not isinstance(answer, Made) or [name for name, _, _ in answer.arrays] != list(wanted):

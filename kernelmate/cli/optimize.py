@@ -29,7 +29,7 @@ Examples:
 @click.option("--accept", is_flag=True, help="Write the best candidate into FILE if it was accepted; keeps a backup.")
 @click.option("--accept-predicted", is_flag=True, help="As --accept, also where its gain is only predicted.")
 @click.option("--objective", type=click.Choice(METRIC_NAMES), help="What the prompt means, where it was misread.")
-@search_options(page="charts, diffs and verdicts", most=32, first="recipes")
+@search_options(page="charts, diffs and verdicts", most=32, first="kernels written from the reference, then recipes,")
 def optimize(
     file: str, prompt: str, accept: bool, accept_predicted: bool, objective: MetricName | None, **options: Any
 ) -> int:

@@ -63,7 +63,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
             "--author",
             default="auto",
             show_default=True,
-            metavar="auto|recipes|local|claude|NAME",
+            metavar="auto|synthesis|recipes|local|claude|NAME",
             help=f"Who proposes; NAME is a suggester of another package. auto asks {first} first, then the local model in use, then, where the setting claude allows it, Claude.",
         ),
         click.option(

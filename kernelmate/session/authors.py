@@ -23,7 +23,7 @@ from kernelmate.suggest.plugins import load_plugin, plugin_names
 from kernelmate.suggest.prices import Purse
 from kernelmate.suggest.router import Router
 
-BUILT_IN = ("auto", "recipes", "local", "claude")
+BUILT_IN = ("auto", "synthesis", "recipes", "local", "claude")
 RECIPES_FIRST = 16
 """Candidates of recipes, where other authors come after them and share what the search may judge."""
 
@@ -38,7 +38,7 @@ class Wishes:
     """What one search asks of its authors.
 
     Attributes:
-        author: `auto`, `recipes`, `local`, `claude`, or the name of another package's suggester.
+        author: `auto`, `synthesis`, `recipes`, `local`, `claude`, or the name of another package's suggester.
         samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
         ask: shows what would be sent to another machine. on_step: told of each step. on_text: told of text as it arrives.
         stop: True once the user wants no more.
@@ -67,6 +67,10 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
                 f"There is no author {wishes.author!r}.", hint=f"Authors are {', '.join([*BUILT_IN, *plugin_names()])}."
             )
         return (load_plugin(wishes.author),)
+    from kernelmate.suggest.synthesis import Synthesis
+
+    if wishes.author == "synthesis":
+        return (Synthesis(),)
     router = Router(
         samples=wishes.samples or settings.samples,
         rounds=wishes.rounds,
@@ -90,7 +94,7 @@ def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Sugg
         from kernelmate.suggest.offline import Offline
 
         router.recipes = Offline(most=RECIPES_BEFORE_SMALL if small and router.reviewer is None else RECIPES_FIRST)
-    return (router,)
+    return (Synthesis(), router) if wishes.author == "auto" else (router,)
 
 
 def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: bool) -> LocalModel | None:

@@ -273,7 +273,7 @@ class Session:
             on_judged: told of each candidate as soon as it is judged.
             stop: asked between candidates; True ends the search with what there is.
             budget_s: seconds that the whole call may take; what is not expected to end in time is not begun.
-            suggesters: who proposes; None for the built-in recipes, or repairs where a right kernel is asked for.
+            suggesters: who proposes; None for synthesis and the built-in recipes, or repairs where a right kernel is asked for.
             reference: in place of the contract's and the settings'.
             objective: what the prompt means; None reads it from the words.
             contract: in place of the kernel's own.
@@ -404,8 +404,9 @@ class Session:
 def _recipes() -> Sequence[Suggester]:
     # They load the syntax tree's grammar, which checking and judging do without.
     from kernelmate.suggest.offline import Offline
+    from kernelmate.suggest.synthesis import Synthesis
 
-    return (Offline(),)
+    return (Synthesis(), Offline())
 
 
 def _guess(kernel: Kernel) -> Contract | None:

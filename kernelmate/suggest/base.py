@@ -24,6 +24,8 @@ class SuggestRequest:
         glimpse: a first look at one candidate, several times cheaper than judging it: what is known of it without running
             it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
             candidate; None where there is no such look.
+        trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None where
+            there is no worker.
         expect: told of candidates that will probably be glimpsed next, so that they are compiled meanwhile.
     """
 
@@ -39,6 +41,7 @@ class SuggestRequest:
     earlier: Callable[[], Sequence[Judged]] = tuple
     glimpse: Callable[[Candidate], Judged] | None = None
     expect: Callable[[Candidate], None] | None = None
+    trace: Callable[[], str] | None = None
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:

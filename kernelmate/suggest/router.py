@@ -116,9 +116,12 @@ class Router:
     _local_cost: Cost = field(default_factory=Cost)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates of each author in turn; ends once one is accepted, or the request says stop."""
+        """Candidates of each author in turn; ends once one is accepted, or the request says stop.
+
+        Recipes are asked in any case: a version that another suggester found before does not end the search.
+        """
         for stage in (self._recipes, self._local, self._review, self._write):
-            if request.stop() or self._done(request):
+            if request.stop() or (stage != self._recipes and self._done(request)):
                 break
             try:
                 yield from stage(request)

@@ -84,6 +84,10 @@ class JudgeWorker(Protocol):
         """Judge one task, or say how it ended the worker."""
         ...
 
+    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | Death:
+        """The graph of the reference of the task's candidate, as text, or how tracing it ended the worker."""
+        ...
+
     def ahead(self, task: JudgeTask) -> None:
         """Say what may be asked next, so that what does not depend on the kernel is worked out meanwhile."""
         ...

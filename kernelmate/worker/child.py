@@ -63,7 +63,7 @@ def main(folder: Path | None = None) -> None:
         _evaluator(hello, requests, answers, folder)
         runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
-    tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
     ready = protocol.Ready(protocol.VERSION)
     if hello.version == protocol.VERSION:
@@ -260,19 +260,21 @@ class _Voice:
             with self._lock:
                 self._ahead = False
 
-    def has_come(self, request: protocol.Judge) -> None:
+    def has_come(self, request: protocol.Judge | protocol.Trace) -> None:
         """A task waits."""
         with self._lock:
             if self._ahead:
                 protocol.write(self._answers, protocol.Progress(request.number, "reference", 0, 1))
 
 
-def _receive(requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Ahead], voice: _Voice) -> None:
+def _receive(
+    requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead], voice: _Voice
+) -> None:
     """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
     try:
-        while isinstance(message := protocol.read_to_child(requests), protocol.Judge | protocol.Ahead):
+        while isinstance(message := protocol.read_to_child(requests), protocol.Judge | protocol.Trace | protocol.Ahead):
             tasks.put(message)
-            if isinstance(message, protocol.Judge):
+            if not isinstance(message, protocol.Ahead):
                 voice.has_come(message)
     finally:
         _end_group()

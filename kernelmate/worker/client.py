@@ -164,10 +164,37 @@ class Worker:
             KernelmateError: any other that the judge raises about the user's input, of its own class.
             WorkerUnavailable: no process can be started here, or the task is too large to be sent.
         """
+        answer = self._served(task, on_progress, timeout_s, protocol.Judge)
+        assert not isinstance(answer, str)
+        return answer
+
+    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | Death:
+        """The graph of the reference of the task's candidate, as text.
+
+        Raises:
+            ReferenceFailed: it cannot be traced; says the line and the operation.
+            WorkerUnavailable: as `judge`.
+        """
+        answer = self._served(task, None, timeout_s, protocol.Trace)
+        assert not isinstance(answer, Judgement)
+        return answer
+
+    def _served(
+        self,
+        task: JudgeTask,
+        on_progress: OnProgress | None,
+        timeout_s: float,
+        kind: type[protocol.Judge | protocol.Trace],
+    ) -> Judgement | str | Death:
+        """The answer to one request about a task, in its turn.
+
+        Raises:
+            KernelmateError: as `judge`.
+        """
         with self._turn:
             try:
                 process = self._ready()
-                answer = self._ask(process, task, on_progress, timeout_s)
+                answer = self._ask(process, task, on_progress, timeout_s, kind)
             except BaseException:
                 # Ctrl-C above all: whatever comes out here must not leave a process busy.
                 self._retire()
@@ -283,8 +310,13 @@ class Worker:
         )
 
     def _ask(
-        self, process: Process, task: JudgeTask, on_progress: OnProgress | None, timeout_s: float
-    ) -> Judgement | protocol.Refused | Death:
+        self,
+        process: Process,
+        task: JudgeTask,
+        on_progress: OnProgress | None,
+        timeout_s: float,
+        kind: type[protocol.Judge | protocol.Trace],
+    ) -> Judgement | str | protocol.Refused | Death:
         """Send the task and follow it to its end; a process that gives no answer is dead afterwards."""
         self._state = State.BUSY
         self._number += 1
@@ -292,7 +324,7 @@ class Worker:
         process.begin_task()
         try:
             files = {} if self._remote is None else self._remote.gather(task)
-            process.send(protocol.Judge(self._number, task, files))
+            process.send(kind(self._number, task, files))
         except protocol.FrameError as error:
             raise WorkerUnavailable(str(error), hint="Judge a smaller kernel or fewer sizes.") from error
         clock = Clock(timeout_s, task.reference_timeout_s)
@@ -309,12 +341,21 @@ class Worker:
     def _answer(
         self,
         process: Process,
-        event: protocol.Result | protocol.Refused | protocol.OutOfMemory | protocol.Broken | Ended | Flooded | None,
+        event: protocol.Result
+        | protocol.Traced
+        | protocol.Refused
+        | protocol.OutOfMemory
+        | protocol.Broken
+        | Ended
+        | Flooded
+        | None,
         clock: Clock,
-    ) -> Judgement | protocol.Refused | Death:
+    ) -> Judgement | str | protocol.Refused | Death:
         if isinstance(event, protocol.Result):
             self._spent = event.last
             return event.judgement
+        if isinstance(event, protocol.Traced):
+            return event.graph
         if isinstance(event, protocol.Refused):
             self._spent = event.last
             return event

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError
@@ -56,13 +57,16 @@ class Desk:
         self._slowest_reference_s = 0.0
         self._helped: HelpedEmulator | None = None
 
-    def serve(self, request: protocol.Judge) -> bool:
+    def serve(self, request: protocol.Judge | protocol.Trace) -> bool:
         """Answer one task; False when this process is not to be trusted with another one."""
         report = _Reporter(request.number, self._send)
         number = request.number
         backend: Backend | None = None
         try:
             task = self._settled(request.task, request.files)
+            if isinstance(request, protocol.Trace):
+                self._send(protocol.Traced(number, _trace(task, report)))
+                return True
             backend = self._backend(task)
             judgement = _judge(task, backend, report)
             self._send(protocol.Result(number, judgement, last=spent(backend)))
@@ -157,6 +161,17 @@ class _Reporter:
             return
         self.stage, self._sent = stage, now
         self._send(protocol.Progress(self._number, stage, done, total))
+
+
+def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
+    """The graph of the reference, which the evaluator traces where there is one."""
+    from kernelmate.checks import reference_process
+    from kernelmate.synthesis.trace import trace
+
+    report("reference", 0, 1)
+    contract, directory = task.candidate.contract, Path(task.directory)
+    process = reference_process.current()
+    return trace(contract, directory).text() if process is None else process.trace(contract, directory)
 
 
 def spent(backend: Backend | None = None) -> bool:

@@ -24,6 +24,7 @@ from kernelmate.checks.inputs import made_inputs
 from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.reference import Reference, python_reference
 from kernelmate.checks.reference_process import (
+    MAX_HEADER,
     TYPES,
     Answer,
     Channel,
@@ -36,6 +37,8 @@ from kernelmate.checks.reference_process import (
     NoMemory,
     ReferenceProcess,
     Request,
+    Trace,
+    Traced,
     described,
     read_arrays,
     read_header,
@@ -114,6 +117,20 @@ def _move_to(scratch: Path) -> None:
     tempfile.tempdir = None
 
 
+def _trace(request: Trace) -> Traced:
+    """The graph of a reference.
+
+    Raises:
+        ReferenceFailed: it cannot be traced, or has more operations than an answer holds.
+    """
+    from kernelmate.synthesis.trace import trace
+
+    text = trace(request.contract, Path(request.directory)).text()
+    if len(text) > MAX_HEADER // 2:
+        raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
+    return Traced(request.number, text)
+
+
 class _Evaluator:
     """Answers requests, one after another."""
 
@@ -138,6 +155,8 @@ class _Evaluator:
             match request:
                 case Load():
                     return self._load(request), {}
+                case Trace():
+                    return _trace(request), {}
                 case Evaluate():
                     contract, reference = self._loaded[request.loaded]
                     working = (

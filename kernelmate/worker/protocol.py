@@ -19,8 +19,8 @@ What is covered:
 docs/security.md says what of this holds on which system, what does not, and how each promise is tested.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
-(`Hello`, which names the backend and the GPU), the child answers `Ready` once it can judge, then each `Judge` gets any number of `Progress` and one of
-`Result`, `Refused`, `OutOfMemory` or `Broken`. The end of the child's input ends the child.
+(`Hello`, which names the backend and the GPU), the child answers `Ready` once it can judge, then each `Judge` or `Trace` gets any
+number of `Progress` and one of `Result` (`Traced`), `Refused`, `OutOfMemory` or `Broken`. The end of the child's input ends the child.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.version import VERSION as PACKAGE_VERSION
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
 
 VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
@@ -74,6 +74,14 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
 
     `files` are those of the user that the task names, by path without its root, for a remote child.
     """
+
+    number: int
+    task: JudgeTask
+    files: Mapping[str, bytes] = {}
+
+
+class Trace(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the graph of the reference of a task's candidate; fields as in `Judge`."""
 
     number: int
     task: JudgeTask
@@ -124,6 +132,13 @@ class Result(msgspec.Struct, frozen=True, tag=True):
     last: bool = False
 
 
+class Traced(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `Trace`: the graph, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+
+    number: int
+    graph: str
+
+
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """The task ended in a `KernelmateError`: something the user has to change. `last` as in `Result`."""
 
@@ -151,10 +166,10 @@ class Broken(msgspec.Struct, frozen=True, tag=True):
     detail: str
 
 
-ToChild: TypeAlias = Hello | Judge | Ahead
+ToChild: TypeAlias = Hello | Judge | Trace | Ahead
 """What a session sends."""
 
-FromChild: TypeAlias = Ready | Progress | Result | Refused | OutOfMemory | Broken
+FromChild: TypeAlias = Ready | Progress | Result | Traced | Refused | OutOfMemory | Broken
 """What a child sends."""
 
 

@@ -116,7 +116,11 @@ class KernelmateMagics(Magics):
     @magic_arguments("kernelmate")
     @argument("command", help=f"One of {', '.join(commands.COMMANDS)}.")
     @argument("words", nargs="*", help='What it is about: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.')
-    @argument("--author", default="auto", help="Who proposes: auto, recipes, local, claude, or a package's suggester.")
+    @argument(
+        "--author",
+        default="auto",
+        help="Who proposes: auto, synthesis, recipes, local, claude, or a package's suggester.",
+    )
     @argument("--max-candidates", type=int, default=32, help="Judge at most this many.")
     @argument("--budget", type=float, metavar="SECONDS", help="End within this time; what would not fit is not begun.")
     @argument("--samples", type=int, help="Attempts of the local model in a round.")

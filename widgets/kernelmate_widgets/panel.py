@@ -18,7 +18,7 @@ from IPython.display import DisplayHandle, display
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
-from kernelmate.session.authors import Outgoing
+from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate_widgets import panel_state
 from kernelmate_widgets.commands import SearchOptions
 from kernelmate_widgets.completion import PROMPTS
@@ -34,8 +34,6 @@ CHARTS_EVERY_S = 1.5
 STAGES_EVERY_S = 0.1
 MOST_TEXT = 20_000
 """Characters of a model's text that are kept in view."""
-
-AUTHORS = ("auto", "recipes", "local", "claude")
 
 _HERE = Path(__file__).parent
 
@@ -68,7 +66,7 @@ class Panel(anywidget.AnyWidget):
         self.fixed = {
             "name": name,
             "chips": list(PROMPTS),
-            "authors": list(AUTHORS),
+            "authors": list(BUILT_IN),
             "templates": panel_state.templates(),
             "kept": f"km-kept-{secrets.token_hex(8)}",
         }
@@ -133,7 +131,7 @@ class Panel(anywidget.AnyWidget):
         if not prompt or self._search is not None:
             return
         author = content.get("author")
-        options = SearchOptions(author=author if author in AUTHORS else "auto")
+        options = SearchOptions(author=author if author in BUILT_IN else "auto")
         self._begin(prompt)
         self._search = BackgroundSearch(self._desk, self._name, self._handle, Wish(prompt, options), self)
         self._search.start()

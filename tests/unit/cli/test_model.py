@@ -124,7 +124,7 @@ def test_an_author_that_does_not_exist_is_told(tiny: Path, samples: Any) -> None
     Path("twice.cu").write_text(samples.source)
     result = CliRunner().invoke(cli, ["optimize", "twice.cu", "faster", "--author", "nobody"])
     assert result.exit_code == 2
-    assert "auto, recipes, local, claude" in result.stderr
+    assert "auto, synthesis, recipes, local, claude" in result.stderr
     missing = CliRunner().invoke(cli, ["optimize", "twice.cu", "faster", "--author", "local"])
     assert missing.exit_code == 2
     assert "kernelmate model add" in missing.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.config import Settings, load_settings
+from kernelmate.errors import ReferenceFailed
 from kernelmate.records import (
     Case,
     Counters,
@@ -114,6 +115,9 @@ class ScriptedWorker:
         if on_progress is not None:
             on_progress("kernel", 1, 2)
         return self.answer(task)
+
+    def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | Death:
+        raise ReferenceFailed("This worker traces nothing.")
 
     def ahead(self, task: JudgeTask) -> None:
         self.foreseen.append(task)

@@ -56,6 +56,10 @@ def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook
     assert panel.state["inForce"] == panel.versions[0]["key"]
 
 
+def test_every_built_in_author_can_be_chosen(panel) -> None:
+    assert panel.fixed["authors"] == ["auto", "synthesis", "recipes", "local", "claude"]
+
+
 def test_what_a_cell_does_shows_in_the_panel(panel, notebook) -> None:
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     assert len(panel.versions) == 2

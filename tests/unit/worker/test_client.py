@@ -324,7 +324,7 @@ def test_a_worker_of_another_version_is_refused(task: MakeTask) -> None:
         "import sys\nfrom kernelmate.worker import protocol\n"
         "sys.stdout.buffer.write(protocol.frame(protocol.Ready('0/0.0.1'))); sys.stdout.flush(); sys.stdin.read()"
     )
-    with pytest.raises(WorkerUnavailable, match=r"speaks 0/0\.0\.1, this session 2/") as caught:
+    with pytest.raises(WorkerUnavailable, match=r"speaks 0/0\.0\.1, this session 3/") as caught:
         Worker((sys.executable, "-c", code)).judge(task())
     assert "same version" in (caught.value.hint or "")
 

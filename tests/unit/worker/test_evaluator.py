@@ -19,6 +19,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Verdict
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
+from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.worker.client import Worker
 from tests.unit.worker.test_confinement import needs_landlock, needs_seccomp
 
@@ -269,6 +270,19 @@ def test_outputs_in_double_precision_are_held_to_finer_arithmetic(shared: Sessio
     (tmp_path / "ref.py").write_text("def twice(x):\n    return 2 * x\n")
     (verdict,) = shared.bench(load_kernel(tmp_path / "k.cu"))
     assert verdict.correct is True
+
+
+def test_a_reference_is_traced_there_too(shared: Session, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(KERNEL.replace("FACTOR", "2"))
+    # A fork has its parent's command line; the worker itself does not have the session's.
+    (tmp_path / "ref.py").write_text(
+        "import os\n\n\ndef twice(x):\n"
+        "    command = open(f'/proc/{os.getppid()}/cmdline', 'rb').read()\n"
+        "    assert command == open('/proc/self/cmdline', 'rb').read(), command\n    return 2 * x\n"
+    )
+    found = shared.optimize(load_kernel(tmp_path / "k.cu"), "make it faster", suggesters=(Synthesis(),))
+    assert [one.candidate.author for one in found.candidates] == ["synthesis:pointwise"], found.notes
+    assert found.candidates[0].verdict.correct
 
 
 def test_a_maker_of_inputs_runs_there_too(shared: Session, tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
 ) -> None:
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
-    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, Wishes())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.recipes.most, router.samples) == (24, 8)
-    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, Wishes())
     assert isinstance(router, Router)
     assert router.samples == 3
-    (router,) = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.local, router.recipes.most) == (None, None)

@@ -1,0 +1,55 @@
+"""Proposes kernels that are written anew from the contract's reference, which the worker traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernelmate.errors import KernelmateError, ReferenceFailed
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.write import kernels_for
+
+MOST = 3
+"""Candidates of one search: schedules that differ in who computes what."""
+
+
+@dataclass(slots=True)
+class Synthesis:
+    """Kernels written from their specification, where the objective is time and the reference is Python.
+
+    Attributes:
+        notes: why there is none, in one line.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    name: str = "synthesis"
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
+        contract = request.contract
+        python = contract.reference_kind in ("function", "expression")
+        if request.trace is None or not python or request.objective.metric != "time" or request.objective.keep:
+            return
+        try:
+            graph = Graph.of(request.trace())
+            for written in list(kernels_for(graph, request.kernel, contract))[:MOST]:
+                if request.stop():
+                    return
+                yield from self._placed(request, written)
+        except Refused as reason:
+            self.notes.append(f"No kernel was written from the reference: {reason}.")
+        except ReferenceFailed as error:
+            self.notes.append(f"No kernel was written from the reference. {error.message}")
+
+    def _placed(self, request: SuggestRequest, written: Written) -> Iterator[Candidate]:
+        """The candidate in the user's file; none where a launch there cannot follow."""
+        try:
+            kernel, contract = KernelText(request.kernel, request.contract).placed(written)
+        except KernelmateError as error:
+            self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
+            return
+        yield Candidate(f"{self.name}:{written.schedule}", written.why, kernel, contract)

@@ -1,0 +1,292 @@
+"""Stand-ins for a reference's arrays: what is done to them is written down as a graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from kernelmate.records import Size
+from kernelmate.source import evaluate as evaluate_expression
+from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.sizes import Untraceable, dim, product, text_of
+
+MAPS = frozenset(
+    {
+        "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "negative", "absolute", "exp", "exp2",
+        "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal", "sin", "cos", "tan", "tanh", "sinh", "cosh",
+        "floor", "ceil", "rint", "trunc", "maximum", "minimum", "fmax", "fmin", "greater", "greater_equal", "less",
+        "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "sign", "isnan", "arctan", "hypot",
+        "cbrt", "erf", "erfc",
+    }
+)  # fmt: skip
+"""Ufuncs that a graph may hold."""
+
+_RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder", "bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}  # fmt: skip
+_OF_BOOLS = {"bitwise_and", "bitwise_or", "invert"}
+REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+
+
+class Builder:
+    """The graph that is being written at one size; equal operations are one node."""
+
+    def __init__(self, size: Size, file: str) -> None:
+        self.size, self.file = size, file
+        self.nodes: list[Node] = []
+        self.lines: list[int | None] = []
+        self._known: dict[Node, int] = {}
+
+    def add(
+        self,
+        op: str,
+        args: Sequence[Array] = (),
+        shape: Sequence[int] = (),
+        dtype: Any = "float64",
+        data: Sequence[Datum] = (),
+    ) -> Array:
+        """A stand-in for the result of one operation."""
+        shapes = tuple(text_of(one) for one in shape)
+        node = Node(op, tuple(arg.node for arg in args), shapes, np.dtype(dtype).name, tuple(data))
+        if node not in self._known:
+            self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+            self.lines.append(line_of(self.file))
+        return Array(self, self._known[node])
+
+    def dim(self, text: str) -> int:
+        """The value of a size's expression, which it remembers."""
+        return dim(int(evaluate_expression(text, self.size)), text, self.scalar)
+
+    def scalar(self, text: str) -> Array:
+        """A size as a traced number."""
+        return self.add("size", dtype="int64", data=(text,))
+
+    def lift(self, value: Any) -> Array:
+        """A traced array of a number, a size, or a traced array itself."""
+        if isinstance(value, Array):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and text_of(value) != str(int(value)):
+            return self.scalar(text_of(value))
+        array = np.asarray(value)
+        if array.ndim or array.dtype.kind not in "biuf":
+            raise Untraceable(f"a constant array of {array.size} elements" if array.ndim else repr(value)[:40])
+        return self.add("constant", dtype=array.dtype, data=(array.item(),))
+
+    def graph(self, outputs: Sequence[Array]) -> Graph:
+        """What the outputs need, and nothing else."""
+        order: dict[int, int] = {}
+
+        def visit(index: int) -> None:
+            if index not in order:
+                for arg in self.nodes[index].args:
+                    visit(arg)
+                order[index] = len(order)
+
+        for output in outputs:
+            visit(output.node)
+        nodes = [self.nodes[index] for index in order]
+        moved = [Node(n.op, tuple(order[arg] for arg in n.args), n.shape, n.dtype, n.data) for n in nodes]
+        return Graph(tuple(moved), tuple(order[output.node] for output in outputs))
+
+
+def line_of(file: str) -> int | None:
+    """The line of the reference's file that is being executed."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else frame.f_lineno
+
+
+class Array(NDArrayOperatorsMixin):
+    """A traced array: its place in the graph. Assignment changes the place, as it would change the array."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, builder: Builder, node: int) -> None:
+        self.builder, self.node = builder, node
+        self.shared = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes that remember their expressions."""
+        return tuple(self.builder.dim(text) for text in self.builder.nodes[self.node].shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As NumPy's."""
+        return np.dtype(self.builder.nodes[self.node].dtype)
+
+    @property
+    def ndim(self) -> int:
+        """As NumPy's."""
+        return len(self.builder.nodes[self.node].shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, as a size."""
+        return product(self.shape, self.builder.scalar)
+
+    @property
+    def T(self) -> Array:  # noqa: N802 -- NumPy's name
+        """With the axes reversed."""
+        return self.view_of(tuple(reversed(range(self.ndim))))
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __iter__(self) -> Any:
+        raise Untraceable("a loop over the elements of an array")
+
+    def __bool__(self) -> bool:
+        raise Untraceable("a branch over a value")
+
+    def __float__(self) -> float:
+        raise Untraceable("a value taken out of an array as a Python number")
+
+    __int__ = __index__ = __complex__ = item = tolist = __float__
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise Untraceable("a function that needs the values of an array")
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods of arrays that are functions of NumPy."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from kernelmate.synthesis.functions import METHODS
+
+        if name not in METHODS:
+            raise Untraceable(f"the array method {name}")
+        return lambda *args, **keywords: METHODS[name](self, *args, **keywords)
+
+    def __getitem__(self, key: Any) -> Array:
+        from kernelmate.synthesis.functions import subscript
+
+        return subscript(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        whole = (slice(None),) * self.ndim
+        keys = key if isinstance(key, tuple) else (key,)
+        if not all(one is Ellipsis or one == slice(None) for one in keys) or len(keys) > len(whole) + 1:
+            raise Untraceable("an assignment to a part of an array")
+        self.assign(self.builder.lift(value))
+
+    def assign(self, value: Array) -> None:
+        """Take the value of another array, in this one's shape and dtype."""
+        from kernelmate.synthesis.functions import broadcast_to
+
+        if self.shared:
+            raise Untraceable("an assignment to an array that another one is a view of")
+        value = broadcast_to(value, self.shape)
+        self.node = cast(value, self.dtype).node
+
+    def view_of(self, axes: Sequence[int | None]) -> Array:
+        """A view with these axes of this array, None for a new one."""
+        shape = self.shape
+        if list(axes) == list(range(self.ndim)):
+            return self
+        self.shared = True
+        made = self.builder.add("view", [self], [1 if axis is None else shape[axis] for axis in axes], self.dtype, axes)
+        made.shared = True
+        return made
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
+        """One operation of the graph."""
+        if method == "reduce":
+            from kernelmate.synthesis.functions import reduced
+
+            return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
+        kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
+        if method != "__call__" or kept:
+            raise Untraceable(
+                f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}")
+            )
+        if ufunc.__name__ == "matmul":
+            from kernelmate.synthesis.functions import matmul
+
+            result = matmul(*map(self.builder.lift, inputs))
+        else:
+            result = mapped(self.builder, ufunc, inputs)
+        if out is None:
+            return result
+        target = out[0] if isinstance(out, tuple) else out
+        if not isinstance(target, Array):
+            raise Untraceable(f"np.{ufunc.__name__} into an array that was not made by the reference's own np")
+        target.assign(result)
+        return target
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """One function of NumPy."""
+        from kernelmate.synthesis.functions import FUNCTIONS
+
+        if func.__name__ not in FUNCTIONS:
+            raise Untraceable(f"np.{func.__name__}")
+        return FUNCTIONS[func.__name__](*args, **kwargs)
+
+
+def _in_place(name: str) -> Any:
+    ufunc = getattr(np, name)
+
+    def operate(self: Array, other: Any) -> Array:
+        self.assign(mapped(self.builder, ufunc, (self, other)))
+        return self
+
+    return operate
+
+
+for _sign, _name in {
+    "iadd": "add",
+    "isub": "subtract",
+    "imul": "multiply",
+    "itruediv": "divide",
+    "ipow": "power",
+}.items():
+    setattr(Array, f"__{_sign}__", _in_place(_name))
+
+
+def cast(array: Array, dtype: Any) -> Array:
+    """The array in another dtype."""
+    wanted = np.dtype(dtype)
+    if wanted == array.dtype:
+        return array
+    if wanted.kind not in "biuf":
+        raise Untraceable(f"arrays of {wanted}")
+    return array.builder.add("cast", [array], array.shape, wanted)
+
+
+def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
+    """A ufunc of traced arrays and numbers."""
+    name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
+    weak = [type(one) if type(one) in (int, float, bool) else None for one in inputs]
+    args = [builder.lift(one) for one in inputs]
+    booleans = all(arg.dtype.kind == "b" for arg in args)
+    if name not in MAPS or (ufunc.__name__ in _OF_BOOLS and not booleans):
+        raise Untraceable(f"np.{ufunc.__name__}")
+    if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
+        return mapped(builder, np.square, inputs[:1])
+    if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
+        return Array(builder, args[0].node)
+    kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
+    dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
+    return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that NumPy gives arrays of these shapes, where that does not depend on the sizes.
+
+    Raises:
+        Untraceable: it does, or they do not fit together.
+    """
+    rank = max(map(len, shapes), default=0)
+    result: list[int] = []
+    for axis in range(-rank, 0):
+        sides = [shape[axis] for shape in shapes if len(shape) >= -axis]
+        wide = [side for side in sides if text_of(side) != "1"]
+        if any(int(side) != int(wide[0]) for side in wide):
+            raise Untraceable(
+                f"arrays of {' and '.join(dict.fromkeys(text_of(side) for side in wide))} elements together"
+            )
+        result.append(wide[0] if wide else 1)
+    return tuple(result)

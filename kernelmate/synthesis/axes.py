@@ -1,0 +1,101 @@
+"""Axes of a domain that lie behind one another in every array, and addresses of elements in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import FLAT, Index, Refused
+from kernelmate.synthesis.sizes import joined
+
+Order: TypeAlias = "tuple[int | str, ...]"
+"""The axes of an array in its own order, the last one contiguous, by their numbers in a domain.
+
+The first may be `@7`: rows whose numbers are the value of node 7.
+"""
+
+
+def order_of(index: Index) -> Order:
+    """The order in which an array holds the axes of a domain.
+
+    Raises:
+        Refused: it is met at something other than positions along axes.
+    """
+    if index == (FLAT,):
+        raise Refused("it changes the shape of an array between operations")
+    if any(isinstance(one, str) for one in index[1:]):
+        raise Refused("it gathers one element for each result")
+    return tuple(one for one in index if one is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a domain, merged where every array allows it.
+
+    Attributes:
+        sides: the length of each, in the contract's language. groups: the axes of the first domain in each.
+    """
+
+    sides: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def merged(domain: Sequence[str], orders: Iterable[Order]) -> Axes:
+        """Axes that are neighbours in all of some arrays become one."""
+        known = set(orders)
+        groups: list[list[int]] = []
+        for axis in range(len(domain)):
+            together = axis > 0 and all(_follows(order, axis - 1, axis) for order in known)
+            if together:
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        sides = []
+        for group in groups:
+            side = "1"
+            for axis in group:
+                side = joined(side, "*", domain[axis])
+            sides.append(side)
+        return Axes(tuple(sides), tuple(tuple(group) for group in groups))
+
+    def order(self, order: Order) -> Order:
+        """An order of the first domain's axes as one of the merged axes."""
+        firsts: dict[int | str, int] = {group[0]: place for place, group in enumerate(self.groups)}
+        return tuple(firsts.get(axis, axis) for axis in order if axis in firsts or isinstance(axis, str))
+
+    def lengths(
+        self, kernel: KernelText, names: Mapping[int, str], lines: list[str], skipped: int | None = None
+    ) -> list[str]:
+        """The lengths in C++; those that are more than a name become locals, declared in `lines`. One may be skipped."""
+        texts = []
+        for place, side in enumerate(self.sides):
+            if place == skipped:
+                texts.append("")
+                continue
+            text = kernel.size(side)
+            if not text.isidentifier() and not text.isdigit():
+                name = kernel.names.fresh(names.get(place, "length"))
+                lines.append(f"const int {name} = {text};")
+                text = name
+            texts.append(text)
+        return texts
+
+
+def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mapping[int | str, str]) -> str:
+    """The number of an element in an array, from positions along the axes."""
+    if not order:
+        return "0"
+    text = at[order[0]]
+    for number, axis in enumerate(order[1:]):
+        text = f"static_cast<size_t>({text})" if number == 0 else f"({text})"
+        text = f"{text} * {lengths[int(axis)]} + {at[axis]}"
+    return text
+
+
+def _follows(order: Order, first: int, second: int) -> bool:
+    """Whether an array holds one axis directly behind another, or neither of them."""
+    if first not in order or second not in order:
+        return first not in order and second not in order
+    return order.index(second) == order.index(first) + 1

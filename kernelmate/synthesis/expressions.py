@@ -1,0 +1,318 @@
+"""C++ expressions of a graph's operations: locals for what is used twice, at the outermost place where they are known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
+from kernelmate.synthesis.plan import Key, Plan, Refused
+
+_BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
+_COMPARISONS = {
+    "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+    "logical_and": "&&", "logical_or": "||",
+}  # fmt: skip
+_CALLS = {
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
+    "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "absolute": "fabs", "maximum": "fmax",
+    "minimum": "fmin", "fmax": "fmax", "fmin": "fmin", "power": "pow", "arctan": "atan", "hypot": "hypot", "cbrt": "cbrt",
+    "erf": "erf", "erfc": "erfc",
+}  # fmt: skip
+_NAMES = {
+    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "quotient", "exp": "exponential",
+    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "larger", "minimum": "smaller",
+    "negative": "negated", "power": "power",
+}  # fmt: skip
+_WHOLE_POWERS = {3: 2, 4: 2}
+
+Leaf = Callable[[Key], str]
+
+
+class Expressions:
+    """Writes expressions of one kernel.
+
+    Args:
+        plan: the graph and where it is evaluated.
+        kernel: the kernel whose parameters hold sizes.
+        leaf: the text of an array's element, a scalar or a position.
+        varying: accesses that differ between the elements of a row; everything else is hoisted to `outer`.
+
+    Attributes:
+        known: locals that are there already. outer: lines to be written before the loop over elements.
+        at: the text of the position of each gather.
+    """
+
+    def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str]) -> None:
+        self.plan, self.real, self.names = plan, kernel.real, kernel.names
+        self._leaf, self._kernel, self._infinity, self._varying = leaf, kernel, kernel.infinity, varying
+        self.at: dict[str, str] = {}
+        self.known: dict[Key, str] = {}
+        self.outer: list[str] = []
+        self._varies: dict[Key, bool] = {}
+
+    def varies(self, key: Key) -> bool:
+        """Whether a value differs between the elements of a row."""
+        if key not in self._varies:
+            node = self.plan.node(key)
+            if node.op in ("input", "iota"):
+                found = self.plan.access(key) in self._varying
+            elif node.op == "reduce":
+                found = self.plan.kind == "free"
+            else:
+                found = any(self.varies(one) for one in self.plan.operands(key))
+            self._varies[key] = found
+        return self._varies[key]
+
+    def locals_for(self, roots: Iterable[Key], lines: list[str]) -> list[str]:
+        """The expressions of some values; what is used twice among them becomes a local in `lines`."""
+        roots = list(roots)
+        stack = [self._bare(key) for key in roots]
+        uses: Counter[Key] = Counter(stack)
+        seen: set[Key] = set()
+        while stack:
+            key = stack.pop()
+            if key in seen or key in self.known or self.plan.node(key).op == "reduce":
+                continue
+            seen.add(key)
+            for one in self.plan.operands(key):
+                factor = 2 if self._repeats(key) else 1
+                uses[self._bare(one)] += factor
+                stack.append(self._bare(one))
+        return [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
+
+    def _repeats(self, key: Key) -> bool:
+        """Whether an operation's text holds its operand twice."""
+        node = self.plan.node(key)
+        repeated = self._whole_power(node) is not None or self._repeats_first(node)
+        return node.op == "map" and (node.data[0] == "square" or repeated)
+
+    def _repeats_first(self, node: Node) -> bool:
+        """Whether it is a bound by a constant, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
+        nodes = self.plan.graph.nodes
+        bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
+        return bounded and nodes[node.args[1]].op == "constant"
+
+    def _whole_power(self, node: Node) -> int | None:
+        if node.op != "map" or node.data[0] != "power":
+            return None
+        exponent = self.plan.graph.nodes[node.args[1]]
+        value = exponent.data[0] if exponent.op == "constant" else None
+        return int(value) if isinstance(value, int | float) and value in _WHOLE_POWERS else None
+
+    def _bare(self, key: Key) -> Key:
+        """The key behind views and casts that do nothing in C++."""
+        node = self.plan.node(key)
+        if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
+            return self._bare(self.plan.operands(key)[0])
+        return key
+
+    def _whole_number(self, key: Key) -> Key:
+        """An index without casts between types of whole numbers."""
+        node = self.plan.node(key)
+        while node.op in ("cast", "view") and self.plan.graph.nodes[node.args[0]].dtype[:3] in ("int", "uin"):
+            key = self.plan.operands(key)[0]
+            node = self.plan.node(key)
+        return key
+
+    def _is_noise(self, key: Key) -> bool:
+        node, source = self.plan.node(key), self.plan.graph.nodes[self.plan.node(key).args[0]]
+        return node.dtype in ("float32", "float64") and source.dtype.startswith("float")
+
+    def type_of(self, key: Key) -> str:
+        """The C++ type of a value."""
+        return c_type(self.plan.node(key).dtype, self.real)
+
+    def _text(self, key: Key, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:
+        key = self._bare(key)
+        if key in self.known:
+            return self.known[key], ATOM
+        node = self.plan.node(key)
+        if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
+            return self._simple(key, node)
+        if node.op == "reduce":
+            raise Refused("a reduction is needed before it is known")
+        if node.op == "take":  # the schedule has loaded the row
+            return self._text(self.plan.operands(key)[0], lines, uses, within=within)
+        if node.op == "gather":
+            source, chosen = self.plan.operands(key)
+            self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]
+            return self._text(source, lines, uses, within=within)
+        target = lines
+        hoisted = within and not self.varies(key)
+        if hoisted:
+            target = self.outer
+        if node.op == "input":
+            text, level = self._leaf(key), ATOM
+            named = hoisted or uses.get(key, 0) > 1
+        else:
+            text, level = self._operation(key, node, target, uses, within=within and not hoisted)
+            named = hoisted or uses.get(key, 0) > 1
+        if not named or re.fullmatch(r"\w+", text):
+            return text, level
+        name = self.names.fresh(self._name(node))
+        target.append(f"const {self.type_of(key)} {name} = {text};")
+        self.known[key] = name
+        return name, ATOM
+
+    def _simple(self, key: Key, node: Node) -> tuple[str, int]:
+        if node.op == "constant":
+            return self._constant(node)
+        if node.op == "size":
+            text = self._kernel.size(str(node.data[0]))
+            if re.fullmatch(r"\w+( \* \w+)+", text):  # a product of sizes may be more than an int holds
+                return re.sub(r"^\w+", lambda first: f"static_cast<long long>({first[0]})", text), PRODUCT
+            return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
+        text = self._leaf(key)
+        return text, ATOM if re.fullmatch(r"\w+", text) else SUM if re.fullmatch(r"\w+ \+ \w+", text) else LOOSE
+
+    def _name(self, node: Node) -> str:
+        if node.op == "input":
+            return f"{node.data[0]}_value"
+        name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
+        if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
+            summed = self._viewed(node.args[0])
+            if summed.op == "reduce":
+                return "mean_square" if self.squares(summed) else "mean"
+        return name
+
+    def _viewed(self, index: int) -> Node:
+        node = self.plan.graph.nodes[index]
+        return self._viewed(node.args[0]) if node.op == "view" else node
+
+    def squares(self, reduction: Node) -> bool:
+        """Whether a reduction is over squares."""
+        operand = self.plan.graph.nodes[reduction.args[0]]
+        same = operand.op == "map" and operand.data[0] == "multiply" and operand.args[0] == operand.args[1]
+        return same or (operand.op == "map" and operand.data[0] == "square")
+
+    def _constant(self, node: Node) -> tuple[str, int]:
+        value = node.data[0]
+        if node.dtype == "bool":
+            return "true" if value else "false", ATOM
+        text = self.number(float(value or 0)) if node.dtype.startswith("float") else str(value)
+        return text, PRODUCT if text.startswith("-") else ATOM
+
+    def number(self, value: float) -> str:
+        """A number of the type that is computed in."""
+        if math.isnan(value):
+            raise Refused("it has a constant that is not a number")
+        if math.isinf(value):
+            return self._infinity if value > 0 else f"-{self._infinity}"
+        with np.errstate(over="ignore"):
+            text = str(np.float32(value)) if self.real == "float" else repr(value)
+        if "inf" in text:
+            raise Refused(f"its constant {value:g} is no float")
+        if not re.search(r"[.e]", text):
+            text += ".0"
+        return text + ("f" if self.real == "float" else "")
+
+    def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
+        if node.op not in ("map", "cast"):
+            raise Refused(f"{node.op} has no text here")
+        if within and node.data[:1] == ("divide",) and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
+            first, second = self.plan.operands(key)
+            product = self._text(first, lines, uses, within=within)
+            return f"{bound(product, PRODUCT)} * {self._inverse(second, uses)}", PRODUCT
+        args = [self._text(one, lines, uses, within=within) for one in self.plan.operands(key)]
+        if node.op == "cast":
+            return self._cast(node, args[0])
+        if any(self.plan.graph.nodes[arg].dtype.startswith("float") for arg in node.args) or node.dtype.startswith(
+            "float"
+        ):
+            args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
+        name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
+        args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
+        narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
+        if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
+            raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
+        return self._mapped(node, name, args, kinds)
+
+    def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """A whole number among floats, written as a float."""
+        node = self.plan.graph.nodes[index]
+        if node.op != "constant" or node.dtype == "bool" or node.dtype.startswith("float"):
+            return text
+        written = self.number(float(node.data[0] or 0))
+        return written, PRODUCT if written.startswith("-") else ATOM
+
+    def _as_wide(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """An operand of 32 bits, in the 64 that NumPy computes in; comparisons of signed with unsigned are refused."""
+        arg = self.plan.graph.nodes[index]
+        others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
+        if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
+            raise Refused("it compares numbers with and without a sign")
+        narrow_product = arg.op == "iota" and node.data[0] in ("multiply", "square")
+        if narrow_product:
+            return f"static_cast<long long>({text[0]})", ATOM
+        narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
+        return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
+
+    def _bounded(self, key: Key) -> bool:
+        """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
+        node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
+        if self.varies(key) or self.plan.kind == "map":
+            return False
+        if node.op == "reduce" and node.data[0] == "sum":
+            return nodes[node.args[0]].op == "map" and nodes[node.args[0]].data[0] == "exp"
+        if node.op == "map" and node.data[0] in ("maximum", "add"):
+            return any(self._bounded(one) for one in self.plan.operands(self._bare(key)))
+        return node.op == "map" and node.data[0] == "sqrt"
+
+    def _inverse(self, key: Key, uses: Mapping[Key, int]) -> str:
+        """The local that holds a reciprocal: one division for the row, products for its elements."""
+        known = (-1 - self._bare(key)[0], ())
+        if known not in self.known:
+            divisor = self._text(key, self.outer, uses, within=False)
+            name = self.names.fresh("inverse")
+            self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
+            self.known[known] = name
+        return self.known[known]
+
+    def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
+        """The text of a ufunc."""
+        real = node.dtype.startswith("float")
+        if name == "divide" and not any(kind.startswith("float") for kind in kinds):
+            args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
+        if name in _BINARY:
+            sign, level = _BINARY[name]
+            return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
+        if name in _COMPARISONS:
+            return f"{bound(args[0], SUM)} {_COMPARISONS[name]} {bound(args[1], SUM)}", LOOSE
+        if name == "where":
+            return f"{bound(args[0], SUM)} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
+        if name == "square" or (name == "power" and self._whole_power(node) is not None):
+            count = 2 if name == "square" else self._whole_power(node) or 2
+            return " * ".join([bound(args[0], ATOM)] * count), PRODUCT
+        if name in ("negative", "logical_not"):
+            return f"{'-' if name == 'negative' else '!'}{bound(args[0], ATOM)}", PRODUCT
+        if name == "reciprocal":
+            return f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
+        if name == "isnan":
+            return f"isnan({args[0][0]})", ATOM
+        if name in ("maximum", "minimum") and real and self._repeats_first(node):
+            sign = "<" if name == "maximum" else ">"
+            return (
+                f"{bound(args[0], SUM)} {sign} {bound(args[1], SUM)} ? {bound(args[1], SUM)} : {bound(args[0], SUM)}",
+                LOOSE,
+            )
+        if name in ("maximum", "minimum") and not real:
+            return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
+        if name not in _CALLS or not real:
+            raise Refused(f"{name} of {node.dtype} has no text here")
+        suffix = "f" if self.real == "float" else ""
+        return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})", ATOM
+
+    def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
+        source = self.plan.graph.nodes[node.args[0]].dtype
+        if node.dtype in ("float16", "int8", "uint8", "int16", "uint16") and source != "bool":
+            raise Refused(f"it rounds to {node.dtype} in between")
+        if node.dtype == "bool":
+            return f"{bound(arg, SUM)} != 0", LOOSE
+        return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM

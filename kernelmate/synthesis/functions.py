@@ -1,0 +1,383 @@
+"""Functions and methods of NumPy on stand-ins."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
+from kernelmate.synthesis.sizes import Untraceable, product, text_of
+
+
+def traced_of(*values: Any) -> Array:
+    """The first traced array among arguments: it knows the graph."""
+    return next(value for value in values if isinstance(value, Array))
+
+
+def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
+    """The array in a larger shape."""
+    wide = broadcast([array.shape, tuple(shape)])
+    if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
+        return array
+    zero = array.builder.add("constant", (), wide, array.dtype, (0,))
+    return array.builder.add("map", [array, zero], wide, array.dtype, ("add",))
+
+
+def axes_of(array: Array, axis: Any) -> list[int]:
+    """The axes that an argument names, as positions from the front."""
+    if axis is None:
+        return list(range(array.ndim))
+    several = axis if isinstance(axis, tuple | list) else (axis,)
+    return sorted(operator.index(one) % array.ndim for one in several)
+
+
+def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Array:  # fmt: skip
+    """A reduction over one or more axes, the last one first."""
+    another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
+    if kind not in ("sum", "prod", "max", "min") or out is not None or where is not True or another:
+        raise Untraceable(
+            f"the reduction {kind}"
+            + (" with where, out or another kind of dtype" if kind in ("sum", "max", "min") else "")
+        )
+    neutral = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
+    if isinstance(initial, int | float) and initial != neutral:
+        raise Untraceable(f"the reduction {kind} with an initial value")
+    result: Array = a
+    wanted = axes_of(a, axis)
+    if a.dtype.kind in "bu" or (a.dtype.kind == "i" and a.dtype.itemsize < 8 and kind in ("sum", "prod")):
+        result = cast(a, np.int64)
+    for one in reversed(wanted):
+        result = _reduced_along(result, kind, one)
+    return _kept(result, a, axis) if keepdims else result
+
+
+def _kept(result: Array, a: Array, axis: Any) -> Array:
+    """A reduction's result with an axis of length 1 for each that was taken."""
+    gone, rest = axes_of(a, axis), iter(range(result.ndim))
+    return result.view_of([None if one in gone else next(rest) for one in range(a.ndim)])
+
+
+def _reduced_along(a: Array, kind: str, axis: int) -> Array:
+    """A reduction over one axis; of a transposed array, a transposition of its reduction."""
+    node = a.builder.nodes[a.node]
+    if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
+        order = [int(one) for one in node.data if one is not None]
+        gone = order.pop(axis)
+        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone)
+        return rest.view_of([one - (one > gone) for one in order])
+    shape = a.shape
+    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], a.dtype, (kind, axis))
+
+
+def _count(a: Array, axis: Any) -> int:
+    return product(tuple(a.shape[one] for one in axes_of(a, axis)), a.builder.scalar)
+
+
+def mean(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+    """The sum over the number of elements; axes are kept last, so that a mean with them is the same node as one without."""
+    found: Array = reduced(a, "sum", axis, dtype, out) / _count(a, axis)
+    return _kept(found, a, axis) if keepdims else found
+
+
+def var(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Array:
+    """The variance in two passes."""
+    centred = a - mean(a, axis, keepdims=True)
+    found: Array = reduced(centred * centred, "sum", axis, dtype, out) / (_count(a, axis) - ddof)
+    return _kept(found, a, axis) if keepdims else found
+
+
+def _reduction(kind: str) -> Callable[..., Array]:
+    def function(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any) -> Array:  # fmt: skip
+        return reduced(a, kind, axis, dtype, out, keepdims, **rest)
+
+    return function
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Array:
+    """Of two arrays element by element."""
+    if x is None or y is None:
+        raise Untraceable("np.where with a condition alone")
+    builder = traced_of(condition, x, y).builder
+    args = [builder.lift(one) for one in (condition, x, y)]
+    kinds = [one if type(one) in (int, float) else arg.dtype for one, arg in zip((x, y), args[1:], strict=True)]
+    return builder.add("map", args, broadcast([one.shape for one in args]), np.result_type(*kinds), ("where",))
+
+
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+    """Between two bounds."""
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    if out is not None:
+        raise Untraceable("np.clip with out")
+    a = a if low is None else np.maximum(a, low)
+    return a if high is None else np.minimum(a, high)
+
+
+def reshape(a: Array, *shape: Any, order: str = "C", **_: Any) -> Array:
+    """The same elements in another shape; a view where only axes of length 1 come or go."""
+    wanted = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
+    if order != "C":
+        raise Untraceable("np.reshape in another order than C")
+    if any(int(one) == -1 for one in wanted):
+        place = [int(one) for one in wanted].index(-1)
+        rest = [one for index, one in enumerate(wanted) if index != place]
+        wanted[place] = _left_over(a, rest)
+    before = [axis for axis, side in enumerate(a.shape) if text_of(side) != "1"]
+    after = [text_of(one) for one in wanted if text_of(one) != "1"]
+    if [text_of(a.shape[axis]) for axis in before] == after:
+        kept = iter(before)
+        return a.view_of([None if text_of(one) == "1" else next(kept) for one in wanted])
+    a.shared = True
+    made = a.builder.add("reshape", [a], wanted, a.dtype)
+    made.shared = True
+    return made
+
+
+def _left_over(a: Array, rest: list[Any]) -> int:
+    """The length that -1 stands for."""
+    mine, theirs = [text_of(one) for one in a.shape], [text_of(one) for one in rest]
+    for one in theirs:
+        if one in mine:
+            mine.remove(one)
+        elif one != "1":
+            return product(a.shape, a.builder.scalar) // product(tuple(rest), a.builder.scalar)
+    return product(tuple(a.builder.dim(one) for one in mine), a.builder.scalar)
+
+
+def transpose(a: Array, *axes: Any) -> Array:
+    """The axes in another order."""
+    order = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+    if not order or order == (None,):
+        return a.T
+    return a.view_of([int(one) % a.ndim for one in order])
+
+
+def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    order = list(range(a.ndim))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return a.view_of(order)
+
+
+def expand_dims(a: Array, axis: Any) -> Array:
+    """With new axes of length 1."""
+    several = axis if isinstance(axis, tuple | list) else (axis,)
+    rank = a.ndim + len(several)
+    new, rest = {one % rank for one in several}, iter(range(a.ndim))
+    return a.view_of([None if one in new else next(rest) for one in range(rank)])
+
+
+def squeeze(a: Array, axis: Any = None) -> Array:
+    """Without axes of length 1."""
+    gone = axes_of(a, axis) if axis is not None else [i for i, side in enumerate(a.shape) if text_of(side) == "1"]
+    if any(text_of(a.shape[one]) != "1" for one in gone):
+        raise Untraceable("np.squeeze of an axis that is not always of length 1")
+    return a.view_of([one for one in range(a.ndim) if one not in gone])
+
+
+def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
+    """Rows of an array, by their numbers."""
+    index = a.builder.lift(indices)
+    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1) or axis not in (None, 0, -a.ndim):
+        raise Untraceable("np.take of other than rows")
+    return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
+
+
+def subscript(a: Array, key: Any) -> Array:
+    """Whole axes, new axes, and one element of each row by `x[np.arange(rows), index]`."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    named = sum(one is not None and one is not Ellipsis for one in keys)
+    if any(one is Ellipsis for one in keys):
+        place = next(index for index, one in enumerate(keys) if one is Ellipsis)
+        keys[place : place + 1] = [slice(None)] * (a.ndim - named)
+    if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
+        return gathered(a, keys[1])
+    keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
+    if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
+        return take(a, keys[0], 0)
+    axes: list[int | None] = []
+    axis = 0
+    for one in keys:
+        if one is None:
+            axes.append(None)
+            continue
+        side = a.shape[axis]
+        single = isinstance(one, int) and text_of(side) == "1" and int(one) in (0, -1)
+        if not (single or (isinstance(one, slice) and _whole(one, side))):
+            raise Untraceable(
+                "indexing by an array" if isinstance(one, Array) else "a part of an array by an index or slice"
+            )
+        axes += [] if single else [axis]
+        axis += 1
+    return a.view_of(axes)
+
+
+def _all_whole(keys: Sequence[Any], sides: Sequence[int]) -> bool:
+    return all(isinstance(one, slice) and _whole(one, side) for one, side in zip(keys, sides, strict=True))
+
+
+def _whole(part: slice, side: int) -> bool:
+    start, stop = part.start in (None, 0), part.stop is None or text_of(part.stop) == text_of(side)
+    return start and stop and part.step in (None, 1)
+
+
+def _is_iota(a: Array) -> bool:
+    return a.builder.nodes[a.node].op == "iota"
+
+
+def gathered(a: Array, index: Array) -> Array:
+    """One element of each row."""
+    if index.dtype.kind not in "iu" or index.ndim != a.ndim - 1:
+        raise Untraceable("indexing of this shape")
+    return a.builder.add("gather", [a, index], index.shape, a.dtype)
+
+
+def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
+    """One element of each row, in a last axis of length 1."""
+    if axis not in (-1, arr.ndim - 1) or text_of(indices.shape[-1]) != "1":
+        raise Untraceable("np.take_along_axis of other than one element of the last axis")
+    return expand_dims(gathered(arr, squeeze(indices, -1)), -1)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """A product and a sum over the shared axis."""
+    if b.ndim == 1:
+        return reduced(a * b, "sum", -1)
+    if a.ndim == 1:
+        return reduced(expand_dims(a, -1) * b, "sum", -2)
+    right = expand_dims(swapaxes(b, -1, -2), -3)
+    return reduced(expand_dims(a, -2) * right, "sum", -1)
+
+
+def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
+    """A product over all letters, and a sum over those that the result lacks."""
+    if not isinstance(subscripts, str):
+        raise Untraceable("np.einsum with lists of axes")
+    given, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms = given.split(",")
+    if "." in given:
+        terms = [_spelled_out(term, np.ndim(one)) for term, one in zip(terms, operands, strict=True)]
+        rest = max((re.sub("[a-zA-Z]", "", term) for term in terms), key=len)
+        given, result = ",".join(terms), result.replace("...", rest)
+    if not arrow:
+        result = "".join(sorted(x for x in set(given) - {","} if given.count(x) == 1))
+    if any(len(set(term)) != len(term) for term in terms):
+        raise Untraceable("np.einsum with a letter twice in one operand")
+    letters = result + "".join(sorted(set(given) - set(result) - {","}))
+    if all(set(term) <= set(terms[0]) for term in terms):
+        letters = terms[0]  # in the order of the operand that has them all
+    builder = traced_of(*operands).builder
+    views = []
+    for term, one in zip(terms, operands, strict=True):
+        views.append(builder.lift(one).view_of([term.index(x) if x in term else None for x in letters]))
+    product_ = views[0]
+    for view in views[1:]:
+        product_ = product_ * view
+    summed = tuple(place for place, one in enumerate(letters) if one not in result)
+    kept = [one for one in letters if one in result]
+    found = reduced(product_, "sum", summed) if summed else product_
+    return found.view_of([kept.index(one) for one in result])
+
+
+def _spelled_out(term: str, rank: int) -> str:
+    """A term of `einsum` with a digit for each axis of its ellipsis, the last axis first."""
+    axes = rank - (len(term) - 3 if "..." in term else len(term))
+    return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
+
+
+def softmax(x: Array, axis: Any = None) -> Any:
+    """As SciPy's: less the largest first."""
+    exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
+    return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
+
+
+def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """As SciPy's, of finite values."""
+    largest = reduced(a, "max", axis, keepdims=True)
+    shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
+    return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
+
+
+def shifted(positions: Any, by: Any) -> Any:
+    """Positions with an offset, where there is one."""
+    return positions if text_of(by) == "0" else positions + by
+
+
+def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
+    rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
+    below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
+    return where(below, m, 0) if lower else where(below, 0, m)
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "tril": lambda m, k=0: _triangle(m, k, lower=True), "triu": lambda m, k=0: _triangle(m, k, lower=False),
+    "outer": lambda a, b, out=None: expand_dims(_ravel(a), 1) * _ravel(b), "expit": lambda x: 1 / (1 + np.exp(-x)),
+    "softmax": softmax, "logsumexp": logsumexp,
+    "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
+}  # fmt: skip
+"""Functions of NumPy and SciPy that are several operations."""
+
+
+def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """An array of one value, in the shape of another one or a given one."""
+    sides = like.shape if shape is None else tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return like.builder.add("constant", (), sides, dtype or like.dtype, (value,))
+
+
+def copied(a: Array, *_: Any, **__: Any) -> Array:
+    """The same values in an array of its own."""
+    return Array(a.builder, a.node)
+
+
+def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array:
+    """In another dtype."""
+    return copied(cast(a, dtype)) if copy else cast(a, dtype)
+
+
+def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
+    """The Euclidean length."""
+    if ord not in (None, 2) or (ord == 2 and axis is None and x.ndim > 1):
+        raise Untraceable("np.linalg.norm of another order than 2")
+    return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
+
+
+def _ravel(a: Array, *_: Any, **__: Any) -> Array:
+    return reshape(a, -1)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    if not isinstance(a, Array) or not isinstance(b, Array) or not a.ndim or not b.ndim:
+        return a * b
+    return matmul(a, b)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
+    "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
+    "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
+    "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
+    "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
+    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
+    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
+    "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
+    "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
+    "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
+}  # fmt: skip
+"""Functions of NumPy by name."""
+
+
+def _round(a: Array, decimals: Any) -> Any:
+    if decimals:
+        raise Untraceable("np.round to decimals")
+    return mapped(a.builder, np.rint, (a,))
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take")},
+    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
+}  # fmt: skip
+"""Methods of arrays by name."""

@@ -1,0 +1,119 @@
+"""The graph of a traced reference: few typed array operations with symbolic shapes, as data.
+
+A dimension is an expression of the contract's language over its sizes (`rows`, `(2 * cols)`, `1`). Operations:
+
+- `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
+- `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
+- `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
+- `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
+- `take` along the first axis: element `[index[...], ...]` of the first operand;
+- `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate.records import Size
+from kernelmate.source import evaluate as evaluate_expression
+
+Datum = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation; `args` are positions of earlier nodes, `dtype` is NumPy's name."""
+
+    op: str
+    args: tuple[int, ...] = ()
+    shape: tuple[str, ...] = ()
+    dtype: str = "float64"
+    data: tuple[Datum, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in an order in which operands come first.
+
+    `outputs` are the nodes of the contract's out and inout arguments, in their order.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def text(self) -> str:
+        """The graph as JSON, to be sent from the worker; equal graphs have equal texts."""
+        nodes = [[node.op, node.args, node.shape, node.dtype, node.data] for node in self.nodes]
+        return json.dumps({"nodes": nodes, "outputs": self.outputs})
+
+    @staticmethod
+    def of(text: str) -> Graph:
+        """The graph that `text` wrote."""
+        held = json.loads(text)
+        nodes = [
+            Node(op, tuple(args), tuple(shape), dtype, tuple(data)) for op, args, shape, dtype, data in held["nodes"]
+        ]
+        if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
+            raise ValueError("a constant of a graph is no number")
+        return Graph(tuple(nodes), tuple(held["outputs"]))
+
+
+def ufunc_of(name: str) -> Any:
+    """The ufunc of NumPy or SciPy that a `map` node names."""
+    found = getattr(np, name, None)
+    if found is None:
+        from scipy import special  # type: ignore[import-untyped]
+
+        found = getattr(special, name)
+    return found
+
+
+def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
+    """The outputs' values for arrays and scalars by name, computed by NumPy: what a graph means."""
+    known: list[Any] = []
+    for node in graph.nodes:
+        known.append(_value(node, [known[index] for index in node.args], values, size))
+    return [known[index] for index in graph.outputs]
+
+
+def _by_number(op: str, source: Any, index: Any) -> Any:
+    if op == "take":
+        return np.take(source, index, axis=0)
+    return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+
+
+def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
+    shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
+    match node.op:
+        case "input" | "scalar":
+            return np.asarray(values[str(node.data[0])])
+        case "size":
+            return np.asarray(evaluate_expression(str(node.data[0]), size))
+        case "constant":
+            return np.asarray(node.data[0], dtype=node.dtype)
+        case "iota":
+            return np.arange(shape[0])
+        case "map" if node.data[0] == "where":
+            return np.where(*args)
+        case "map":
+            return ufunc_of(str(node.data[0]))(*args)
+        case "cast":
+            return np.asarray(args[0]).astype(node.dtype)
+        case "view":
+            kept = [int(axis) for axis in node.data if axis is not None]
+            source = np.asarray(args[0])
+            dropped = tuple(axis for axis in range(source.ndim) if axis not in kept)
+            order = [sum(other not in dropped for other in range(axis)) for axis in kept]
+            return source.squeeze(dropped).transpose(order).reshape(shape)
+        case "reshape":
+            return args[0].reshape(shape)
+        case "reduce":
+            return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
+        case "take" | "gather":
+            return _by_number(node.op, args[0], args[1].astype(np.int64))
+    raise AssertionError(node.op)

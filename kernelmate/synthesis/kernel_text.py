@@ -1,0 +1,390 @@
+"""The text around a kernel's work: its head, names, types and packs, and how it gets into the user's file."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Argument, Contract, Kernel, Parameter
+from kernelmate.source import apply_edits, argument_shapes, change_launch, evaluate, parse_contract
+from kernelmate.synthesis.plan import Refused
+
+ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
+"""How tightly an expression binds: names and calls, products, sums, anything looser."""
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
+    "uint32": 4, "int64": 8, "uint64": 8, "bool": 1,
+}  # fmt: skip
+"""Bytes of an element of each dtype that is written here."""
+
+WIDEST = 16
+"""Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
+
+_TO_FLOAT = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
+_FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A kernel written anew.
+
+    Attributes:
+        schedule: its name, part of the candidate's author. why: one sentence.
+        definition: the kernel's text. helpers: device functions above it, may be empty.
+        grid: sides in the contract's language. block: threads.
+    """
+
+    schedule: str
+    why: str
+    definition: str
+    helpers: str
+    grid: tuple[str, ...]
+    block: int
+
+
+def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
+    """The texts of those that can be written.
+
+    Raises:
+        Refused: none can; as the first one said.
+    """
+    reason: Refused | None = None
+    count = 0
+    for make in makers:
+        try:
+            text = make()
+        except Refused as error:
+            reason = reason or error
+            continue
+        count += 1
+        yield text
+    if not count and reason is not None:
+        raise reason
+
+
+class Names:
+    """Identifiers that are not taken: neither by the user's text nor by what was written before.
+
+    Args:
+        outer: names at the outermost level, which a local may not hide. every: all words, for names at that level.
+    """
+
+    def __init__(self, outer: Iterable[str], every: Iterable[str]) -> None:
+        self._taken, self._every = set(outer), set(every)
+
+    def outermost(self, wanted: str) -> str:
+        """A name for a function or constant beside the kernel."""
+        name, number = wanted, 2
+        while name in self._taken | self._every:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def fresh(self, wanted: str) -> str:
+        """The name, with a number behind it where it is taken."""
+        name, number = wanted, 2
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def size_text(expression: str, parameters: Mapping[str, str]) -> str:
+    """A size's expression in C++.
+
+    Args:
+        expression: of the contract's language.
+        parameters: the kernel's parameters that hold sizes, by size.
+
+    Raises:
+        Refused: the kernel does not get a size.
+    """
+    return _size_text(ast.parse(expression, mode="eval").body, parameters)[0]
+
+
+def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]:
+    match node:
+        case ast.Constant(value=int() as number):
+            return str(number), ATOM
+        case ast.Name(id=name):
+            if name not in parameters:
+                raise Refused(f"the kernel does not get the size {name}")
+            return parameters[name], ATOM
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
+            level = SUM if sign in ("+", "-") else PRODUCT
+            if sign is not None:
+                return (
+                    f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}",
+                    level,
+                )
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
+            return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
+    raise Refused("a size's expression cannot be written in C++")
+
+
+def bound(text: tuple[str, int], level: int) -> str:
+    """An expression, in parentheses where it binds less tightly than `level`."""
+    return text[0] if text[1] >= level else f"({text[0]})"
+
+
+def c_type(dtype: str, real: str) -> str:
+    """The C++ type that values of a dtype are computed in."""
+    if dtype.startswith("float"):
+        return real
+    known = {"bool": "bool", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long"}
+    return known.get(dtype, "int")
+
+
+class KernelText:
+    """What the text of a kernel depends on: the baseline's parameters, style and types.
+
+    Raises:
+        Refused: the kernel has a form that is not written here.
+    """
+
+    def __init__(self, kernel: Kernel, contract: Contract) -> None:
+        self.kernel, self.contract = kernel, contract
+        self.parameters = {one.name: one for one in kernel.signature.parameters}
+        self.arguments = {one.name: one for one in contract.args}
+        self._refuse()
+        beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
+        plain = _without_comments(beside)
+        taken = {*_words(_without_bodies(plain)), *contract.sizes[0], *self.parameters, kernel.name}
+        self.names = Names(taken, _words(plain))
+        wide = any(one.dtype == "float64" for one in contract.args) or re.search(r"\bdouble\b", kernel.source)
+        self.real = "double" if wide or contract.accumulate == "float64" else "float"
+        single = self.real == "float"
+        plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
+        self.infinity = "INFINITY" if "INFINITY" in kernel.source else plain
+        indents = re.findall(r"\n([ \t]+)\S", kernel.source)
+        self.indent = min(indents, key=len) if indents else "  "
+        self.indent = self.indent if self.indent in ("\t", "    ") else "  "
+        self.sizes = {
+            (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
+        }
+
+    def _refuse(self) -> None:
+        if self.kernel.signature.template_parameters:
+            raise Refused("the kernel is a template")
+        if self.contract.cooperative or self.contract.cluster or "__cluster_dims__" in self.kernel.source:
+            raise Refused("the kernel is launched with a cluster or cooperatively")
+        for name, argument in self.arguments.items():
+            parameter = self.parameters[name]
+            if argument.dtype not in ITEM_BYTES or parameter.dtype != argument.dtype or parameter.vector != 1:
+                raise Refused(f"the parameter {name} is a {parameter.type} for {argument.dtype}")
+
+    def size(self, expression: str) -> str:
+        """A size's expression in C++: a parameter that always has its value, else arithmetic on parameters.
+
+        Raises:
+            Refused: the kernel does not get a size.
+        """
+        for one in self.contract.args:
+            if one.shape is None and one.dtype.startswith(("int", "uint")):
+                value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
+                if value and self._always_equal(value, expression):
+                    return one.name
+        return size_text(expression, self.sizes)
+
+    def count(self, sides: Sequence[str]) -> str:
+        """The number of elements of a shape as a `size_t`."""
+        try:
+            whole = self.size(" * ".join(sides) or "1")
+        except Refused:
+            whole = ""
+        if re.fullmatch(r"\w+", whole):
+            return whole
+        factors = [self.size(side) for side in sides]
+        grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
+        return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
+
+    def _always_equal(self, first: str, second: str) -> bool:
+        names = list(self.contract.sizes[0])
+        probes = [
+            *self.contract.sizes,
+            *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5)),
+        ]
+        try:
+            return all(evaluate(first, one) == evaluate(second, one) for one in probes)
+        except ContractError:
+            return False
+
+    def promise(self, read: Iterable[str], passes: int = 1) -> str:
+        """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
+        size = self.contract.sizes[0]
+        shapes = argument_shapes(self.contract, size)
+        several = [*read, *(one.name for one in self.outputs())]
+        moved = sum(math.prod(shapes[one]) * ITEM_BYTES[self.arguments[one].dtype] for one in several)
+        at = ", ".join(f"{name} = {value}" for name, value in size.items())
+        again = (
+            ""
+            if passes == 1
+            else f", and what it reads {passes - 1 if passes > 2 else 'one'} more time{'s' if passes > 2 else ''}"
+        )
+        return f" At {at} it moves {moved / 1e6:.3g} MB{again}."
+
+    def outputs(self) -> list[Argument]:
+        """The out and inout arguments in their order."""
+        return [one for one in self.contract.args if one.direction in ("out", "inout")]
+
+    def element(self, name: str) -> str:
+        """The type of an array's elements, as the file writes it."""
+        return self.parameters[name].base
+
+    def loaded(self, name: str, text: str) -> str:
+        """An element as a value that is computed with."""
+        dtype = self.arguments[name].dtype
+        text = _TO_FLOAT.get(dtype, "{}").format(text)
+        return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip
+
+    def stored(self, name: str, text: str, kind: str) -> str:
+        """A computed value of a dtype as an element of an array."""
+        dtype = self.arguments[name].dtype
+        floating = "float" in dtype
+        if not floating and kind.startswith("float"):
+            raise Refused(f"it rounds {kind} to {dtype}")
+        if dtype in _FROM_FLOAT:
+            return _FROM_FLOAT[dtype].format(
+                text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})"
+            )
+        wanted = self.element(name)
+        if floating and kind.startswith("float") and wanted == self.real:
+            return text
+        return f"static_cast<{wanted}>({text})"
+
+    def head(self) -> str:
+        """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true."""
+        source, bare = self.kernel.source, self.kernel.name.rpartition("::")[2]
+        match = re.search(rf"\b{bare}\s*\(", source)
+        if match is None:
+            raise Refused("the kernel's head is written by a macro")
+        front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
+        parts = [self._declared(one) for one in self.kernel.signature.parameters]
+        front = re.sub(r"\s*\n\s*", " ", front).lstrip()
+        return wrapped(f"{front}{bare}(", parts)
+
+    def _declared(self, parameter: Parameter) -> str:
+        if not parameter.pointer:
+            return f"{parameter.type} {parameter.name}"
+        const = "const " if self.arguments[parameter.name].direction == "in" else ""
+        star = " *__restrict__ " if re.search(rf"\*\s*(?:__restrict__\s+)?{parameter.name}\b", self.kernel.source) and re.search(r"\w \*\w", self.kernel.source) else "* __restrict__ "  # fmt: skip
+        return f"{const}{parameter.base}{star}{parameter.name}"
+
+    def declared(self, names: Sequence[str]) -> list[str]:
+        """Declarations of some parameters, as in the head."""
+        return [self._declared(self.parameters[name]) for name in names]
+
+    def definition(self, head: str, body: Sequence[str]) -> str:
+        """A function from its head and lines, in the file's style of braces and indentation."""
+        own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
+        lines = [piece for line in indented(body) for piece in _folded(line)]
+        if self.indent != "  ":
+            lines = [re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), line) for line in lines]
+        return "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
+
+    def placed(self, written: Written) -> tuple[Kernel, Contract]:
+        """The user's file with the written kernel in the place of its own, launches and contract changed along.
+
+        Raises:
+            KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
+        """
+        kernel = self.kernel
+        above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
+        edits = [(kernel.start, kernel.end, written.definition)]
+        if written.helpers:
+            above = _above_comment(kernel.unit.text, above)
+            edits.append((above, above, written.helpers + "\n\n"))
+        launch = {"grid": written.grid, "block": (str(written.block),), "shared": "0"}
+        changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
+        own = parse_contract(changed) if kernel.contract_span is not None else None
+        fallback = replace(self.contract, grid=written.grid, block=(str(written.block),), shared="0")
+        return changed, fallback if own is None else replace(fallback, line=own.line)
+
+
+def fresh_names(kernel: KernelText, *wanted: str) -> SimpleNamespace:
+    """Names for locals, as near to those that are wanted as the user's text allows."""
+    return SimpleNamespace(**{name: kernel.names.fresh(name) for name in wanted})
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+
+
+def _without_bodies(text: str) -> str:
+    """What stands outside of braces and parentheses, and macros wherever they are."""
+    macros = re.findall(r"#\s*define\s+\w+", text)
+    before = ""
+    while text != before:
+        before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
+    return "\n".join([text, *macros])
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _above_comment(text: str, start: int) -> int:
+    """The place above the comment lines that stand directly before an offset, unless they begin the file."""
+    place = start
+    while place > 0:
+        before = text.rfind("\n", 0, place - 1) + 1
+        if not text[before:place].startswith("//"):
+            return place
+        place = before
+    return start
+
+
+def _is_size(argument: Argument, contract: Contract) -> bool:
+    names = contract.sizes[0]
+    integral = argument.dtype.startswith(("int", "uint"))
+    return integral and (argument.value.strip() in names if argument.value is not None else argument.name in names)
+
+
+def wrapped(front: str, parts: Sequence[str]) -> str:
+    """A head over lines of at most 110 characters."""
+    lines, line = [], front
+    for number, part in enumerate(parts):
+        piece = part + (", " if number + 1 < len(parts) else ")")
+        if len(line) + len(piece) > 110 and line.strip():
+            lines.append(line.rstrip())
+            line = " " * (len(front) if len(front) < 60 else 4)
+        line += piece
+    return "\n".join([*lines, line])
+
+
+def _folded(line: str) -> list[str]:
+    """A statement over lines of at most 110 characters, broken after an operator or a comma."""
+    if len(line) <= 110 or line.startswith("#"):
+        return [line]
+    lead = line[: len(line) - len(line.lstrip())]
+    places = [
+        found.end()
+        for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line)
+        if len(lead) + 20 < found.end() <= 110
+    ]
+    if not places:
+        return [line]
+    more = lead if lead.endswith("    ") and len(lead) > 8 else lead + "    "
+    return [line[: places[-1]].rstrip(), *_folded(more + line[places[-1] :])]
+
+
+def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
+    """Lines further to the right; preprocessor lines and empty ones as they are."""
+    return [line if line.startswith("#") or not line else "  " * levels + line for line in lines]
+
+
+def block_of(head: str, lines: Iterable[str]) -> list[str]:
+    """A statement with a body in braces."""
+    return [f"{head} {{", *indented(lines), "}"]
+
+
+def camel(element: str) -> str:
+    """A name in camel case: of a type, or of a kernel."""
+    return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)

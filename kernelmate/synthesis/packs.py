@@ -1,0 +1,54 @@
+"""Packs: neighbouring elements of an array that are loaded and stored in one access of up to 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, Names, camel
+
+
+def pack_struct(name: str, element: str, count: str) -> list[str]:
+    """Neighbouring elements that are loaded and stored in one access."""
+    return [f"struct alignas({count} * sizeof({element})) {name} {{", f"  {element} at[{count}];", "};"]
+
+
+class Packs:
+    """The pack types of the arrays that are met element after element."""
+
+    def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names) -> None:
+        self.kernel, self.arrays = kernel, list(arrays)
+        elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
+        self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{camel(one)}Pack") for one in elements}
+        self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
+        self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)
+        self.width = min(
+            self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16))
+        )
+
+    def type_of(self, array: str) -> str:
+        """The pack type of an array."""
+        return self.types[self.kernel.element(array)]
+
+    def structs(self, count: str) -> list[str]:
+        """Declarations of the pack types."""
+        return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
+
+    def aligned(self) -> str:
+        """The condition that every array begins at an address of whole packs; empty where the contract promises it."""
+        groups: dict[str, list[str]] = {}
+        for one in self.arrays:
+            promised = self.kernel.arguments[one].align or 0
+            if promised % WIDEST or not promised:
+                groups.setdefault(self.kernel.element(one), []).append(f"reinterpret_cast<size_t>({one})")
+        tests = []
+        for element, addresses in groups.items():
+            joined = f"({' | '.join(addresses)})" if len(addresses) > 1 else addresses[0]
+            bytes_ = self.width * ITEM_BYTES[next(self.kernel.arguments[one].dtype for one in self.arrays if self.kernel.element(one) == element)]  # fmt: skip
+            tests.append(f"{joined} % {bytes_} == 0")
+        return " && ".join(tests)
+
+    def load(self, array: str, at: str) -> str:
+        """The statement that loads a pack."""
+        return (
+            f"const {self.type_of(array)} {self.locals[array]} = *reinterpret_cast<const {self.type_of(array)}*>({at});"
+        )

@@ -1,0 +1,359 @@
+"""How a graph is best computed: an element-wise map, or operations on rows. What is neither is refused, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.sizes import joined
+
+Index: TypeAlias = "tuple[int | str | None, ...]"
+"""For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
+
+`@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
+"""
+
+FLAT = "flat"
+"""The element's number in the whole domain: as an index of arrays of as many elements, whatever their axes are."""
+
+Key: TypeAlias = "tuple[int, Index]"
+"""A node and where it is evaluated."""
+
+
+class Refused(Exception):
+    """No schedule here computes the graph; the message says why, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph laid out over a domain of rows and columns.
+
+    Attributes:
+        domain: the axes of the work, without those of length 1. split: the first axis of the columns.
+        outputs: where each output is evaluated.
+        gone: the axes that reductions take. kind: `rows` where those are the last (of one row where `split` is 0), `columns` otherwise, `map` without; `free` where
+            arrays are met in any order of the domain's axes, which the schedule lays out itself.
+    """
+
+    graph: Graph
+    domain: tuple[str, ...]
+    split: int
+    outputs: tuple[Key, ...]
+    kind: str
+    gone: tuple[int, ...] = ()
+
+    @property
+    def row_count(self) -> str:
+        """The number of rows, as an expression of the contract."""
+        return _product(self.domain[: self.split])
+
+    @property
+    def columns(self) -> str:
+        """The number of elements in a row, likewise."""
+        return _product(self.domain[self.split :])
+
+    @property
+    def reduced(self) -> list[int]:
+        """The axes of a reduction's result."""
+        return [axis for axis in range(len(self.domain)) if axis not in self.gone]
+
+    def node(self, key: Key) -> Node:
+        """The operation at a key."""
+        return self.graph.nodes[key[0]]
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated; of a reduction, along its row."""
+        return _operands(self.graph, key, self.domain)
+
+    def access(self, key: Key) -> str:
+        """How a leaf is met.
+
+        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, or `@N` (the row, at the value of node N).
+        """
+        if self.kind == "free":
+            return "flat" if any(one is not None for one in key[1]) else "once"
+        rows = [one for one in key[1] if one is not None]
+        if self.kind == "columns":
+            return "flat" if key[1] == (FLAT,) or {*rows} & {*self.gone} else "column" if rows else "once"
+        if self.kind == "rows" and rows and all(isinstance(one, int) and one < self.split for one in rows):
+            return "row" if rows == list(range(self.split)) else "part"
+        return _access(key[1], self.domain, self.split)
+
+
+def plan_of(graph: Graph) -> Plan:
+    """The plan of a graph.
+
+    Raises:
+        Refused: it is neither a map nor operations on rows.
+    """
+    reductions = [index for index, node in enumerate(graph.nodes) if node.op == "reduce"]
+    _refuse_one_pass(graph)
+    plan = _reducing(graph, reductions) if reductions else _map(graph)
+    along = plan.reduced
+    for key in walk(plan):
+        node = plan.node(key)
+        if node.op == "reduce" and [one for one in key[1] if one is not None] != along:
+            raise Refused("it uses the results of reductions along other axes than their own")
+        if node.op == "input":
+            plan.access(key)
+        if node.op == "iota" and plan.access(key) not in ("flat", "row", "part", "column", "once"):
+            raise Refused("it uses positions along an axis that is merged with others")
+        if node.op == "take":
+            raise Refused("it takes rows of an array by their numbers")
+        if node.op == "gather" and plan.kind != "rows":
+            raise Refused("it gathers one element for each result")
+    return plan
+
+
+def free_plan(graph: Graph) -> Plan:
+    """The plan of a map, or of one reduction and a map of its results, that meets arrays in any order of their axes.
+
+    The axes that the reduction takes are those of the domain that its results do not have.
+
+    Raises:
+        Refused: there are several reductions, or its outputs have different shapes.
+    """
+    graph = _without_reshapes(graph)
+    nodes = graph.nodes
+    inner = {nodes[one.args[0]] for one in nodes if one.op == "reduce" and nodes[one.args[0]].op == "reduce"}
+    roots = [index for index, one in enumerate(nodes) if one.op == "reduce" and one not in inner]
+    if len(roots) > 1:
+        raise Refused("it has several reductions along different axes")
+    domain = _long(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
+    gone = _reduced_axes(graph, roots[0]) if roots else []
+    kept = [axis for axis in range(len(domain)) if axis not in gone]
+    if any(_long(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
+        raise Refused("its outputs have different shapes")
+    outputs = []
+    for one in graph.outputs:
+        axes = iter(kept)
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
+    plan = Plan(graph, domain, 0, tuple(outputs), "free")
+    for key in walk(plan):
+        if plan.node(key).op == "reduce" and [one for one in key[1] if one is not None] != kept:
+            raise Refused("it uses the results of reductions along other axes than their own")
+    return plan
+
+
+def _without_reshapes(graph: Graph) -> Graph:
+    """The graph with arrays and results in the shapes that it gives or gave them: the memory is the same."""
+    nodes, outputs = list(graph.nodes), list(graph.outputs)
+    for index, node in enumerate(nodes):
+        if node.op == "reshape" and nodes[node.args[0]].op == "input":
+            nodes[index] = replace(nodes[node.args[0]], shape=node.shape)
+    while all(nodes[one].op == "reshape" for one in outputs):
+        outputs = [nodes[one].args[0] for one in outputs]
+    needed: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        one = stack.pop()
+        needed.add(one)
+        stack += nodes[one].args
+    order = {old: new for new, old in enumerate(sorted(needed))}
+    moved = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in order]
+    return Graph(tuple(moved), tuple(order[one] for one in outputs))
+
+
+def walk(plan: Plan) -> Iterator[Key]:
+    """Every operation and where it is evaluated, each once, operands first."""
+    seen: set[Key] = set()
+    stack: list[tuple[Key, bool]] = [(key, False) for key in reversed(plan.outputs)]
+    while stack:
+        key, done = stack.pop()
+        if done:
+            yield key
+        elif key not in seen:
+            seen.add(key)
+            stack.append((key, True))
+            stack += [(one, False) for one in reversed(plan.operands(key)) if one not in seen]
+
+
+def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...]:
+    node, index = graph.nodes[key[0]], key[1]
+    match node.op:
+        case "map" | "cast":
+            return tuple((arg, _aligned(graph.nodes[arg], node, index)) for arg in node.args)
+        case "view":
+            return ((node.args[0], _viewed(graph.nodes[node.args[0]], node, index)),)
+        case "reshape":
+            if index == (FLAT,) or _is_whole(index, domain):
+                return ((node.args[0], (FLAT,)),)
+            raise Refused("it changes the shape of an array other than as a whole")
+        case "reduce":
+            root = _operand(graph, key[0])
+            return ((root, _whole(graph.nodes[root], domain)),)
+        case "take":
+            source, chosen = node.args
+            if index == (FLAT,):
+                raise Refused("it changes the shape of what it takes by number")
+            count = len(graph.nodes[chosen].shape)
+            rest = zip(graph.nodes[source].shape[1:], index[count:], strict=True)
+            behind = tuple(None if side == "1" else one for side, one in rest)
+            return ((source, (f"@{chosen}", *behind)), (chosen, index[:count]))
+        case "gather":
+            source, chosen = node.args
+            at = f"@{chosen}"
+            return ((source, (*index, at)), (chosen, index))
+    return ()
+
+
+def _aligned(arg: Node, node: Node, index: Index) -> Index:
+    """The index of an operand under NumPy's broadcasting."""
+    if index == (FLAT,):
+        if arg.shape == node.shape:
+            return index
+        if all(side == "1" for side in arg.shape):
+            return (None,) * len(arg.shape)
+        raise Refused("it broadcasts arrays of which the shape was changed")
+    behind = index[len(index) - len(arg.shape) :]
+    return tuple(None if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
+
+
+def _viewed(source: Node, node: Node, index: Index) -> Index:
+    if index == (FLAT,):
+        kept = [int(axis) for axis in node.data if axis is not None and source.shape[int(axis)] != "1"]
+        if kept != sorted(kept):
+            raise Refused("it changes the shape of a transposed array")
+        return index
+    places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+    return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
+
+
+def _operand(graph: Graph, reduction: int) -> int:
+    """What is reduced, over all axes of a chain of reductions of one kind along the last axis."""
+    node = graph.nodes[reduction]
+    inner = graph.nodes[node.args[0]]
+    if inner.op == "reduce" and inner.data[0] == node.data[0]:
+        return _operand(graph, node.args[0])
+    return node.args[0]
+
+
+def _whole(node: Node, domain: tuple[str, ...]) -> Index:
+    """The index of a node that covers the domain."""
+    if _long(node) != domain:
+        raise Refused("its reductions are along rows of different shapes")
+    axes = iter(range(len(domain)))
+    return tuple(None if side == "1" else next(axes) for side in node.shape)
+
+
+def _is_whole(index: Index, domain: tuple[str, ...]) -> bool:
+    return [one for one in index if one is not None] == list(range(len(domain)))
+
+
+def _access(index: Index, domain: tuple[str, ...], split: int) -> str:
+    axes = [one for one in index if one is not None]
+    every = list(range(len(domain)))
+    if index == (FLAT,) or axes == every:
+        return "flat" if domain else "once"
+    if not axes:
+        return "once"
+    if axes == every[:split]:
+        return "row"
+    if axes == every[split:]:
+        return "column"
+    if axes[:-1] == every[:split] and str(axes[-1]).startswith("@"):
+        return str(axes[-1])
+    raise Refused("it meets an array in another order than its own, or along some axes of many")
+
+
+def _map(graph: Graph) -> Plan:
+    """The plan of a graph without reductions."""
+    shapes = {tuple(side for side in graph.nodes[one].shape if side != "1") for one in graph.outputs}
+    if len(shapes) != 1:
+        raise Refused("its outputs have different shapes")
+    domain = shapes.pop()
+    outputs = tuple((one, _whole(graph.nodes[one], domain)) for one in graph.outputs)
+    reason = Refused("")
+    for split in range(len(domain) - 1, -1, -1):
+        plan = Plan(graph, domain, split, outputs, "map")
+        try:
+            for key in walk(plan):
+                if plan.node(key).op in ("input", "iota"):
+                    plan.access(key)
+                if plan.node(key).op == "iota" and plan.access(key) == "flat" and len(domain) > 1:
+                    raise Refused("it uses positions along an axis that is merged with others")
+        except Refused as error:
+            reason = error
+            continue
+        accesses = {plan.access(key) for key in walk(plan) if plan.node(key).op in ("input", "iota")}
+        return plan if accesses & {"row", "column"} else Plan(graph, domain, 0, outputs, "map")
+    raise reason
+
+
+def _reducing(graph: Graph, reductions: list[int]) -> Plan:
+    """The plan of reductions along rows, or along columns, and of what follows from them."""
+    inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
+    roots = [one for one in reductions if one not in inner]
+    domain = _long(graph.nodes[_operand(graph, roots[0])])
+    gone = _reduced_axes(graph, roots[0])
+    split = len(domain) - len(gone)
+    kind = "rows" if gone == list(range(split, len(domain))) else "columns"
+    for root in roots:
+        if _long(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
+            raise Refused("it reduces along different axes, or along rows of different shapes")
+    plan = Plan(graph, domain, split, (), kind, tuple(gone))
+    kept = tuple(domain[axis] for axis in plan.reduced)
+    outputs: list[Key] = []
+    for one in graph.outputs:
+        shape = _long(graph.nodes[one])
+        if shape not in (domain, kept):
+            if _product(shape) != _product(domain):
+                raise Refused("its outputs are neither as long as the rows nor one for each of them")
+            outputs.append((one, (FLAT,)))
+            continue
+        axes = iter(plan.reduced if shape == kept else range(len(domain)))
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in graph.nodes[one].shape)))
+    return replace(plan, outputs=tuple(outputs))
+
+
+def _long(node: Node) -> tuple[str, ...]:
+    """The sides of a node, without those of length 1."""
+    return tuple(side for side in node.shape if side != "1")
+
+
+def _reduced_axes(graph: Graph, reduction: int) -> list[int]:
+    """The axes that a chain of reductions takes, among those of its operand that are longer than 1, in order."""
+    chain = [graph.nodes[reduction]]
+    while chain[-1].args[0] != _operand(graph, reduction):
+        chain.append(graph.nodes[chain[-1].args[0]])
+    sides = graph.nodes[_operand(graph, reduction)].shape
+    left = list(range(len(sides)))
+    gone = {left.pop(int(node.data[1] or 0)) for node in reversed(chain)}
+    long = [axis for axis, side in enumerate(sides) if side != "1"]
+    return [place for place, axis in enumerate(long) if axis in gone]
+
+
+def _refuse_one_pass(graph: Graph) -> None:
+    """Refuse a variance as the mean of squares less the square of the mean: it loses the digits of offset data."""
+
+    def mean_of(index: int) -> int | None:
+        node = graph.nodes[index]
+        if node.op == "view":
+            return mean_of(node.args[0])
+        if node.op != "map" or node.data[0] not in ("divide", "multiply"):
+            return None
+        inner = [graph.nodes[arg] for arg in node.args]
+        return next(
+            (graph.nodes[i].args[0] for i, one in zip(node.args, inner, strict=True) if one.op == "reduce"), None
+        )
+
+    def squared(index: int | None) -> bool:
+        node = None if index is None else graph.nodes[index]
+        if node is None or node.op != "map":
+            return False
+        return node.data[0] == "square" or (node.data[0] == "multiply" and node.args[0] == node.args[1])
+
+    for node in graph.nodes:
+        if node.op == "map" and node.data[0] == "subtract":
+            first, second = node.args
+            if squared(mean_of(first)) and squared(second) and mean_of(graph.nodes[second].args[0]) is not None:
+                raise Refused("its variance is the mean of squares less the square of the mean, which loses digits")
+
+
+def _product(sides: tuple[str, ...]) -> str:
+    text = "1"
+    for side in sides:
+        text = joined(text, "*", side)
+    return text

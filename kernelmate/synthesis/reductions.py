@@ -1,0 +1,89 @@
+"""Device functions that combine the values of a warp's or a block's threads, every thread getting the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+
+WARP = 32
+
+_COMBINE = {
+    "sum": "{0} += {1};",
+    "prod": "{0} *= {1};",
+    "max": "{0} = fmax{2}({0}, {1});",
+    "min": "{0} = fmin{2}({0}, {1});",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Who computes a row: a warp of a block of several, or a block of so many threads."""
+
+    name: str
+    threads: int
+    block: int
+
+
+class Reductions:
+    """The functions that one kernel needs.
+
+    Args:
+        kernel: whose helpers they are. team: whose threads' values are combined.
+        threads: the name of the constant that holds the threads of a block.
+    """
+
+    def __init__(self, kernel: KernelText, team: Team, threads: str) -> None:
+        self.kernel, self.team, self.threads = kernel, team, threads
+        self._names = fresh_names(kernel, "value", "offset", "partial", "warp")
+        self._functions: dict[tuple[str, str], str] = {}
+
+    def combined(self, kind: str, target: str, value: str) -> str:
+        """The statement that takes one more value into a target."""
+        return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
+
+    def function(self, kind: str, ctype: str) -> str:
+        """The name of the function for a reduction of a type."""
+        if (kind, ctype) not in self._functions:
+            self._functions[kind, ctype] = self.kernel.names.outermost(f"{self.team.name}_{kind}")
+        return self._functions[kind, ctype]
+
+    def texts(self) -> list[str]:
+        """Definitions of those that were asked for, each followed by an empty line."""
+        lines: list[str] = []
+        value = self._names.value
+        for (kind, ctype), name in self._functions.items():
+            warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
+            lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind)), ""]
+            if self.team.name == "block":
+                lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
+        return lines
+
+    def _within(self, kind: str) -> list[str]:
+        """A warp's values are exchanged in halves."""
+        value, offset = self._names.value, self._names.offset
+        step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
+        loop = block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step])
+        return [*loop, f"return {value};"]
+
+    def _across(self, kind: str, warp: str, ctype: str) -> list[str]:
+        """Every thread combines the results of all warps, in the same order."""
+        value, partial, index = self._names.value, self._names.partial, self._names.warp
+        warps = f"{self.threads} / {WARP}"
+        return [
+            f"__shared__ {ctype} {partial}[{warps}];",
+            f"{value} = {warp}({value});",
+            "__syncthreads();  // everybody has read what the last call left there",
+            f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
+            "__syncthreads();",
+            f"{value} = {partial}[0];",
+            *block_of(
+                f"for (int {index} = 1; {index} < {warps}; ++{index})",
+                [self.combined(kind, value, f"{partial}[{index}]")],
+            ),
+            f"return {value};",
+        ]
+
+    def _device(self, signature: str, body: Sequence[str]) -> str:
+        return self.kernel.definition(f"__device__ __forceinline__ {signature}", body)

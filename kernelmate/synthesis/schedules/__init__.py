@@ -1,0 +1,1 @@
+"""Schedules: who computes which element of a graph, one file each."""

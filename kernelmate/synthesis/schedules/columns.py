@@ -1,0 +1,257 @@
+"""Reductions along columns and what follows from them: a block for a few neighbouring columns, without atomics.
+
+Traffic: each array is read once for each pass, in whole sectors of 32 bytes. Arithmetic: that of the graph for each element and pass,
+and for each column one combination per warp. The order of a sum depends on the number of rows alone, so results are bit-stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import Axes, Order, address, order_of
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    KernelText,
+    Written,
+    block_of,
+    camel,
+    fresh_names,
+    those_written,
+)
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.schedules.passes import Passes
+
+SECTOR = 32
+"""Bytes that global memory moves at least: CUDA C++ Best Practices Guide, Coalesced Access."""
+
+ENOUGH_BLOCKS = 256
+"""Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    size = kernel.contract.sizes[0]
+    layout = _Layout(plan)
+    rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
+    if layout.column is None:
+        threads = 64
+        while threads < 1024 and threads * 8 < rows:
+            threads *= 2
+        yield _text(plan, kernel, 1, threads)
+        return
+    columns = int(evaluate(layout.axes.sides[layout.column], size))
+    item = min((ITEM_BYTES[one.dtype] for one in kernel.contract.args if one.shape is not None), default=4)
+    narrowest = max(1, min(WARP, SECTOR // item))
+    widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
+    wide, *_ = [*widths, narrowest]
+    teams = [(wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
+    yield from those_written(partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams))
+
+
+def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+    return _Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
+
+
+class _Layout:
+    """The axes of a plan, merged where every array allows it.
+
+    Attributes:
+        orders: of each array that is read. every, single: of results for all elements, and for each reduction.
+        gone: the axes that are reduced. column: the last axis where it is not among them.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        raw: dict[str, Order] = {}
+        positions = []
+        for key in walk(plan):
+            node = plan.node(key)
+            if node.op in ("gather", "take") or key[1] == (FLAT,):
+                raise Refused("its arrays change their shape, or are gathered from")
+            if node.op == "iota":
+                positions.append(order_of(key[1]))
+            if node.op == "input":
+                name = str(node.data[0])
+                if raw.setdefault(name, order_of(key[1])) != order_of(key[1]):
+                    raise Refused(f"it meets {name} along different axes")
+        every, kept = tuple(range(len(plan.domain))), tuple(plan.reduced)
+        self.axes = Axes.merged(plan.domain, [every, kept, plan.gone, *raw.values(), *positions])
+        self.orders = {name: self.axes.order(order) for name, order in raw.items()}
+        self.every, self.single = self.axes.order(every), self.axes.order(kept)
+        self.gone = [axis for axis in range(len(self.axes.sides)) if axis not in self.single]
+        last = len(self.axes.sides) - 1
+        self.column = None if last in self.gone else last
+
+
+class _ColumnReductions(Reductions):
+    """Device functions that combine the values of the threads of each column."""
+
+    def __init__(self, kernel: KernelText, threads: str, columns: str) -> None:
+        super().__init__(kernel, Team("column", 0, 0), threads)
+        self.columns = columns
+
+    def texts(self) -> list[str]:
+        """Definitions of those that were asked for, each followed by an empty line."""
+        lines: list[str] = []
+        value, offset, partial_, warp = (getattr(self._names, one) for one in ("value", "offset", "partial", "warp"))
+        column = f"threadIdx.x % {self.columns}"
+        for (kind, ctype), name in self._functions.items():
+            exchanged = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
+            warps = f"{self.threads} / {WARP}"
+            body = [
+                f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
+                *block_of(f"for (int {offset} = {WARP // 2}; {offset} >= {self.columns}; {offset} /= 2)", [exchanged]),
+                "__syncthreads();  // everybody has read what the last call left there",
+                f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
+                "__syncthreads();",
+                f"{value} = {partial_}[0][{column}];",
+                *block_of(
+                    f"for (int {warp} = 1; {warp} < {warps}; ++{warp})",
+                    [self.combined(kind, value, f"{partial_}[{warp}][{column}]")],
+                ),
+                f"return {value};",
+            ]
+            lines += [self._device(f"{ctype} {name}({ctype} {value})", body), ""]
+        return lines
+
+
+class _Columns(Passes):
+    """The text for blocks of so many columns and threads."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
+        self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
+        self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
+        bare = camel(kernel.kernel.name.rpartition("::")[2])
+        names.kThreads = kernel.names.outermost(f"k{bare}Threads")
+        names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
+        self.layout = layout = _Layout(plan)
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self.accesses(self.outputs, "column")
+        for name, access in self.inputs.items():
+            if name in self.outputs and layout.orders[name] != (layout.every if access == "flat" else layout.single):
+                raise Refused(f"{name} is read where another thread may have written it")
+        self.opening: list[str] = []
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        outer = [axis for axis in range(len(self.lengths)) if axis not in (layout.gone[-1], layout.column)]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in outer}
+        self.at[layout.gone[-1]] = names.row
+        if layout.column is not None:
+            self.at[layout.column] = names.column
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+        if width == 1:
+            self.reductions = Reductions(kernel, Team("block", threads, threads), names.kThreads)
+        else:
+            self.reductions = _ColumnReductions(kernel, names.kThreads, names.kColumns)
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        order = self.layout.axes.order(order_of(key[1]))
+        if node.op == "iota":
+            return self.at[order[0]] if order else "0"
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
+        body = self._opening()
+        for keys in self.levels():
+            body += ["", *self.reduction(keys)]
+        body += ["", *self._results()]
+        constants = [f"constexpr int {names.kThreads} = {self.threads};  // of each block that is launched"]
+        if self.width > 1:
+            comment = "  // neighbouring columns of a block, read in whole sectors"
+            constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
+        passes = len(self.levels()) + any(map(self.is_whole, self.plan.outputs))
+        what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
+        why = (
+            f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
+            f"{'once' if passes == 1 else f'{passes} times'} and combines partial results in shared memory, without atomics."
+            + kernel.promise(self.inputs, passes)
+        )
+        column = self.layout.column
+        blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []
+        blocks += [sides[int(axis)] for axis in self.layout.single if axis != column]
+        return Written(
+            f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
+            why,
+            kernel.definition(kernel.head(), body),
+            "\n".join([*constants, "", *self.reductions.texts()]).rstrip(),
+            (" * ".join(blocks),),
+            self.threads,
+        )
+
+    def _opening(self) -> list[str]:
+        """Which results a block has, and where its threads begin."""
+        names, layout, lines = self.names, self.layout, list(self.opening)
+        rest = [int(axis) for axis in reversed(layout.single) if axis != layout.column]
+        left = block = "blockIdx.x"
+        if layout.column is not None and rest:
+            columns = self.lengths[layout.column]
+            lines.append(f"const int {names.across} = ({columns} + {names.kColumns} - 1) / {names.kColumns};")
+            left, block = f"blockIdx.x / {names.across}", f"blockIdx.x % {names.across}"
+        for number, axis in enumerate(rest, 1):
+            lines.append(
+                f"const int {self.at[axis]} = {left}{'' if number == len(rest) else f' % {self.lengths[axis]}'};"
+            )
+            left = f"{left} / {self.lengths[axis]}"
+        if layout.column is None:
+            return [*lines, f"const int {names.first} = threadIdx.x;"]
+        columns, height = self.lengths[layout.column], self.lengths[layout.gone[-1]]
+        return [
+            *lines,
+            f"const int {names.wanted} = {block} * {names.kColumns} + threadIdx.x % {names.kColumns};",
+            "// Threads behind the last column help to combine; they read nothing of their own and store nothing.",
+            f"const int {names.column} = min({names.wanted}, {columns} - 1);",
+            f"const int {names.first} = {names.wanted} < {columns} ? threadIdx.x / {names.kColumns} : {height};",
+        ]
+
+    def loop(
+        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
+    ) -> list[str]:
+        """A pass over what is reduced, four elements of each thread in flight."""
+        names, layout = self.names, self.layout
+        outer, self.expressions.outer = self.expressions.outer, []
+        step = names.kThreads if self.width == 1 else f"{names.kThreads} / {names.kColumns}"
+        height = self.lengths[layout.gone[-1]]
+        head = f"for (int {names.row} = {names.first}; {names.row} < {height}; {names.row} += {step})"
+        lines = ["#pragma unroll 4", *block_of(head, body)]
+        for axis in reversed(layout.gone[:-1]):
+            name = self.at[axis]
+            lines = block_of(f"for (int {name} = 0; {name} < {self.lengths[axis]}; ++{name})", lines)
+        known = self.expressions.known
+        self.expressions.known = {
+            key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
+        }
+        return [*outer, *before, *lines]
+
+    def _results(self) -> list[str]:
+        """The outputs: those of all elements in a last pass, those of one element per column by one thread."""
+        names, layout = self.names, self.layout
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        lines: list[str] = []
+        single = [(key, name) for key, name in pairs if not self.is_whole(key)]
+        if single:
+            known = dict(self.expressions.known)
+            place = address(layout.single, self.lengths, self.at)
+            body = self.stores(single, lambda name: f"{name}[{place}]")
+            inside = "threadIdx.x == 0"
+            if layout.column is not None:
+                inside = f"threadIdx.x < {names.kColumns} && {names.wanted} < {self.lengths[layout.column]}"
+            lines += block_of(f"if ({inside})", body)
+            self.expressions.known = known
+        whole = [(key, name) for key, name in pairs if self.is_whole(key)]
+        if whole:
+            place = address(layout.every, self.lengths, self.at)
+            body = self.stores(whole, lambda name: f"{name}[{place}]")
+            lines += self.loop([key for key, _ in whole], body, [])
+        return lines

@@ -1,0 +1,382 @@
+"""Maps that meet arrays in another order of axes than their results: through a shared tile, or in packs along the last axis.
+
+Traffic: each array is read and written once, in whole sectors. Arithmetic: that of the graph for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import Axes, Order, address, order_of
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written, wrapped
+from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
+
+TILE, ROWS = 32, 8
+"""Side of a tile, and how many of its rows a block of 256 threads takes at a time."""
+
+BLOCK = TILE * ROWS
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
+    packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
+    ways: list[type[_Tiles | _Packs]] = [_Tiles, *packs]
+    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+
+
+def _text(plan: Plan, kernel: KernelText, way: type[_Tiles | _Packs]) -> Written:
+    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+
+
+class _Free:
+    """A map over merged axes: how each array is met.
+
+    Attributes:
+        orders: of each array that is read. positions: likewise of positions. whole: the order of the results.
+        skips_first: the length of the first axis is not needed, since the grid has it.
+    """
+
+    skips_first = False
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.outputs = [one.name for one in kernel.outputs()]
+        raw: dict[str, Order] = {}
+        every = tuple(range(len(plan.domain)))
+        for key in walk(plan):
+            node = plan.node(key)
+            if node.op == "input":
+                name = str(node.data[0])
+                if raw.setdefault(name, order_of(key[1])) != order_of(key[1]):
+                    raise Refused(f"it meets {name} along different axes")
+                if name in self.outputs and raw[name] != every:
+                    raise Refused(f"{name} is read where another thread may have written it")
+        positions = [order_of(key[1]) for key in walk(plan) if plan.node(key).op == "iota"]
+        self.axes = Axes.merged(plan.domain, [every, *raw.values(), *positions])
+        self.positions = [self.axes.order(order) for order in positions]
+        self.orders = {name: self.axes.order(order) for name, order in raw.items()}
+        self.whole = tuple(range(len(self.axes.sides)))
+        self.opening: list[str] = []
+        skipped = 0 if self.skips_first else None
+        if self.skips_first and any(0 in order[1:] for order in self.orders.values()):
+            raise Refused("it needs the number of rows for addresses")
+        self.lengths = self.axes.lengths(kernel, {}, self.opening, skipped)
+        self.expressions = Expressions(plan, kernel, self.leaf, frozenset({"flat"}))
+
+    def leaf(self, key: Key) -> str:
+        """The text of an array's element, a scalar or a position."""
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        if node.op == "iota":
+            order = self.axes.order(order_of(key[1]))
+            return self.position(order[0]) if order else "0"
+        return self.kernel.loaded(str(node.data[0]), self.element(str(node.data[0])))
+
+    def known(self) -> list[str]:
+        """Arrays that are read whole; how much is read of one whose rows are taken by number, nobody knows."""
+        return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
+
+    def position(self, axis: int | str) -> str:
+        """The text of the position along an axis."""
+        raise NotImplementedError
+
+    def element(self, name: str) -> str:
+        """The text of the element of an array that is read."""
+        raise NotImplementedError
+
+    def values(self, lines: list[str]) -> list[str]:
+        """What is stored in each output; locals go to `lines`."""
+        texts = self.expressions.locals_for(self.plan.outputs, lines)
+        found = []
+        for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
+            value = self.kernel.stored(name, text, self.plan.node(key).dtype)
+            if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
+                held = self.kernel.names.fresh(f"{name}_value")
+                lines.append(f"const {self.kernel.element(name)} {held} = {value};")
+                value = held
+            found.append(value)
+        return found
+
+
+class _Tiles(_Free):
+    """Tiles of 32 x 32 elements: read along the source's last axis, written along the target's."""
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        super().__init__(plan, kernel)
+        last = self.whole[-1] if self.whole else -1
+        turned = {order for order in self.orders.values() if last in order and order[-1] != last}
+        if len(turned) != 1:
+            raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
+        self.turned = turned.pop()
+        self.source, self.target = int(self.turned[-1]), last
+        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "kTile", "kRows", "across", "down")
+        self.names = names
+        self.tiles = {
+            name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
+        }
+        if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
+            raise Refused("it takes rows of an array by their numbers")
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
+        self.at[self.source], self.at[self.target] = names.source, names.target
+
+    def tiled(self) -> list[str]:
+        """The arrays that go through a tile."""
+        return [name for name, order in self.orders.items() if order == self.turned]
+
+    def position(self, axis: int | str) -> str:
+        """As `_Free.position`."""
+        return self.at[axis]
+
+    def element(self, name: str) -> str:
+        """As `_Free.element`."""
+        if name in self.tiles:
+            return f"{self.tiles[name]}[{self.names.lane}][{self.names.j}]"
+        return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, sides = self.kernel, self.names, self.axes.sides
+        blocks = [f"cdiv({sides[axis]}, {TILE})" for axis in (self.source, self.target)]
+        blocks += [sides[axis] for axis in self.whole if axis not in (self.source, self.target)]
+        loads = [
+            f"{tile}[{names.j}][{names.lane}] = {name}[{address(self.turned, self.lengths, self.at)}];"
+            for name, tile in self.tiles.items()
+        ]
+        results: list[str] = []
+        values = self.values(results)
+        place = address(self.whole, self.lengths, self.at)
+        results += [f"{name}[{place}] = {value};" for name, value in zip(self.outputs, values, strict=True)]
+        body = [
+            f"constexpr int {names.kTile} = {TILE}, {names.kRows} = {ROWS};",
+            "// A column more, so that the elements of a column lie in different banks.",
+            *(
+                f"__shared__ {kernel.element(name)} {tile}[{names.kTile}][{names.kTile} + 1];"
+                for name, tile in self.tiles.items()
+            ),
+            *self._block(),
+            *self.expressions.outer,
+            *self._pass(names.lane, names.j, loads),
+            "__syncthreads();",
+            *self._pass(names.j, names.lane, results),
+        ]
+        return Written(
+            "permutation-tile",
+            f"Written from the reference: tiles of {TILE} x {TILE} elements go through shared memory, so that global memory is read "
+            "and written along rows of 32 neighbours, each element once." + kernel.promise(self.known()),
+            kernel.definition(kernel.head(), body),
+            "",
+            (" * ".join(blocks),),
+            BLOCK,
+        )
+
+    def _block(self) -> list[str]:
+        """Which tile a block takes."""
+        names, lengths = self.names, self.lengths
+        rest = [axis for axis in reversed(self.whole) if axis not in (self.source, self.target)]
+        lines = [
+            *self.opening,
+            f"const int {names.across} = ({lengths[self.source]} + {names.kTile} - 1) / {names.kTile};",
+        ]
+        tile = f"blockIdx.x / {names.across}"
+        if rest:
+            lines.append(f"const int {names.down} = ({lengths[self.target]} + {names.kTile} - 1) / {names.kTile};")
+            left = f"blockIdx.x / {names.across} / {names.down}"
+            for number, axis in enumerate(rest):
+                final = number + 1 == len(rest)
+                lines.append(f"const int {self.at[axis]} = {left}{'' if final else f' % {lengths[axis]}'};")
+                left = f"{left} / {lengths[axis]}"
+            tile += f" % {names.down}"
+        self.first = self.kernel.names.fresh("source_first"), self.kernel.names.fresh("target_first")
+        return [
+            *lines,
+            f"const int {self.first[0]} = blockIdx.x % {names.across} * {names.kTile};",
+            f"const int {self.first[1]} = {tile} * {names.kTile};",
+            f"const int {names.lane} = threadIdx.x % {names.kTile};",
+        ]
+
+    def _pass(self, source: str, target: str, lines: Sequence[str]) -> list[str]:
+        """A loop over the rows of a tile that a thread takes."""
+        names, lengths = self.names, self.lengths
+        inside = f"{names.source} < {lengths[self.source]} && {names.target} < {lengths[self.target]}"
+        return block_of(
+            f"for (int {names.j} = threadIdx.x / {names.kTile}; {names.j} < {names.kTile}; {names.j} += {names.kRows})",
+            [
+                f"const int {names.source} = {self.first[0]} + {source}, {names.target} = {self.first[1]} + {target};",
+                *block_of(f"if ({inside})", lines),
+            ],
+        )
+
+
+class _Packs(_Free):
+    """Packs along the last axis, which every array that has it keeps last; positions along the others by division."""
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        super().__init__(plan, kernel)
+        if len(self.whole) < 2:
+            raise Refused("it has one axis")
+        self.last = self.whole[-1]
+        if any(self.last in order and order[-1] != self.last for order in self.orders.values()):
+            raise Refused("it meets an array in another order of the last axis")
+        along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
+        self.names = fresh_names(kernel, "first", "row", "column", "j", "kPack", "packed", "count")
+        self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names)
+        if self.packs.width == 1:
+            raise Refused("its elements fill 16 bytes each")
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
+        self.at[self.last] = self.names.column
+
+    def position(self, axis: int | str) -> str:
+        """As `_Free.position`."""
+        return f"{self.names.column} + {self.names.j}" if axis == self.last else self.at[axis]
+
+    def element(self, name: str) -> str:
+        """As `_Free.element`."""
+        if name in self.packs.arrays:
+            return f"{self.packs.locals[name]}.at[{self.names.j}]"
+        return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, packs = self.kernel, self.names, self.packs
+        columns = self.lengths[self.last]
+        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
+        results: list[str] = []
+        values = self.values(results)
+        targets = {
+            name: f"{packs.locals[name]}_next" if name in self.orders else packs.locals[name] for name in self.outputs
+        }
+        results += [
+            f"{targets[name]}.at[{names.j}] = {value};" for name, value in zip(self.outputs, values, strict=True)
+        ]
+        place = f"{names.row} * {columns} + {names.column}"
+        inner = [
+            *packs.structs(names.kPack),
+            *self.opening,
+            *self._coordinates(),
+            *self._taken(),
+            *(
+                packs.load(name, f"{name} + {address(self.orders[name], self.lengths, self.at)}")
+                for name in packs.arrays
+                if name in self.orders
+            ),
+            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
+            *self.expressions.outer,
+            "#pragma unroll",
+            *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
+            *(
+                f"*reinterpret_cast<{packs.type_of(name)}*>({name} + {place}) = {targets[name]};"
+                for name in self.outputs
+            ),
+        ]
+        passed = list(kernel.parameters)
+        declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
+        front = wrapped(f"__device__ __forceinline__ void {helper}(", declared)
+        head = f"template <int {names.kPack}>\n{front}"
+        comment = "// A pack of neighbouring elements of one row of the result."
+        return self.launched(helper, "\n".join([comment, kernel.definition(head, inner)]))
+
+    def guard(self) -> str:
+        """The condition that rows and addresses are of whole packs."""
+        whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
+        return " && ".join(filter(None, [whole, self.packs.aligned()]))
+
+    def launched(self, helper: str, text: str) -> Written:
+        """A pack for each thread, whatever row it lies in."""
+        kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
+        width, guard = self.packs.width, self.guard()
+        start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {width}"
+        arguments = ", ".join(kernel.parameters)
+        body = [
+            *self.opening,
+            f"const size_t {names.count} = {kernel.count(sides)};",
+            f"const size_t {names.first} = {start};",
+            f"if ({names.first} >= {names.count}) return;",
+            "// Packs need rows and addresses of whole packs.",
+            *block_of(
+                f"if ({guard})",
+                [f"{helper}<{width}>({arguments}, {names.first} / {columns}, {names.first} % {columns});", "return;"],
+            ),
+            *block_of(
+                f"for (size_t {names.j} = {names.first}; {names.j} < {names.count} && {names.j} < {names.first} + {width}; ++{names.j})",
+                [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
+            ),
+        ]
+        total = " * ".join(sides)
+        return Written(
+            "permutation-packs",
+            f"Written from the reference: packs of {width} neighbouring elements along the last axis, 16 bytes at a time, each element "
+            "read and written once, and a tail for any size and address." + kernel.promise(self.known()),
+            kernel.definition(kernel.head(), body),
+            text,
+            (f"cdiv({total}, {BLOCK * width})",),
+            BLOCK,
+        )
+
+    def _taken(self) -> list[str]:
+        """The numbers of rows that are taken."""
+        lines: list[str] = []
+        for key in walk(self.plan):
+            if self.plan.node(key).op == "take":
+                chosen = self.plan.operands(key)[1]
+                (text,) = self.expressions.locals_for([chosen], lines)
+                self.at[f"@{chosen[0]}"] = text
+        return lines
+
+    def _coordinates(self) -> list[str]:
+        """Positions along the axes before the last, from the number of a row."""
+        used = {axis for order in [*self.orders.values(), *self.positions] for axis in order}
+        lines, left = [], self.names.row
+        for axis in reversed(self.whole[:-1]):
+            text = left if axis == self.whole[0] else f"{left} % {self.lengths[axis]}"
+            if axis in used:
+                lines.append(f"const int {self.at[axis]} = {text};")
+            left = f"{left} / {self.lengths[axis]}"
+        return lines
+
+
+class _RowPacks(_Packs):
+    """Packs along the last axis, a block for each row of the result: nothing is divided for each pack."""
+
+    skips_first = True
+
+    def launched(self, helper: str, text: str) -> Written:
+        """A row for each block."""
+        kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
+        arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
+
+        def loop(pack: int) -> list[str]:
+            scale = f" * {pack}" if pack > 1 else ""
+            head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {columns}; {names.column} += blockDim.x{scale})"
+            return ["  " + one for one in block_of(head, [f"{helper}<{pack}>({arguments});"])]
+
+        body = [
+            *(line for line in self.opening if f" {columns} = " in line),
+            f"const size_t {names.row} = blockIdx.x;",
+            "// Packs need rows and addresses of whole packs.",
+            f"if ({self.guard()}) {{",
+            *loop(width),
+            "} else {",
+            *loop(1),
+            "}",
+        ]
+        headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))
+        return Written(
+            "permutation-rows",
+            f"Written from the reference: a block for each row of the result, {width} neighbouring elements at a time in accesses of 16 "
+            "bytes, each element read and written once." + kernel.promise(self.known()),
+            kernel.definition(kernel.head(), body),
+            text,
+            (" * ".join(self.axes.sides[:-1]),),
+            row_block(headline, width),
+        )

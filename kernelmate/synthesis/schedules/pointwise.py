@@ -1,0 +1,344 @@
+"""Element-wise maps: a pack of neighbouring elements per thread, in one access of 16 bytes where the addresses allow it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+
+BLOCK = 256
+"""Threads of a block: enough for full occupancy on every GPU since sm_50, few enough for short tails."""
+
+LONG_ROW = 2048
+"""Elements from which a block per row comes before packs across rows: a block of 256 has two packs of float per thread."""
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    if not plan.split:
+        flat, *others = [plan, *(replace(plan, split=split) for split in range(1, len(plan.domain)))]
+        try:
+            yield _text(flat, kernel, _Flat)
+        except Refused as reason:
+            # A kernel that does not get the number of rows can still have a block for each row.
+            found = next((one for one in others if _is_known(kernel, one.columns)), None)
+            if found is None:
+                raise reason from None
+            yield _text(found, kernel, _ByRows)
+        return
+    ways: list[type[_Flat | _ByRows]] = [_Flat, _ByRows]
+    if _headline(plan, kernel) >= LONG_ROW:
+        ways.reverse()
+    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+
+
+def _is_known(kernel: KernelText, size: str) -> bool:
+    try:
+        return bool(kernel.size(size))
+    except Refused:
+        return False
+
+
+def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written:
+    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+
+
+def _headline(plan: Plan, kernel: KernelText) -> int:
+    return int(evaluate(plan.columns, kernel.contract.sizes[0]))
+
+
+class _Elements:
+    """A function of one element, and how its operands are met.
+
+    Attributes:
+        inputs: arrays that are read, with their access. outputs: arrays that are written. packed: those that are met as packs.
+    """
+
+    def __init__(self, plan: Plan, kernel: KernelText, varying: frozenset[str], names: SimpleNamespace) -> None:
+        self.names = names
+        self.plan, self.kernel, self.varying = plan, kernel, varying
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs: dict[str, str] = {}
+        self.positions: list[str] = []
+        for key in walk(plan):
+            node = plan.node(key)
+            if node.op == "input":
+                self._meet(str(node.data[0]), plan.access(key))
+            elif node.op == "iota" and plan.access(key) not in ("once", *self.positions):
+                self.positions.append(plan.access(key))
+        for key, name in zip(plan.outputs, self.outputs, strict=True):
+            if name in self.inputs and self.inputs[name] != "flat":
+                raise Refused(f"{name} is read where another thread may have written it")
+            if len([one for one in plan.node(key).shape if one != "1"]) != len(plan.domain):
+                raise Refused("its outputs have different shapes")
+        self.flat = [one.name for one in kernel.contract.args if self._is_flat(one.name)]
+        self.columns = [name for name, access in self.inputs.items() if access == "column"]
+        self.packs = Packs(kernel, [*self.flat, *self.columns], kernel.names)
+        self.locals = {name: kernel.names.fresh(f"{name}_i") for name in dict.fromkeys([*self.inputs, *self.outputs])}
+        self.expressions = Expressions(plan, kernel, self._leaf, varying)
+
+    def _is_flat(self, name: str) -> bool:
+        return self.inputs.get(name) == "flat" or name in self.outputs
+
+    def _meet(self, name: str, access: str) -> None:
+        if self.inputs.setdefault(name, access) != access:
+            raise Refused(f"it meets {name} along different axes")
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "iota":
+            return self._place(self.plan.access(key))
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        access = self.inputs[name]
+        if access == "once":
+            return self.kernel.loaded(name, f"{name}[0]")
+        if access not in self.varying:
+            return self.kernel.loaded(name, f"{name}[{self.names.row}]")
+        return self.kernel.loaded(name, self.locals[name])
+
+    def function(self, name: str) -> list[str]:
+        """The lambda of one element: what is read by value, what is written by reference."""
+        lines: list[str] = []
+        texts = self.expressions.locals_for(self.plan.outputs, lines)
+        kinds = [self.plan.node(key).dtype for key in self.plan.outputs]
+        several = len(texts) > 1 and any(one in self.inputs for one in self.outputs)
+        finals: list[str] = []
+        for target, text, kind in zip(self.outputs, texts, kinds, strict=True):
+            value = self.kernel.stored(target, text, kind)
+            if several and not re.fullmatch(
+                r"\w+", value
+            ):  # an array that is changed may still be read for the next output
+                held = self.kernel.names.fresh(f"{target}_next")
+                lines.append(f"const {self.kernel.element(target)} {held} = {value};")
+                value = held
+            finals.append(f"{self.locals[target]} = {value};")
+        head = f"const auto {name} = [=]({', '.join(self._declared())})"
+        return [*block_of(head, [*lines, *finals])[:-1], "};"]
+
+    def _place(self, access: str) -> str:
+        """The name of an element's position along the axes of an access."""
+        return str({"flat": self.names.position, "row": self.names.row, "column": self.names.column}[access])
+
+    def _read(self) -> list[str]:
+        return [one for one, access in self.inputs.items() if access in self.varying and one not in self.outputs]
+
+    def _declared(self) -> list[str]:
+        kernel = self.kernel
+        reads = [f"{kernel.element(one)} {self.locals[one]}" for one in self._read()]
+        places = [f"long long {self._place(one)}" for one in self.positions if one in self.varying]
+        return [*reads, *places, *(f"{kernel.element(one)}& {self.locals[one]}" for one in self.outputs)]
+
+    def call(self, name: str, texts: dict[str, str]) -> str:
+        """A call of the lambda, with the text of each array's element and position."""
+        places = [texts[f"@{one}"] for one in self.positions if one in self.varying]
+        return f"{name}({', '.join([*(texts[one] for one in self._read()), *places, *(texts[one] for one in self.outputs)])});"
+
+
+class _Flat:
+    """Packs over all elements, whatever row they lie in."""
+
+    varying = frozenset({"flat", "row", "column"})
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.names = fresh_names(
+            kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack", "aligned"
+        )
+        self.columns = kernel.size(plan.columns) if plan.split else "1"
+        self.elements = _Elements(plan, kernel, self.varying, self.names)
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, packs, plan = self.kernel, self.elements.packs, self.plan
+        function = self.elements.function(self.names.element)
+        wide = packs.width > 1
+        body = self._sizes()
+        body += packs.structs(self.names.kPack) if wide else []
+        body += [*self.elements.expressions.outer, *function]
+        body += self._packed() if wide else self._single()
+        total = " * ".join(plan.domain) or "1"
+        return Written(
+            "pointwise",
+            _why(packs.width, "elements of neighbouring rows too" if plan.split else "")
+            + kernel.promise(self.elements.inputs),
+            kernel.definition(kernel.head(), body),
+            "",
+            (f"cdiv({total}, {BLOCK * packs.width})",),
+            BLOCK,
+        )
+
+    def _sizes(self) -> list[str]:
+        width, names = self.elements.packs.width, self.names
+        lines = []
+        if width > 1:
+            lines.append(
+                f"constexpr int {names.kPack} = {width};  // elements per thread: up to 16 bytes of each array"
+            )
+        lines.append(f"const size_t {names.count} = {self.kernel.count(self.plan.domain)};")
+        start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
+        first = f"({start}) * {names.kPack}" if width > 1 else start
+        lines += [f"const size_t {names.first} = {first};", f"if ({names.first} >= {names.count}) return;"]
+        return lines
+
+    def _texts(self, at: str) -> dict[str, str]:
+        """Each array's element and position, for an element number."""
+        columns = _grouped(self.columns)
+        texts = {name: f"{name}[{at}]" for name in self.elements.flat}
+        for name, access in self.elements.inputs.items():
+            if access in ("row", "column"):
+                texts[name] = f"{name}[{at} {'/' if access == 'row' else '%'} {columns}]"
+        return {**texts, "@flat": at, "@row": f"{at} / {columns}", "@column": f"{at} % {columns}"}
+
+    def _single(self) -> list[str]:
+        return [self.elements.call(self.names.element, self._texts(self.names.first))]
+
+    def _packed(self) -> list[str]:
+        names, elements, packs = self.names, self.elements, self.elements.packs
+        first, j, kpack = names.first, names.j, names.kPack
+        texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
+        lines = []
+        column = f"{first} % {_grouped(self.columns)}" if self.plan.split else ""
+        if self.plan.split:
+            row = f"{first} / {_grouped(self.columns)}"
+            if "row" in [*elements.inputs.values(), *elements.positions]:
+                lines.append(f"const size_t {names.row} = {row};")
+            if "column" in [*elements.inputs.values(), *elements.positions]:
+                lines.append(f"const size_t {names.column} = {column};")
+        for name, access in elements.inputs.items():
+            if access == "row":
+                texts[name] = f"{name}[{names.row}]"
+        texts |= {"@flat": f"{first} + {j}", "@row": names.row, "@column": f"{names.column} + {j}"}
+        lines += _pack_lines(elements, names.element, texts, first, names.column, j, kpack)
+        aligned = packs.aligned()
+        guard = [names.aligned if aligned else "", f"{first} + {kpack} <= {names.count}"]
+        guard += [f"{_grouped(self.columns)} % {kpack} == 0"] if self.plan.split else []
+        i = names.i
+        tail = block_of(
+            f"for (size_t {i} = {first}; {i} < {names.count} && {i} < {first} + {kpack}; ++{i})",
+            [elements.call(names.element, self._texts(i))],
+        )
+        return [
+            "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
+            *([f"const bool {names.aligned} = {aligned};"] if aligned else []),
+            *block_of(f"if ({' && '.join(filter(None, guard))})", [*lines, "return;"]),
+            *tail,
+        ]
+
+
+class _ByRows:
+    """A block per row, packs along it: no division, and what is the same for a row is read once."""
+
+    varying = frozenset({"flat", "column"})
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.names = fresh_names(
+            kernel, "position", "row", "column", "first", "j", "element", "kPack", "columns", "packed"
+        )
+        self.elements = _Elements(plan, kernel, self.varying, self.names)
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, packs, plan = self.kernel, self.elements.packs, self.plan
+        length = kernel.size(plan.columns)
+        if packs.width == 1:
+            raise Refused("its elements fill 16 bytes each")
+        function = self.elements.function(self.names.element)
+        kpack, row = self.names.kPack, self.names.row
+        body = [
+            f"constexpr int {kpack} = {packs.width};  // elements per step and thread: up to 16 bytes of each array"
+        ]
+        body += packs.structs(kpack)
+        body.append(f"const size_t {row} = blockIdx.x;")
+        if re.fullmatch(r"\w+", length):
+            self.names.columns = length
+        else:
+            body.append(f"const int {self.names.columns} = {length};")
+        body += [*self.elements.expressions.outer, *function, *self._loop()]
+        block = row_block(_headline(plan, kernel), packs.width)
+        return Written(
+            "pointwise-rows",
+            _why(packs.width, "a block for each row, which divides nothing") + kernel.promise(self.elements.inputs),
+            kernel.definition(kernel.head(), body),
+            "",
+            (plan.row_count,),
+            block,
+        )
+
+    def _loop(self) -> list[str]:
+        elements, packs, columns = self.elements, self.elements.packs, self.names.columns
+        j, kpack, column, first = self.names.j, self.names.kPack, self.names.column, self.names.first
+        at = {name: f"{name}[{first} + {j}]" for name in elements.flat}
+        at |= {name: f"{name}[{column} + {j}]" for name in elements.columns}
+        at |= {"@column": f"{column} + {j}", "@flat": f"{first} + {j}"}
+        texts = at | {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
+        lines = _pack_lines(elements, self.names.element, texts, first, column, j, kpack)
+        single = block_of(
+            f"for (int {j} = 0; {j} < {kpack} && {column} + {j} < {columns}; ++{j})",
+            [elements.call(self.names.element, at)],
+        )
+        packed = self.names.packed
+        branch = [f"if ({packed}) {{", *("  " + one if not one.startswith("#") else one for one in lines), "} else {"]
+        branch += ["  " + one for one in single] + ["}"]
+        guard = " && ".join(filter(None, [f"{columns} % {kpack} == 0", packs.aligned()]))
+        return [
+            "// Packs need rows and addresses of whole packs.",
+            f"const bool {packed} = {guard};",
+            *block_of(
+                f"for (int {column} = threadIdx.x * {kpack}; {column} < {columns}; {column} += blockDim.x * {kpack})",
+                [f"const size_t {first} = {self.names.row} * {columns} + {column};", *branch],
+            ),
+        ]
+
+
+def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first: str, column: str, j: str, kpack: str) -> list[str]:  # fmt: skip
+    """Loads, the elements of a pack, and stores."""
+    packs, lines = elements.packs, []
+    for name in packs.arrays:
+        at = f"{name} + {first if name in elements.flat else column}"
+        if name in elements.inputs and name in elements.outputs:
+            lines.append(packs.load(name, at).removeprefix("const "))
+        elif name in elements.inputs:
+            lines.append(packs.load(name, at))
+        else:
+            lines.append(f"{packs.type_of(name)} {packs.locals[name]};")
+    lines.append("#pragma unroll")
+    lines += block_of(f"for (int {j} = 0; {j} < {kpack}; ++{j})", [elements.call(function, texts)])
+    for name in elements.outputs:
+        lines.append(f"*reinterpret_cast<{packs.type_of(name)}*>({name} + {first}) = {packs.locals[name]};")
+    return lines
+
+
+def row_block(columns: int, width: int) -> int:
+    """Threads for a row of that many elements: one pack each, whole warps, 256 at most."""
+    block = 32
+    while block < BLOCK and block * width < columns:
+        block *= 2
+    return block
+
+
+def _grouped(text: str) -> str:
+    return text if text.replace("_", "").isalnum() else f"({text})"
+
+
+def _why(width: int, more: str) -> str:
+    packs = (
+        f"each thread takes {width} neighbouring elements, 16 bytes at a time"
+        if width > 1
+        else "one element per thread"
+    )
+    return f"Written from the reference: {packs}{', ' + more if more else ''}, and a tail for any size and address."

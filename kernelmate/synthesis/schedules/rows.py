@@ -1,0 +1,269 @@
+"""Reductions along rows and what follows from them: a warp or a block per row, as many passes as the graph needs.
+
+A row that is read again comes from the L1 cache; each pass loads packs of 16 bytes where rows and addresses allow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address, order_of
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import (
+    KernelText,
+    Written,
+    block_of,
+    camel,
+    fresh_names,
+    those_written,
+    wrapped,
+)
+from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.schedules.passes import Passes
+
+ROWS_PER_BLOCK = 8
+"""Rows, each of a warp, in one block."""
+
+SHORT_ROW = 1024
+"""Elements up to which a warp takes a row: 32 of them per thread."""
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
+    warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
+    blocks = [Team("block", threads, threads) for threads in _block_sizes(headline)]
+    teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+
+
+def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
+    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+
+
+def _block_sizes(columns: int) -> list[int]:
+    """Threads of a block for rows of so many elements: about two packs of four each."""
+    fitting = 64
+    while fitting < 256 and fitting * 8 < columns:
+        fitting *= 2
+    return [fitting, 512] if columns > 8192 else [fitting]
+
+
+class _Rows(Passes):
+    """The text for one team."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
+        self.plan, self.kernel, self.team = plan, kernel, team
+        if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
+            raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
+        bare = kernel.kernel.name.rpartition("::")[2]
+        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed")
+        self.names.kThreads = kernel.names.outermost(f"k{camel(bare)}Threads")
+        self.function = kernel.names.outermost(f"{bare}_row")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self.accesses(self.outputs, "row")
+        for key in walk(plan):
+            if plan.node(key).op == "iota" and plan.access(key) == "flat":
+                raise Refused("it uses positions along other axes than a row's")
+        self.full = {name: self.is_whole(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
+        self.rowed = [
+            one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)
+        ]
+        columns = [name for name, access in self.inputs.items() if access == "column"]
+        self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
+        self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
+        self.reductions = Reductions(kernel, team, self.names.kThreads)
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "iota":
+            return self._position(key)
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        access = self.plan.access(key)
+        if access == "part":
+            return self.kernel.loaded(name, f"{name}[{self._part(key)}]")
+        if access.startswith("@"):
+            return self.kernel.loaded(name, f"{self.pointers[name]}[{self.expressions.at[access]}]")
+        texts = {"once": f"{name}[0]", "row": f"{name}[{self.names.row}]"}
+        return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{self.names.j}]")
+
+    def _position(self, key: Key) -> str:
+        """The position along an axis, of a row or within it."""
+        access = self.plan.access(key)
+        if access == "column":
+            return f"{self.names.c} + {self.names.j}"
+        return {"once": "0", "row": f"static_cast<long long>({self.names.row})"}.get(access) or self._part(key)
+
+    def _part(self, key: Key) -> str:
+        """The number of an element in an array that has some axes of the rows."""
+        domain, split = self.plan.domain, self.plan.split
+        order = order_of(key[1])
+        lengths = {axis: self.kernel.size(domain[axis]) for axis in order[1:] if isinstance(axis, int)}
+        at: dict[int | str, str] = {}
+        for axis in (one for one in order if isinstance(one, int)):
+            inner = self.kernel.size(" * ".join(domain[axis + 1 : split]) or "1")
+            inner = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
+            text = self.names.row if inner == "1" else f"{self.names.row} / {inner}"
+            side = self.kernel.size(domain[axis])
+            side = side if re.fullmatch(r"\w+", side) else f"({side})"
+            at[axis] = text if axis == 0 else f"{text} % {side}"
+        if len(order) > 1:
+            at = {axis: f"({text})" if " " in text else text for axis, text in at.items()}
+        return address(order, lengths, at)
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
+        length = kernel.size(plan.columns)
+        body = self._opening(length)
+        for keys in self.levels():
+            body += ["", *self.reduction(keys)]
+        body += ["", *self._results()]
+        width = self.packs.width
+        passed = list(kernel.parameters)
+        template = [f"template <int {names.kPack}>"] if width > 1 else []
+        inline = "__device__ __forceinline__ void "
+        head = "\n".join(
+            [*template, wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
+        )
+        comment = (
+            f"// One row by a {team.name}, from packs of {names.kPack} neighbouring elements."
+            if width > 1
+            else f"// One row by a {team.name}."
+        )
+        row = f"constexpr int {names.kThreads} = {team.block};  // of each block that is launched"
+        helpers = [row, "", *self.reductions.texts(), "\n".join([comment, kernel.definition(head, body)])]
+        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
+        return Written(
+            f"rows-{team.name}" if team.name == "warp" else f"rows-block-{team.block}",
+            self._why(),
+            kernel.definition(kernel.head(), self._dispatch(passed, length)),
+            "\n".join(helpers),
+            grid,
+            team.block,
+        )
+
+    def _opening(self, length: str) -> list[str]:
+        names, lines = self.names, []
+        if re.fullmatch(r"\w+", length):
+            names.columns = length
+        else:
+            lines.append(f"const int {names.columns} = {length};")
+        rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {WARP}"
+        count = names.kPack if self.packs.width > 1 else "1"
+        lines += self.packs.structs(count)
+        lines.append(f"const int {names.rank} = {rank};")
+        for name in self.rowed:
+            const = "const " if self.kernel.arguments[name].direction == "in" else ""
+            lines.append(
+                f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};"
+            )
+        return lines
+
+    def loop(
+        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
+    ) -> list[str]:
+        """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
+        names, packs = self.names, self.packs
+        outer, self.expressions.outer = self.expressions.outer, []
+        read = self._read(roots)
+        kpack = names.kPack if packs.width > 1 else "1"
+        lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
+        lines += [f"{packs.type_of(one)} {self._store(one)};" for one in stores]
+        lines += ["#pragma unroll"] if packs.width > 1 else []
+        lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", body)
+        lines += [
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self._store(one)};"
+            for one in stores
+        ]
+        threads = WARP if self.team.name == "warp" else names.kThreads
+        step = f"{threads} * {kpack}" if packs.width > 1 else str(threads)
+        start = f"{names.rank} * {kpack}" if packs.width > 1 else names.rank
+        head = f"for (int {names.c} = {start}; {names.c} < {names.columns}; {names.c} += {step})"
+        known = self.expressions.known
+        self.expressions.known = {
+            key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
+        }
+        return [*outer, *before, *block_of(head, lines)]
+
+    def _store(self, output: str) -> str:
+        """The local of the pack that is stored."""
+        return self.packs.locals[output] if output not in self.inputs else f"{self.packs.locals[output]}_next"
+
+    def _read(self, roots: Sequence[Key]) -> list[str]:
+        """Arrays of which packs are needed for some values, in the parameters' order."""
+        needed: set[str] = set()
+        seen: set[Key] = set()
+        stack = list(roots)
+        while stack:
+            key = stack.pop()
+            node = self.plan.node(key)
+            outside = key in self.expressions.known and not self.expressions.varies(key)
+            if key in seen or outside or node.op == "reduce":
+                continue
+            seen.add(key)
+            if node.op == "input" and self.plan.access(key) in ("flat", "column"):
+                needed.add(str(node.data[0]))
+            stack += self.plan.operands(key)
+        return [one for one in self.packs.arrays if one in needed]
+
+    def _results(self) -> list[str]:
+        """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
+        plan = self.plan
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        lines: list[str] = []
+        single = [(key, name) for key, name in pairs if not self.full[name]]
+        if single:
+            body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
+            lines += block_of(f"if ({self.names.rank} == 0)", body)
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or key[0] < 0}  # fmt: skip
+        whole = [(key, name) for key, name in pairs if self.full[name]]
+        if whole:
+            body = self.stores(whole, lambda name: f"{self._store(name)}.at[{self.names.j}]")
+            lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
+        return lines
+
+    def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
+        """The kernel's own body: which row, and whether it is of whole packs."""
+        names, width = self.names, self.packs.width
+        arguments = ", ".join([*passed, names.row])
+        if self.team.name == "warp":
+            rows = self.kernel.count(self.plan.domain[: self.plan.split])
+            lines = [
+                f"const size_t {names.row} = static_cast<size_t>(blockIdx.x) * ({names.kThreads} / {WARP}) + threadIdx.x / {WARP};",
+                f"if ({names.row} >= {rows}) return;",
+            ]
+        else:
+            lines = [f"const size_t {names.row} = blockIdx.x;"]
+        if width == 1:
+            return [*lines, f"{self.function}({arguments});"]
+        columns = length if re.fullmatch(r"\w+", length) else f"({length})"
+        guard = " && ".join(filter(None, [f"{columns} % {width} == 0", self.packs.aligned()]))
+        return [
+            *lines,
+            "// Packs need rows and addresses of whole packs.",
+            f"const bool {names.packed} = {guard};",
+            *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
+            *[f"  {self.function}<1>({arguments});", "}"],
+        ]
+
+    def _why(self) -> str:
+        passes = len(self.levels()) + any(self.full.values())
+        times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
+        return (
+            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
+            f"{self.packs.width} elements per load, and combines partial results by shuffles."
+            + self.kernel.promise(self.inputs, passes)
+        )

@@ -1,0 +1,163 @@
+"""Reductions of whole arrays: one block, or many blocks that add to the result where the kernel as it is does so, too.
+
+Traffic: each array is read once for each pass. Arithmetic: that of the graph for each element, and one combination per warp and block.
+Many blocks need atomic additions, whose order differs from run to run: they are used only where the baseline has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, camel, fresh_names, those_written
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import Reductions, Team
+from kernelmate.synthesis.schedules.passes import Passes
+
+MOST_ALONE = 65536
+"""Elements up to which one block is not much slower than many."""
+
+PER_THREAD = 16
+"""Elements of a thread where there are many blocks."""
+
+MOST_BLOCKS = 1024
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    size = kernel.contract.sizes[0]
+    alone = all(int(evaluate(side, size)) == 1 for side in kernel.contract.grid if "block" not in side)
+    makers = [partial(_text, plan, kernel, 256, True)] if "atomicAdd" in kernel.kernel.source else []
+    if (alone and "block" not in "".join(kernel.contract.grid)) or int(evaluate(plan.columns, size)) <= MOST_ALONE:
+        makers.append(partial(_text, plan, kernel, 1024, False))
+    if not makers:
+        raise Refused(
+            "it reduces a whole array to one value, which needs several blocks and so atomic additions or a second launch"
+        )
+    yield from those_written(makers)
+
+
+def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> Written:
+    return _Total(plan, KernelText(kernel.kernel, kernel.contract), threads, many).written()
+
+
+class _Total(Passes):
+    """The text for one block, or for many."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, threads: int, many: bool) -> None:
+        self.plan, self.kernel, self.many = plan, kernel, many
+        self.team = Team("block", threads, threads)
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self.accesses(self.outputs, "once")
+        for key in walk(plan):
+            if plan.node(key).op == "gather" or (plan.node(key).op == "iota" and len(plan.domain) > 1):
+                raise Refused("it uses positions along an axis that is merged with others")
+        if many:
+            self._refuse_many()
+        self.names = fresh_names(kernel, "i", "count")
+        self.names.kThreads = kernel.names.outermost(f"k{camel(kernel.kernel.name.rpartition('::')[2])}Threads")
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+        self.reductions = Reductions(kernel, self.team, self.names.kThreads)
+
+    def _refuse_many(self) -> None:
+        """Many blocks can only add a sum of their own to each output."""
+        if self.kernel.contract.deterministic:
+            raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
+        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+            if self._added(key, name) is None or self.kernel.arguments[name].dtype not in ("float32", "float64"):
+                raise Refused(f"blocks cannot each add their part to {name}")
+
+    def _added(self, key: Key, name: str) -> Key | None:
+        """The sum that an output adds to what it was; None where it is something else."""
+        node = self.plan.node(key)
+        if node.op in ("view", "cast"):
+            return self._added(self.plan.operands(key)[0], name)
+        if node.op != "map" or node.data[0] != "add":
+            return None
+        first, second = (self._behind(one) for one in self.plan.operands(key))
+        for old, new in ((first, second), (second, first)):
+            was, sums = self.plan.node(old), self.plan.node(new)
+            if was.op == "input" and was.data[0] == name and sums.op == "reduce" and sums.data[0] == "sum":
+                return new
+        return None
+
+    def _behind(self, key: Key) -> Key:
+        node = self.plan.node(key)
+        return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast", "reshape") else key
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        access = "once" if node.op == "scalar" else self.plan.access(key)
+        if node.op == "iota":
+            return f"static_cast<long long>({self.names.i})" if access == "flat" else "0"
+        name = str(node.data[0])
+        texts = {"once": f"{name}[0]", "flat": f"{name}[{self.names.i}]"}
+        return self.kernel.loaded(name, name if node.op == "scalar" else texts[access])
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, threads = self.kernel, self.names, self.team.block
+        count = kernel.count(self.plan.domain)
+        body = [] if count == names.count else [f"const size_t {names.count} = {count};"]
+        for keys in self.levels():
+            body += [*self.reduction(keys), ""]
+        body += self._results()
+        constant = f"constexpr int {names.kThreads} = {threads};  // of each block that is launched"
+        grid = f"min(cdiv({self.plan.columns}, {threads * PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
+        how = (
+            "many blocks, each of which adds its part once"
+            if self.many
+            else f"one block of {threads} threads, in the same order in each run"
+        )
+        return Written(
+            "total-atomic" if self.many else "total",
+            f"Written from the reference: {how}; partial results are combined by shuffles."
+            + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),
+            kernel.definition(kernel.head(), body),
+            "\n".join([constant, "", *self.reductions.texts()]).rstrip(),
+            (grid,),
+            threads,
+        )
+
+    def loop(
+        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
+    ) -> list[str]:
+        """A pass over all elements, four of each thread in flight."""
+        names = self.names
+        outer, self.expressions.outer = self.expressions.outer, []
+        first, step = "threadIdx.x", names.kThreads
+        if self.many:
+            first = f"static_cast<size_t>(blockIdx.x) * {names.kThreads} + threadIdx.x"
+            step = f"static_cast<size_t>(gridDim.x) * {names.kThreads}"
+        head = f"for (size_t {names.i} = {first}; {names.i} < {names.count}; {names.i} += {step})"
+        known = self.expressions.known
+        self.expressions.known = {
+            key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
+        }
+        return [*outer, *before, "#pragma unroll 4", *block_of(head, body)]
+
+    def _results(self) -> list[str]:
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        if self.many:
+            sums = {name: self._added(key, name) for key, name in pairs}
+            adds = [
+                f"atomicAdd({name}, {self.expressions.known[key]});" for name, key in sums.items() if key is not None
+            ]
+            return block_of("if (threadIdx.x == 0)", adds)
+        lines: list[str] = []
+        single = [(key, name) for key, name in pairs if not self.is_whole(key)]
+        if single:
+            known = dict(self.expressions.known)
+            lines += block_of("if (threadIdx.x == 0)", self.stores(single, lambda name: f"{name}[0]"))
+            self.expressions.known = known
+        whole = [(key, name) for key, name in pairs if self.is_whole(key)]
+        if whole:
+            body = self.stores(whole, lambda name: f"{name}[{self.names.i}]")
+            lines += self.loop([key for key, _ in whole], body, [])
+        return lines

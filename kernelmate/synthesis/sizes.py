@@ -1,0 +1,158 @@
+"""Sizes that remember how they were computed, while a reference is traced."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+class Untraceable(Exception):
+    """The reference does what has no counterpart in a graph; the message names it, without the line."""
+
+
+class Dim(int):
+    """A whole number with the expression over the contract's sizes that it is the value of.
+
+    Attributes:
+        text: the expression.
+        scalar: makes a traced scalar of an expression, for arithmetic that leaves whole numbers.
+    """
+
+    text: str
+    scalar: Callable[[str], Any]
+
+    def __new__(cls, value: int, text: str, scalar: Callable[[str], Any]) -> Dim:
+        """A number and its expression."""
+        made = super().__new__(cls, value)
+        made.text, made.scalar = text, scalar
+        return made
+
+    def _with(self, other: Any, sign: str, compute: Callable[[int, int], int], *, swapped: bool = False) -> Any:
+        if type(other) is float:
+            return NotImplemented
+        if not isinstance(other, int):
+            return NotImplemented
+        left, right = (other, self) if swapped else (self, other)
+        return dim(compute(int(left), int(right)), joined(text_of(left), sign, text_of(right)), self.scalar)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, "+", int.__add__) if _whole(other) else self.scalar(self.text) + other
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, "+", int.__add__, swapped=True) if _whole(other) else other + self.scalar(self.text)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, "-", int.__sub__) if _whole(other) else self.scalar(self.text) - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, "-", int.__sub__, swapped=True) if _whole(other) else other - self.scalar(self.text)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, "*", int.__mul__) if _whole(other) else self.scalar(self.text) * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, "*", int.__mul__, swapped=True) if _whole(other) else other * self.scalar(self.text)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", int.__floordiv__)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", int.__floordiv__, swapped=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, "%", int.__mod__)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.scalar(self.text) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.scalar(self.text)
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return self * self if other == 2 else self.scalar(self.text) ** other
+
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    def __float__(self) -> float:
+        raise Untraceable(f"a function outside NumPy of the size {self.text}")
+
+    def __bool__(self) -> bool:
+        return int(self) != 0
+
+    __hash__ = int.__hash__
+
+
+def _whole(other: Any) -> bool:
+    return isinstance(other, int)
+
+
+def dim(value: int, text: str, scalar: Callable[[str], Any]) -> int:
+    """A size of that expression; a plain number where it is one."""
+    return value if _is_number(text) else Dim(value, text, scalar)
+
+
+def text_of(value: Any) -> str:
+    """The expression of a size, or the number's own."""
+    return value.text if isinstance(value, Dim) else str(int(value))
+
+
+def joined(left: str, sign: str, right: str) -> str:
+    """An expression of two, without parts that change nothing."""
+    if _is_number(left) and _is_number(right):
+        a, b = int(left), int(right)
+        return str({"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[sign])
+    if sign == "//":
+        left, right = _cancelled(left, right)
+    if (sign == "*" and left == "1") or (sign == "+" and left == "0"):
+        return right
+    if (sign in ("*", "//") and right == "1") or (sign in ("+", "-") and right == "0"):
+        return left
+    return f"({left} {sign} {right})"
+
+
+def _cancelled(left: str, right: str) -> tuple[str, str]:
+    """A quotient without the factors that both sides have: sizes are positive, so the whole quotient is the same."""
+    above, below = _factors(ast.parse(left, mode="eval").body), _factors(ast.parse(right, mode="eval").body)
+    for one in list(below):
+        if one in above:
+            above.remove(one)
+            below.remove(one)
+    numbers = [math.prod(int(one) for one in some if one.isdigit()) for some in (above, below)]
+    common = math.gcd(*numbers)
+    sides = []
+    for some, number in zip((above, below), numbers, strict=True):
+        text = "1"
+        for one in (*(one for one in some if not one.isdigit()), str(number // common)):
+            text = joined(text, "*", one)
+        sides.append(text)
+    return sides[0], sides[1]
+
+
+def _factors(node: ast.expr) -> list[str]:
+    """The factors of a product."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    text = ast.unparse(node)
+    return [text if text.isalnum() or isinstance(node, ast.Name | ast.Call) else f"({text})"]
+
+
+def extreme(name: str, values: tuple[Any, ...], scalar: Callable[[str], Any]) -> int:
+    """`max` or `min` of sizes and numbers, as a size."""
+    compute: Callable[[list[int]], int] = max if name == "max" else min
+    text = f"{name}({', '.join(text_of(value) for value in values)})"
+    return dim(compute([int(value) for value in values]), text, scalar)
+
+
+def product(values: tuple[int, ...], scalar: Callable[[str], Any]) -> int:
+    """The number of elements of a shape, as a size."""
+    text = "1"
+    for value in values:
+        text = joined(text, "*", text_of(value))
+    return dim(math.prod(int(value) for value in values), text, scalar)
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()

@@ -1,0 +1,335 @@
+"""From a contract's Python reference to its graph: traced at several sizes, which must agree. Runs in the evaluator."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate.checks.array_modules import rebuilt_with
+from kernelmate.checks.kinds import is_inexact
+from kernelmate.checks.reference import checked_expression, named, spelled
+from kernelmate.checks.userfiles import load_function
+from kernelmate.errors import ContractError, ReferenceFailed
+from kernelmate.records import Argument, Contract, Size
+from kernelmate.source import numpy_dtype, size_allowed
+from kernelmate.synthesis.arrays import Array, Builder, cast
+from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
+
+MOST_SIZES = 8
+"""Sizes that a reference is traced at."""
+
+EXPRESSION = "<reference>"
+"""What the compiled text of a contract's expression calls its file."""
+
+
+def trace(contract: Contract, directory: Path) -> Graph:
+    """The graph of a contract's reference, the same at every size that was tried.
+
+    Raises:
+        ReferenceFailed: the reference cannot be loaded, or cannot be traced; the message names line and operation.
+    """
+    if contract.reference_kind not in ("function", "expression"):
+        raise ReferenceFailed("Only references in Python are traced.", line=contract.line)
+    builders: list[tuple[Builder, Graph]] = []
+    for size in sizes_to_trace(contract):
+        builders.append(_traced(contract, directory, size))
+        (first, graph), (builder, other) = builders[0], builders[-1]
+        if graph != other:
+            raise _depends(contract, first, builder)
+    if not builders:
+        raise ReferenceFailed("No listed size has elements to trace the reference at.", line=contract.line)
+    return builders[0][1]
+
+
+def sizes_to_trace(contract: Contract) -> list[Size]:
+    """The listed sizes without empty ones, and others near the smallest: a loop over a size must show.
+
+    A number that all of them have in common would otherwise pass for a constant.
+    """
+    listed = [size for size in contract.sizes if all(size.values())]
+    others: list[Size] = []
+    for size in sorted(listed, key=lambda one: sum(one.values()))[:2]:
+        others += [{name: 2 * value for name, value in size.items()}, {name: value + 1 for name, value in size.items()}]
+        others += [{**size, name: 3 * value} for name, value in size.items()]
+    found = listed[: MOST_SIZES // 2]
+    found += listed[-1:] if listed and listed[-1] not in found else []
+    for size in others:
+        if len(found) < MOST_SIZES and size not in found and _allowed(contract, size):
+            found.append(size)
+    return found
+
+
+def _allowed(contract: Contract, size: Size) -> bool:
+    try:
+        return size_allowed(contract, size)
+    except ContractError:
+        return False
+
+
+def _depends(contract: Contract, first: Builder, other: Builder) -> ReferenceFailed:
+    """The refusal of a reference whose graph depends on its sizes: the first operation that differs."""
+    longer = max(first, other, key=lambda one: len(one.nodes))
+    pairs = zip_longest(first.nodes, other.nodes, longer.lines)
+    line = next((line for mine, theirs, line in pairs if mine != theirs), None)
+    sizes = " and ".join(", ".join(f"{k}={v}" for k, v in one.size.items()) for one in (first, other))
+    return _refusal(contract, first.file, line, f"operations that depend on a size: they differ between {sizes}")
+
+
+def _refusal(contract: Contract, file: str, line: int | None, what: str) -> ReferenceFailed:
+    written = linecache.getline(file, line).strip() if line is not None else ""
+    if file == EXPRESSION:
+        file, line, written = "", contract.line, contract.reference or ""
+    where = f"{Path(file).name}:{line}: " if file and line is not None else ""
+    shown = f" in `{written[:100]}`" if written else ""
+    return ReferenceFailed(
+        f"{where}The reference cannot be traced: {what}{shown}.",
+        file=file or None,
+        line=line,
+        hint="Recipes do without.",
+    )
+
+
+def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, Graph]:
+    if contract.reference_kind == "function":
+        function = load_function(contract.reference or "", directory, contract.line)
+        code = getattr(function, "__code__", None)
+        file: str = EXPRESSION if code is None else code.co_filename
+        builder = Builder(size, file)
+        folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
+        values = _stand_ins(contract, builder)
+        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
+        call: Callable[[], Any] = partial(function, **named(contract, function, values))
+    else:
+        file, builder = EXPRESSION, Builder(size, EXPRESSION)
+        compiled = checked_expression(contract)
+        names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder)}
+        call = partial(eval, compiled, names)  # its names were checked
+    try:
+        with np.errstate(all="ignore"):
+            returned = call()
+        return builder, builder.graph(_outputs(contract, builder, returned))
+    except ReferenceFailed:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever the reference raises on stand-ins, it is not traced
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
+        said = str(error) if isinstance(error, Untraceable) else f"{type(error).__name__}: {error}"
+        raise _refusal(contract, file, frames[-1].lineno if frames else None, said) from None
+
+
+def _stand_ins(contract: Contract, builder: Builder) -> dict[str, Any]:
+    """Sizes, scalars and arrays by the names that the reference knows them by."""
+    values: dict[str, Any] = {spelled(name): builder.dim(name) for name in builder.size}
+    for argument in contract.args:
+        values[spelled(argument.name)] = _stand_in(argument, builder)
+    return values
+
+
+def _stand_in(argument: Argument, builder: Builder) -> Any:
+    dtype = numpy_dtype(argument.dtype)
+    if is_inexact(dtype) and dtype.kind != "c":
+        dtype = np.dtype(np.float64)
+    if dtype.kind not in "biuf":
+        return None
+    if argument.shape is None:
+        size = argument.value if argument.value is not None else argument.name
+        if dtype.kind in "iu" and (size in builder.size or size.isdigit()):
+            return builder.dim(size)
+        return builder.add("scalar", dtype=dtype, data=(argument.name,))
+    shape = [builder.dim(text) for text in map(_plain, argument.shape)]
+    return builder.add("input", (), shape, dtype, (argument.name,))
+
+
+def _plain(text: str) -> str:
+    """A dimension's expression, in parentheses where it is more than a name or number."""
+    text = text.strip()
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]:
+    several = returned if isinstance(returned, tuple | list) else (returned,)
+    wanted = [one for one in contract.args if one.direction in ("out", "inout")]
+    if len(several) != len(wanted):
+        raise Untraceable(f"{len(several)} results where the contract has {len(wanted)} out and inout arguments")
+    found = []
+    for argument, value in zip(wanted, several, strict=True):
+        shape = tuple(builder.dim(text) for text in map(_plain, argument.shape or ()))
+        array = builder.lift(value)
+        if tuple(map(int, array.shape)) != tuple(map(int, shape)):
+            raise Untraceable(f"a result of another shape than {argument.name}")
+        found.append(broadcast_to(array, shape))
+    return found
+
+
+class _Module:
+    """A module of NumPy or SciPy: what makes arrays makes stand-ins, and sizes stay expressions."""
+
+    def __init__(self, source: types.ModuleType, builder: Builder) -> None:
+        self._source, self._builder = source, builder
+
+    def __getattr__(self, name: str) -> Any:
+        """A name of the module, wrapped where it can be called."""
+        value = getattr(self._source, name)
+        if isinstance(value, types.ModuleType):
+            return _Module(value, self._builder)
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return _Scalar(value)
+        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else value
+
+
+class _Scalar:
+    """A scalar type: as a function on stand-ins, and as a dtype."""
+
+    def __init__(self, source: type[np.generic]) -> None:
+        self._source = source
+        self.dtype = np.dtype(source)
+
+    def __call__(self, value: Any = 0) -> Any:
+        """The number in this type."""
+        if isinstance(value, Dim):
+            value = value.scalar(value.text)
+        return copied(cast(value, self.dtype)) if isinstance(value, Array) else self._source(value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of the type."""
+        return getattr(self._source, name)
+
+
+class _Number:
+    """Python's `float` or `int`: as a function on stand-ins and sizes, and as a dtype."""
+
+    def __init__(self, kind: type[float] | type[int]) -> None:
+        self._kind = kind
+        self.dtype = np.dtype(kind)
+
+    def __call__(self, value: Any = 0) -> Any:
+        """The value as such a number."""
+        if isinstance(value, Dim):
+            return value if self._kind is int else value.scalar(value.text)
+        return cast(value, self.dtype) if isinstance(value, Array) else self._kind(value)
+
+
+class _Function:
+    """A function of an array module."""
+
+    def __init__(self, function: Callable[..., Any], name: str, builder: Builder) -> None:
+        self._function, self._name, self._builder = function, name, builder
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Traced where it makes arrays or gets stand-ins or sizes, NumPy's own for numbers."""
+        keywords = {key: _dtype_or(value) for key, value in keywords.items()}
+        args = tuple(_dtype_or(value) for value in args)
+        if self._name in _MAKERS:
+            return _MAKERS[self._name](self._builder, *args, **keywords)
+        if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
+            made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
+            return copied(made) if self._name == "array" else made
+        if self._name in COMPOSED and any(isinstance(one, Array) for one in args):
+            return COMPOSED[self._name](*args, **keywords)
+        if isinstance(self._function, types.BuiltinFunctionType) and self._function.__module__ == "math":
+            return self._plain_mathematics(args, keywords)
+        if isinstance(self._function, np.ufunc):
+            args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
+        try:
+            return self._function(*args, **keywords)
+        except Untraceable:
+            if any(isinstance(one, Array) for one in args):
+                raise
+            raise Untraceable(f"np.{self._name} of a size") from None
+
+    def _plain_mathematics(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A function of `math`: of sizes and stand-ins as NumPy's of the same meaning, of numbers as it is."""
+        if self._name == "prod" and not keywords:
+            return product(tuple(args[0]), self._builder.scalar)
+        if not any(isinstance(one, Dim | Array) for one in args):
+            return self._function(*args, **keywords)
+        ufunc = getattr(np, {"pow": "power"}.get(self._name, self._name), None)
+        if not isinstance(ufunc, np.ufunc) or self._name in ("floor", "ceil", "trunc") or len(args) != ufunc.nin:
+            raise Untraceable(f"math.{self._name} of a size or a value of an array")
+        return ufunc(*(self._builder.lift(one) if isinstance(one, Dim) else one for one in args))
+
+    def __getattr__(self, name: str) -> Any:
+        """Of a ufunc: `reduce` and the like."""
+        return getattr(self._function, name)
+
+
+def _dtype_or(value: Any) -> Any:
+    """The dtype that a replaced type stands for; anything else as it is."""
+    return value.dtype if isinstance(value, _Scalar | _Number) else value
+
+
+def _maker(value: float) -> Callable[..., Array]:
+    def make(builder: Builder, shape: Any, dtype: Any = float, *_: Any, **__: Any) -> Array:
+        return filled(builder.lift(0), value, dtype, shape)
+
+    return make
+
+
+def _full(builder: Builder, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Array:
+    value = builder.lift(fill_value)
+    return broadcast_to(cast(value, dtype or value.dtype), shape if isinstance(shape, tuple | list) else (shape,))
+
+
+def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
+    first, last = (0, start) if stop is None else (start, stop)
+    if step != 1 or not isinstance(first, int) or not isinstance(last, int):
+        raise Untraceable("np.arange with a step or in floats")
+    made = builder.add("iota", (), [last - first], np.int64)
+    made = made if text_of(first) == "0" else made + first
+    return made if dtype is None else cast(made, dtype)
+
+
+def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
+    """Ones at and below a diagonal."""
+    below = shifted(expand_dims(_arange(builder, N), 1), k) >= _arange(builder, N if M is None else M)
+    return cast(below, dtype)
+
+
+def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
+    """Ones on a diagonal."""
+    return cast(shifted(expand_dims(_arange(builder, N), 1), k) == _arange(builder, N if M is None else M), dtype)
+
+
+_MAKERS: Mapping[str, Callable[..., Array]] = {
+    "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
+    "identity": _eye,
+}  # fmt: skip
+
+
+def _builtins(builder: Builder) -> dict[str, Any]:
+    """Builtins that would take a stand-in or a size for a plain number."""
+
+    def most(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(*values: Any, **keywords: Any) -> Any:
+            several = tuple(values[0]) if len(values) == 1 else values
+            if any(isinstance(one, Array) for one in several):
+                ufunc = np.maximum if name == "max" else np.minimum
+                result = several[0]
+                for one in several[1:]:
+                    result = ufunc(result, one)
+                return result
+            if any(isinstance(one, Dim) for one in several):
+                return extreme(name, several, builder.scalar)
+            return plain(*values, **keywords)
+
+        return choose
+
+    def length(value: Any) -> int:
+        return value.shape[0] if isinstance(value, Array) else len(value)
+
+    return {
+        "float": _Number(float),
+        "int": _Number(int),
+        "max": most("max", max),
+        "min": most("min", min),
+        "len": length,
+    }

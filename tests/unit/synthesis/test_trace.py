@@ -1,0 +1,141 @@
+"""Traced references mean what NumPy computes, at sizes that were not traced; what is not traced is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelmate.checks.reference import python_reference
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Contract
+from kernelmate.source import argument_shapes, numpy_dtype
+from kernelmate.synthesis.graph import Graph, evaluate
+from kernelmate.synthesis.trace import sizes_to_trace, trace
+
+MATRIX = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "cols": "int32"}
+REDUCED = {"x": "in float32[rows, cols]", "y": "out float32[rows]", "cols": "int32"}
+WEIGHTED = {"x": "in float32[rows, cols]", "w": "in float32[cols]", "y": "out float32[rows, cols]", "cols": "int32"}
+SCALED = {**MATRIX, "a": "float32 = 0.5"}
+LABELLED = {"x": "in float32[rows, cols]", "t": "in int32[rows]", "y": "out float32[rows]", "cols": "int32"}
+
+EMBEDDED = {"x": "in float32[8, cols]", "t": "in int32[rows]", "y": "out float32[rows, cols]", "cols": "int32"}
+
+REFERENCES = {
+    "expression": (MATRIX, "np.tanh(x) * 0.5"),
+    "softmax": (MATRIX, "def reference(x):\n    e = np.exp(x - x.max(axis=-1, keepdims=True))\n    return e / e.sum(-1, keepdims=True)"),
+    "log-sum-exp": (REDUCED, "def reference(x):\n    m = np.max(x, axis=1)\n    return m + np.log(np.exp(x - m[:, None]).sum(axis=1))"),
+    "layer norm": (MATRIX, "def reference(x):\n    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)"),
+    "size in arithmetic": (REDUCED, "def reference(x, cols):\n    return x.sum(axis=1) / max(cols, 1) / np.sqrt(cols)"),
+    "len and shape": (REDUCED, "def reference(x):\n    return x.sum(axis=1) * len(x) / x.shape[1]"),
+    "scalar constructors": (SCALED, "def reference(x, a):\n    k = np.float32(a)\n    return x * float(k) + np.float64(2) * int(3)"),
+    "out": (MATRIX, "def reference(x):\n    y = np.empty_like(x)\n    np.multiply(x, 2, out=y)\n    np.add(y, 1, out=y)\n    return y"),
+    "assignment of a whole array": (MATRIX, "def reference(x, rows, cols):\n    y = np.zeros((rows, cols))\n    y[:] = x\n    y += 1\n    return y"),
+    "where and comparison": (MATRIX, "def reference(x):\n    return np.where((x > 0.5) & (x < 0.8), x, -x)"),
+    "clip and power": (MATRIX, "def reference(x):\n    return np.clip(x, 0.2, 0.9) ** 3 + x**2"),
+    "broadcast of a vector": (WEIGHTED, "def reference(x, w):\n    return x * w[None, :] + w"),
+    "reduction over both": (MATRIX, "def reference(x):\n    return x / x.max()"),
+    "transposition twice": (MATRIX, "def reference(x):\n    return np.exp(x.T).T"),
+    "matrix product": (REDUCED, "def reference(x):\n    return x @ np.ones(x.shape[1])"),
+    "einsum": (WEIGHTED, "def reference(x, w):\n    return np.einsum('ij,j->ij', x, w)"),
+    "reshape": (MATRIX, "def reference(x):\n    return np.abs(x.reshape(-1)).reshape(x.shape)"),
+    "labels": (LABELLED, "def reference(x, t):\n    return x[np.arange(x.shape[0]), t.astype(np.int64)]"),
+    "labels along an axis": (LABELLED, "def reference(x, t):\n    return np.take_along_axis(x, t[:, None].astype(int), axis=1)[:, 0]"),
+    "positions": (MATRIX, "def reference(x):\n    return np.where(np.arange(x.shape[1]) > 2, x, -1.0)"),
+    "functions of math": (MATRIX, "import math\n\n\ndef reference(x, cols):\n    return x / math.sqrt(cols) * math.pi + math.prod(x.shape)"),
+    "triangle": (MATRIX, "def reference(x):\n    return np.tril(x) + np.triu(x, 2) * 3"),
+    "mask by position": (MATRIX, "def reference(x, rows, cols):\n    return np.where(np.tri(rows, cols, dtype=bool), x, np.eye(rows, cols))"),
+    "outer product": (REDUCED, "def reference(x):\n    return np.outer(x.mean(axis=1), x.sum(axis=1)).max(axis=1)"),
+    "einsum with an ellipsis": (WEIGHTED, "def reference(x, w):\n    return np.einsum('...j,j->...j', x, w)"),
+    "einsum without a result": (REDUCED, "def reference(x):\n    return np.einsum('ij,j', x, x.sum(axis=0))"),
+    "softmax of scipy": (MATRIX, "from scipy.special import expit, softmax\n\n\ndef reference(x):\n    return softmax(x, axis=1) + expit(x)"),
+    "rows by index": (EMBEDDED, "def reference(x, t):\n    return x[t.astype(np.int64)] + np.take(x, t, axis=0)"),
+    "einsum of columns": (REDUCED, "def reference(x):\n    return np.einsum('ji,ji->i', x.T, x.T) + np.einsum('ij->i', x)"),
+    "reduction of a transposed array": (REDUCED, "def reference(x):\n    return x.T.sum(axis=0) + x.T[None].max(axis=(0, 1))"),
+    "norm": (REDUCED, "def reference(x):\n    return np.linalg.norm(x, axis=1)"),
+    "another name for an array": (MATRIX, "def reference(x):\n    y = np.asarray(x)\n    y += 1\n    z = x.copy()\n    z *= 3\n    return x + z"),
+    "other functions of the file": (MATRIX, "def twice(x):\n    return x * 2\n\n\ndef reference(x):\n    return twice(x) + np.full(x.shape[1], 0.25)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_graph_means_what_numpy_computes_at_a_size_that_was_not_traced(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference = REFERENCES[name]
+    if "scipy" in reference:
+        pytest.importorskip("scipy", reason="SciPy is not installed: pip install scipy")
+    _, contract = make(args, reference)
+    graph = trace(contract, tmp_path)
+    size = {"rows": 11, "cols": 13}
+    assert size not in sizes_to_trace(contract)
+    arrays = _arrays(contract, size)
+    wanted = python_reference(contract, tmp_path)
+    assert wanted is not None
+    scalars = {"a": 0.5, "cols": 13}
+    got = evaluate(
+        graph, {**{n: v.astype(float) if v.dtype.kind == "f" else v for n, v in arrays.items()}, **scalars}, size
+    )
+    np.testing.assert_allclose(got[0], wanted(arrays, size)["y"], rtol=1e-12)
+
+
+def _arrays(contract: Contract, size: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    rng, shapes = np.random.default_rng(1), argument_shapes(contract, size)
+    made = {}
+    for one in contract.args:
+        if one.shape is not None:
+            dtype = numpy_dtype(one.dtype)
+            values = rng.random(shapes[one.name]) if dtype.kind == "f" else rng.integers(0, 7, shapes[one.name])
+            made[one.name] = values.astype(dtype)
+    return made
+
+
+def test_a_graph_survives_the_journey_as_text(make: Any, tmp_path: Path) -> None:
+    args, reference = REFERENCES["softmax"]
+    graph = trace(make(args, reference)[1], tmp_path)
+    assert Graph.of(graph.text()) == graph
+
+
+def test_sizes_stay_symbolic_where_a_listed_size_is_one(make: Any, tmp_path: Path) -> None:
+    _, contract = make(WEIGHTED, "x * w", sizes="{ rows = 1, cols = 1 }")
+    graph = trace(contract, tmp_path)
+    assert graph.nodes[graph.outputs[0]].shape == ("rows", "cols")
+
+
+REFUSED = {
+    "a branch over a value": ("def reference(x):\n    if x.sum() > 0:\n        return x\n    return -x", 5, "a branch over a value"),
+    "a loop over elements": ("def reference(x):\n    for row in x:\n        pass\n    return x", 5, "a loop over the elements"),
+    "an unknown function": ("def reference(x):\n    y = x + 1\n    return np.cumsum(y, axis=1)", 6, "np.cumsum"),
+    "an unknown method": ("def reference(x):\n    return x.argsort()", 5, "argsort"),
+    "part of an array": ("def reference(x):\n    y = x.copy()\n    y[0, :] = 1\n    return y", 6, "assignment to a part"),
+    "a loop over a size": ("def reference(x):\n    y = x * 0\n    for _ in range(x.shape[1]):\n        y = y + x\n    return y", 7, "depend on a size"),
+    "a branch over a size": ("def reference(x, cols):\n    if cols > 30:\n        return x * 2\n    return x + x", 6, "depend on a size"),
+    "a size as a Python number": ("import math\ndef reference(x, cols):\n    return x * math.gcd(cols, 4)", 6, "np.gcd"),
+    "a view that is assigned to": ("def reference(x):\n    y = x.T\n    x += 1\n    return y.T", 6, "view"),
+    "a constant table": ("def reference(x):\n    return x + np.array([1.0, 2.0])", 5, "constant array"),
+    "a table by a size": ("def reference(x, cols):\n    return x + np.hanning(cols)", 5, "np.hanning of a size"),
+    "another ufunc": ("def reference(x):\n    return np.nextafter(x, 1.0)", 5, "np.nextafter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_traced_is_named_with_its_line(name: str, make: Any, tmp_path: Path) -> None:
+    reference, line, what = REFUSED[name]
+    _, contract = make(MATRIX, reference)
+    with pytest.raises(ReferenceFailed, match=what) as refused:
+        trace(contract, tmp_path)
+    assert refused.value.line == line
+    assert f"reference.py:{line}: The reference cannot be traced" in refused.value.message
+
+
+def test_a_branch_that_only_the_headline_takes_is_seen(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x, cols):\n    return x * 2 if cols > 4096 else x + 1"
+    _, contract = make(MATRIX, reference, sizes="{ rows = 2, cols = 5000 }, { rows = 3, cols = 7 }")
+    with pytest.raises(ReferenceFailed, match="depend on a size"):
+        trace(contract, tmp_path)
+
+
+def test_an_expression_that_is_not_traced_names_the_contract(make: Any, tmp_path: Path) -> None:
+    _, contract = make(MATRIX, "np.sort(x)")
+    with pytest.raises(ReferenceFailed, match=r"np.sort in `np.sort\(x\)`"):
+        trace(contract, tmp_path)
