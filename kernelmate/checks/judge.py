@@ -16,6 +16,7 @@ from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import assumptions, remembered
 from kernelmate.checks.later import later_findings
+from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.sizes import holding_size
@@ -49,6 +50,9 @@ TIMING_STAGE = "timing"
 
 KEPT_BYTES = 1 << 30
 """Bytes of arrays that wait to be timed; what does not fit is made again."""
+
+LONGEST_OWN_S = 2.0
+"""Seconds that one evaluation of the reference may take at a larger size of our own."""
 
 OWN_SIZES_WITHIN = 0.5
 """Share of the time for a verdict after which no further size of our own is begun."""
@@ -163,7 +167,16 @@ class _Judge:
         holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
         more = [] if holding is None else [holding]
         more += scratch_sizes(self.version, self.task.baseline, listed)
-        return sizes + [Tried(size, "own") for size in more]
+        sizes += [Tried(size, "own") for size in more]
+        return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
+
+    def _slow(self, size: Size) -> bool:
+        """Whether a larger size of our own must be left out for its reference; says so."""
+        seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
+        if seconds <= LONGEST_OWN_S:
+            return False
+        self.reasons.append(f"{size_text(size)} was not tried: its reference would take about {seconds:.0f} s")
+        return True
 
     def _short_of_time(self, size: Size) -> bool:
         """Whether sizes of our own must be left out, lest there be no verdict at all; says so."""

@@ -107,10 +107,10 @@ def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
     return learnt
 
 
-def is_long(contract: Contract, reference: Reference, size: Size, draw: Draw) -> bool:
-    """True where an evaluation of the reference takes long at a size, extrapolated from small ones."""
+def seconds_of(contract: Contract, reference: Reference, size: Size, draw: Draw) -> float:
+    """About how long an evaluation of the reference takes at a size, extrapolated from small ones."""
     _, seconds = _affordable(contract, reference, size, draw)
-    return Learnt(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size)) > LONG_S
+    return Learnt(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size))
 
 
 def learn(

@@ -19,12 +19,13 @@ from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_dev
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
+    LONG_S,
     MEDIUM_ELEMENTS,
     Learnt,
     elements_at,
-    is_long,
     kept,
     learn,
+    seconds_of,
 )
 from kernelmate.checks.memo import Memo
 from kernelmate.checks.reference import Expected, Reference, kernel_reference, python_reference
@@ -117,8 +118,8 @@ _ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED
 _BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
 _LEARNT: dict[Hashable, Learnt] = {}
 """Facts measured at small sizes, by contract, reference and size."""
-_LONG: dict[Hashable, bool] = {}
-"""References whose evaluation takes long, by size."""
+_SECONDS: dict[Hashable, float] = {}
+"""About how long an evaluation of a reference takes on the host, by size."""
 
 
 class NotHad(Exception):
@@ -278,13 +279,19 @@ class Oracle:
         elements = elements_at(self.contract, size)
         if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:
             return False
+        return self.seconds_of(size) > LONG_S
+
+    def seconds_of(self, size: Size) -> float:
+        """About how long an evaluation of a Python reference takes on the host; 0 where that cannot be told."""
+        if self._python is None:
+            return 0.0
         key = (self._context[:-1], tuple(sorted(size.items())))
-        if key not in _LONG:
+        if key not in _SECONDS:
             try:
-                _LONG[key] = is_long(self.contract, self._python, size, self._draw_small)
+                _SECONDS[key] = seconds_of(self.contract, self._python, size, self._draw_small)
             except ReferenceFailed:
-                return False
-        return _LONG[key]
+                return 0.0
+        return _SECONDS[key]
 
     def _draw_small(self, size: Size, number: int, style: Style) -> Arrays:
         """Inputs on the host that depend on no verdict's seed."""

@@ -22,13 +22,15 @@ def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size
     known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
     lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
                if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
+    # From the cheapest size, so that loops over other dimensions stay short.
+    bases = sorted(listed, key=lambda size: math.prod(max(value, 1) for value in size.values()))
     found: list[Size] = []
     for length in sorted(lengths):
         for per_block in (False, True):
             tried = (*listed, *found)
             if any(_workers(version, size, per_block=per_block) > length for size in tried):
                 continue
-            size = next((one for base in listed if (one := _grown(version, base, length, per_block=per_block))), None)
+            size = next((one for base in bases if (one := _grown(version, base, length, per_block=per_block))), None)
             if size is not None:
                 found.append(size)
     return tuple(found)
@@ -38,9 +40,14 @@ def _grown(version: Version, base: Size, length: int, *, per_block: bool) -> Siz
     """A listed size with one name made larger, so that there are more threads or blocks than elements."""
     for name in base:
         size = {**base, name: max(base[name], 1)}
-        while _fits(version, size) and _workers(version, size, per_block=per_block) <= length:
+        # The length of a loop makes neither threads nor elements more, however large it gets.
+        while (
+            size[name] <= MOST_ELEMENTS
+            and _fits(version, size)
+            and _workers(version, size, per_block=per_block) <= length
+        ):
             size = {**size, name: 2 * size[name]}
-        if _fits(version, size):
+        if size[name] <= MOST_ELEMENTS and _fits(version, size):
             return size
     return None
 

@@ -84,7 +84,7 @@ def settled_mb() -> int:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(load_settings(seed=3, backend="cuda", timeout_s=3, timing_budget_s=0)) as session:
+    with Session(load_settings(seed=3, backend="cuda", timeout_s=8, timing_budget_s=0)) as session:
         assert judged(session, RIGHT).correct is True
         yield session
 
@@ -108,7 +108,7 @@ def test_a_death_costs_less_than_two_seconds(session: Session, way: str) -> None
 @alone
 def test_what_killed_workers_held_is_free_again() -> None:
     before = settled_mb()
-    with Session(load_settings(seed=3, backend="cuda", timeout_s=3, timing_budget_s=0)) as session:
+    with Session(load_settings(seed=3, backend="cuda", timeout_s=8, timing_budget_s=0)) as session:
         for text in WAYS_TO_DIE.values():
             judged(session, f"{HEAD}{START}  {text}\n}}\n")
     until = time.monotonic() + 10

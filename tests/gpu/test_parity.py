@@ -19,6 +19,8 @@ EXPLOITS = ROOT / "tests" / "exploits"
 EXAMPLES = sorted((ROOT / "examples").glob("*.cu"))
 CANDIDATES = sorted((EXPLOITS / "wrong").glob("*.cu")) + sorted((EXPLOITS / "right").glob("*.cu"))
 SEED = 20261121
+SHOWN_OTHERWISE = frozenset({"knows_its_address", "knows_the_launch"})
+"""What they know is another one on a GPU, where they do something else: their outputs are constant there."""
 
 _missing = missing_for_gpu()
 pytestmark = [
@@ -31,7 +33,7 @@ pytestmark = [
 def sessions() -> Iterator[tuple[Session, Session]]:
     with (
         Session(load_settings(seed=SEED, backend="emulator", target="sm_90", timeout_s=300)) as emulator,
-        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=20, timing_budget_s=0)) as cuda,
+        Session(load_settings(seed=SEED, backend="cuda", target="sm_90", timeout_s=60, timing_budget_s=0)) as cuda,
     ):
         yield emulator, cuda
 
@@ -56,4 +58,8 @@ def test_a_candidate_has_the_same_verdict_on_both(sessions: tuple[Session, Sessi
     assert name is not None
     baseline, candidate = load_kernels(EXPLOITS / "baselines" / name[1])[0], load_kernels(path)[0]
     (ours,), (theirs,) = (session.compare(baseline, candidate).candidate for session in sessions)
-    assert (theirs.correct, set(errors(theirs))) == (ours.correct, set(errors(ours)))
+    assert theirs.correct == ours.correct
+    if path.stem in SHOWN_OTHERWISE:
+        assert errors(theirs)
+    else:
+        assert set(errors(theirs)) == set(errors(ours))

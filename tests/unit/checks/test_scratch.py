@@ -43,3 +43,11 @@ def test_tables_and_single_variables_are_no_scratch() -> None:
 def test_sizes_that_the_version_excludes_are_not_tried() -> None:
     bound = replace(SCRATCH, contract=replace(CONTRACT, require=("n <= 512",)))
     assert scratch_sizes(bound, PLAIN, CONTRACT.sizes) == ()
+
+
+def test_a_size_that_makes_nothing_more_is_not_grown() -> None:
+    looped = replace(CONTRACT, sizes=({"n": 256, "steps": 4096}, {"n": 16, "steps": 5}))
+    sizes = scratch_sizes(replace(SCRATCH, contract=looped), PLAIN, looped.sizes)
+    assert sizes == ({"n": 1024, "steps": 5}, {"n": 65536, "steps": 5})
+    fixed = replace(CONTRACT, sizes=({"n": 256},), grid=("4",))
+    assert all(size["n"] <= 1 << 22 for size in scratch_sizes(replace(SCRATCH, contract=fixed), PLAIN, fixed.sizes))
