@@ -18,6 +18,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
 from kernelmate.suggest.recipes.restructure import without_early_returns
+from kernelmate.suggest.recipes.row_pointers import above_pragmas, with_row_pointers
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, plain_type, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
@@ -100,22 +101,13 @@ class Work:
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: the guarded work of the kernel, or all its element-wise loops."""
     yield from _by_threads(request)
-    tree = read_tree(request.kernel)
-    if tree is None:
-        return
-    found: list[tuple[Loop, Work]] = []
-    for loop in loops(tree):
-        if loop.node.type != "for_statement" or not loop.declared or loop.inclusive or not _by_thread(tree, loop.start, loop.step):  # fmt: skip
-            continue
-        alone = loop.node.parent is not None and loop.node.parent.type == "compound_statement"
-        work = _work(tree, loop.name, tree.text(loop.bound), loop.block) if alone else None
-        if work is not None:
-            found.append((loop, work))
-    if not found:
+    kernels = (request.kernel, with_row_pointers(request.kernel))
+    kernel, tree, found = max(((one, read_tree(one), _in_loops(read_tree(one))) for one in kernels), key=lambda one: len(one[2]))  # fmt: skip
+    if tree is None or not found:
         return
     edits = list(_of_loops(tree, found))
     works = [work for _, work in found]
-    yield Rewrite(apply_edits(request.kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
+    yield Rewrite(apply_edits(kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
 
 
 CLAIMS = (Claim(r", one instruction for each", "load_requests"),)
@@ -123,6 +115,21 @@ RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 
 
 # ------------------------------------------------------------------------------------------- strided loops
+
+
+def _in_loops(tree: Tree | None) -> list[tuple[Loop, Work]]:
+    """The strided loops that can go by vectors."""
+    found: list[tuple[Loop, Work]] = []
+    if tree is None:
+        return found
+    for loop in loops(tree):
+        if loop.node.type != "for_statement" or not loop.declared or loop.inclusive or not _by_thread(tree, loop.start, loop.step):  # fmt: skip
+            continue
+        alone = loop.node.parent is not None and loop.node.parent.type == "compound_statement"
+        work = _work(tree, loop.name, tree.text(loop.bound), loop.block) if alone else None
+        if work is not None:
+            found.append((loop, work))
+    return found
 
 
 def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
@@ -145,18 +152,10 @@ def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
         lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
         lines.append("}")
-        start = _place(tree, loop.node)
+        start = above_pragmas(tree, loop.node)
         text = "\n".join(_further_in(indent, lines))
         yield start, start, f"{text.removeprefix(indent)}\n{indent}"
         yield tree.replace(loop.start, f"{work.count} * {name} + {tree.text(loop.start)}")
-
-
-def _place(tree: Tree, node: Node) -> int:
-    """Where statements go that come before one: above the pragma that belongs to it."""
-    before = node.prev_named_sibling
-    while before is not None and before.type == "preproc_call" and "pragma" in tree.text(before):
-        node, before = before, before.prev_named_sibling
-    return tree.span(node)[0]
 
 
 def _together(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> bool:

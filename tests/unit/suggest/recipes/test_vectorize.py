@@ -107,6 +107,19 @@ def test_pointers_to_rows_are_met_by_vectors_too(judged) -> None:
     assert rest in text
 
 
+def test_loops_over_rows_named_in_two_ways_share_their_number_of_vectors(judged) -> None:
+    body = """  const real* in = x + (size_t)blockIdx.x * cols;
+  float low = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) low = fminf(low, in[c]);
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[(size_t)blockIdx.x * cols + c] = 2.0f * in[c] + bias[c] + 0.0f * low;"""
+    (one,) = judged(ROWS.replace("GRID", '"a * b"').replace("BODY", body), RECIPE)
+    text = one.candidate.kernel.source
+    assert "  real* y_row = y + (size_t)blockIdx.x * cols;\n" in text
+    assert text.count("const int cols4 =") == 1
+    assert text.count("c4 < cols4") == 2
+    assert "reinterpret_cast<float4*>(y_row)[c4] = y_row4;" in text
+
+
 def test_rows_on_another_axis_of_the_grid_stay_there(judged) -> None:
     body = """  const real* in = x + (size_t)blockIdx.y * cols;
   real* out = y + (size_t)blockIdx.y * cols;

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernelmate.source import launch_shape
+from kernelmate.source import launch_shape, parse_contract
 from kernelmate.suggest.recipes.warp_reduce import RECIPE
 
 SOURCE = """
@@ -127,6 +127,8 @@ def test_dynamic_shared_memory_goes_from_contract_and_launch(ask) -> None:
     (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
     assert launch_shape(candidate.contract, {"n": 1000}).shared_bytes == 0
     assert "extern" not in candidate.kernel.source
+    assert "shared = " not in candidate.kernel.unit.text.partition("__global__")[0]
+    assert parse_contract(candidate.kernel, ask(text).contract).shared == "0"
     shared = candidate.kernel.launches[0].shared
     assert shared is not None
     assert "256" not in shared
