@@ -191,12 +191,12 @@ class Reductions:
             *last,
         ]
         what = "sum" if function is None else "largest value" if "max" in function else "smallest value"
-        step = indent_step(self._tree)
+        step, once = indent_step(self._tree), "" if again else "; a second call needs a barrier before it"
         return (
             f"// The {what} of a warp, in each of its lanes.\n"
             f"__device__ {kind} {warp}({kind} value) {{\n"
             f"{step}for (int offset = {half_warp(self._tree)}; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"
-            f"// The {what} of a block of whole warps, in each of its threads.\n"
+            f"// The {what} of a block of whole warps, in each of its threads{once}.\n"
             f"__device__ {kind} {block}({kind} value) {{\n"
             f"{step}__shared__ {kind} partial[{WARPS}];  // of each warp; a block has at most {WARPS}\n"
             + "".join(f"{step}{line}\n" for line in lines)

@@ -185,7 +185,7 @@ def _edits(tree: Tree, plan: Plan) -> list[Edit]:
     width = warp_width(tree)
     number = f"({tree.text(plan.index)}) / {width}" if plan.flat else "blockIdx.x"
     count = f"threadIdx.x % {width}" if plan.flat else "threadIdx.x"
-    whole = f", so the block's length is a multiple of {width}" if plan.flat else ""
+    whole = f": blocks need a multiple of {width} threads" if plan.flat else ""
     edits: list[Edit] = [
         tree.replace(plan.index, number),
         (end, end, f"\n{indent}const int {lane} = {count};  // a warp for each {name}{whole}"),

@@ -50,8 +50,7 @@ def test_the_files_constant_names_the_length_of_a_warp_and_a_count_of_warps_does
     assert "for (int offset = kWarpSize / 2; offset > 0; offset /= 2)" in one.candidate.kernel.source
     (other,) = judged(own.replace("kWarpSize", "kWarps"), RECIPE)
     assert (
-        "threadIdx.x % 32;  // a warp for each r, so the block's length is a multiple of 32"
-        in other.candidate.kernel.source
+        "threadIdx.x % 32;  // a warp for each r: blocks need a multiple of 32 threads" in other.candidate.kernel.source
     )
 
 

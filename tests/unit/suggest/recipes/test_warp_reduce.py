@@ -111,6 +111,19 @@ def test_a_barrier_that_kept_the_array_for_its_readers_goes_with_it(ask) -> None
     assert "s is used again" not in text
 
 
+def test_a_barrier_between_two_trees_goes_with_both(ask) -> None:
+    store = TWICE.replace(
+        "  __syncthreads();  // s is used again\n  sum += top;\n", "  sum += top;\n  __syncthreads();  // s is free\n"
+    )
+    text = rewritten(ask, declaration="__shared__ float s[BLOCK]; float top = 0.0f", store=store)
+    assert text is not None
+    assert re.search(r"top = block_max\(top\);\s+sum \+= top;\s+sum = block_sum\(sum\);", text)
+    close = TWICE.replace("  sum += top;\n", "")
+    text = rewritten(ask, declaration="__shared__ float s[BLOCK]; float top = 0.0f", store=close)
+    assert text is not None
+    assert re.search(r"top = block_max\(top\);\s+sum = block_sum\(sum\);", text)
+
+
 @pytest.mark.parametrize("before", ["y[tid] = sum;", "other[tid] = sum;", "__threadfence_block();"])
 def test_a_barrier_stays_that_others_may_need(ask, before: str) -> None:
     declaration = "__shared__ float s[BLOCK]; __shared__ float other[BLOCK]; float top = 0.0f"
