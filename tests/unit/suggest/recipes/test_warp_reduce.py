@@ -253,3 +253,17 @@ __global__ void k(const float* x, float* y, int rows, int cols) {
     (one,) = judged(source, RECIPE, "use less shared memory")
     assert "v = block_sum(v);" in one.candidate.kernel.source
     assert one.verdict.objective.met is True
+
+
+def test_the_functions_name_the_length_of_a_warp_by_the_files_constant(ask) -> None:
+    text = source().replace("#define BLOCK 256", "#define BLOCK 256\n#define WARP_SIZE 32")
+    (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
+    changed = candidate.kernel.unit.text
+    assert "for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)" in changed
+    assert "lane < blockDim.x / WARP_SIZE ? partial[lane]" in changed
+
+
+def test_a_function_that_keeps_its_array_says_that_a_second_call_needs_a_barrier(ask) -> None:
+    text = rewritten(ask)
+    assert text is not None
+    assert "in each of its threads; a second call needs a barrier before it." in text
