@@ -165,15 +165,21 @@ def _partial(document: Document, baseline: Contract, kernel: Kernel) -> Contract
     with_block = (*names, *BLOCK_NAMES)
     has = document.data
     line = document.block.file_position(document.block.opening.line, None)[0]
+    no_shared = "0" if "args" in has and uses_no_dynamic_shared(kernel) else ""
     return replace(
         baseline,
         kernel=kernel.name,
         grid=_sides(document, "grid", with_block) if "grid" in has else baseline.grid,
         block=_sides(document, "block", names) if "block" in has else baseline.block,
-        shared=_expression(document, "shared", with_block) or baseline.shared,
+        shared=_expression(document, "shared", with_block) or no_shared or baseline.shared,
         require=_require(document, names) if "require" in has else baseline.require,
         line=line,
     )
+
+
+def uses_no_dynamic_shared(kernel: Kernel) -> bool:
+    """A CUDA kernel whose file declares no shared array of a length that the launch gives."""
+    return "__global__" in kernel.source and re.search(r"\bextern\b[^;{}]*__shared__", kernel.unit.text) is None
 
 
 def _sizes(document: Document) -> tuple[Mapping[str, int], ...]:

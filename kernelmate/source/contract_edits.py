@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source.blocks import Block, block_of
-from kernelmate.source.contract import parse_contract
+from kernelmate.source.contract import parse_contract, uses_no_dynamic_shared
 from kernelmate.source.document import Document
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import with_python_file
@@ -32,7 +33,20 @@ def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
     edits = _value_edits(kernel, block, contract)
     if edits is None:
         return _replace_block(kernel, block, contract)
-    return _edit_block(kernel, block, edits)
+    edited = _edit_block(kernel, block, edits)
+    current = parse_contract(kernel)
+    ended = current is not None and current.shared != contract.shared == "0"
+    return _without_shared(edited) if ended and uses_no_dynamic_shared(edited) else edited
+
+
+def _without_shared(kernel: Kernel) -> Kernel:
+    """The kernel with no `shared = 0` on a line of its block, which says what a block without it does."""
+    block = block_of(kernel)
+    if block is None or block.span is None:
+        return kernel
+    start, end = block.span
+    match = re.search(r"^[ \t]*//[ \t]*shared[ \t]*=[ \t]*0[ \t]*\n", kernel.unit.text[start:end], re.MULTILINE)
+    return kernel if match is None else apply_edits(kernel, [(start + match.start(), start + match.end(), "")])
 
 
 def _line_start(text: str, offset: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kernelmate.suggest.syntax import Node, Tree, strip_parentheses
 
@@ -153,6 +153,20 @@ def is_written(tree: Tree, element: Node) -> bool:
         left = parent.child_by_field_name("left")
         return left is not None and left.id == node.id
     return parent.type == "update_expression" or (parent.type == "pointer_expression" and operator(tree, parent) == "&")
+
+
+def stores_in_part(tree: Tree, body: Node, arrays: Collection[str]) -> bool:
+    """An element of one of the arrays is stored only under a condition."""
+    for element in element_accesses(tree, body):
+        name = root_name(tree, element)
+        if name not in arrays or not is_written(tree, element):
+            continue
+        node = element.parent
+        while node is not None and node.id != body.id:
+            if node.type in {"if_statement", "conditional_expression", "switch_statement"}:
+                return True
+            node = node.parent
+    return False
 
 
 def statements(block: Node) -> list[Node]:

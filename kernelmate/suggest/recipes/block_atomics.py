@@ -15,7 +15,7 @@ from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.recipes.restructure import without_early_returns
+from kernelmate.suggest.recipes.restructure import WARPS, half_warp, warp_width, without_early_returns
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import call_name, fresh, indent_of, indent_step, names, root_name, statements
 
@@ -103,6 +103,7 @@ def _by_single_threads(tree: Tree, call: Node) -> bool:
 
 def _joined(kernel: Kernel, tree: Tree, total: Total, *, whole_block: bool) -> Kernel:
     text = kernel.unit.text
+    width = warp_width(tree)
     own, offset = fresh(tree, "own"), fresh(tree, "offset")
     indent, step = indent_of(tree, statements(tree.body)[0]), indent_step(tree)
     edits: list[Edit] = []
@@ -111,24 +112,22 @@ def _joined(kernel: Kernel, tree: Tree, total: Total, *, whole_block: bool) -> K
         edits.append(tree.replace(call, f"{own} += {tree.text(value)}"))
     opening, closing = tree.span(tree.body)[0] + 1, tree.span(tree.body)[1] - 1
     edits.append((opening, opening, f"\n{indent}{total.type} {own} = 0;"))
-    shuffle = (
-        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {own} += __shfl_down_sync(0xffffffffu, {own}, {offset});"
-    )
+    shuffle = f"for (int {offset} = {half_warp(tree)}; {offset} > 0; {offset} /= 2) {own} += __shfl_down_sync(0xffffffffu, {own}, {offset});"
     lines = [shuffle]
     if whole_block:
         warps = fresh(tree, "warp_sums")
         lines += [
-            f"__shared__ {total.type} {warps}[32];",
-            f"if (threadIdx.x % 32 == 0) {warps}[threadIdx.x / 32] = {own};",
+            f"__shared__ {total.type} {warps}[{WARPS}];  // a block has at most {WARPS} warps",
+            f"if (threadIdx.x % {width} == 0) {warps}[threadIdx.x / {width}] = {own};",
             "__syncthreads();",
-            "if (threadIdx.x < 32) {",
-            f"{step}{own} = threadIdx.x < blockDim.x / 32 ? {warps}[threadIdx.x] : 0;",
+            f"if (threadIdx.x < {width}) {{",
+            f"{step}{own} = threadIdx.x < blockDim.x / {width} ? {warps}[threadIdx.x] : 0;",
             f"{step}{shuffle}",
             f"{step}if (threadIdx.x == 0) atomicAdd({total.pointer}, {own});",
             "}",
         ]
     else:
-        lines.append(f"if (threadIdx.x % 32 == 0) atomicAdd({total.pointer}, {own});")
+        lines.append(f"if (threadIdx.x % {width} == 0) atomicAdd({total.pointer}, {own});")
     tail = "".join(f"{indent}{line}\n" for line in lines)
     line = text.rfind("\n", 0, closing) + 1
     lone = not text[line:closing].strip()

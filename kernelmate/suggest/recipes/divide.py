@@ -20,6 +20,9 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, is_globa
 
 _FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?[fF]")
 
+_WHOLE = {"init_declarator", "parenthesized_expression", "subscript_argument_list", "argument_list"}
+"""Parents of an expression that nothing else joins."""
+
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate with every such division changed."""
@@ -72,7 +75,7 @@ def _by_literal(tree: Tree, node: Node) -> Edit | None:
 
 
 def _of_thread(tree: Tree, node: Node) -> Edit | None:
-    """`i / 32` and `i % 32` where i is this thread's number: never negative, so unsigned arithmetic does."""
+    """`i / 32` and `i % 32` where i is this thread's number: never negative, so a shift or a mask does."""
     sides = _sides(node)
     if sides is None or sides[0].type != "identifier":
         return None
@@ -90,13 +93,9 @@ def _of_thread(tree: Tree, node: Node) -> Edit | None:
     own = plain(tree, variable.value) == "threadIdx.x" or is_global_index(tree, variable.value)
     if not own or not constant_after_start(tree, variable.name):
         return None
-    sign = operator(tree, node)
-    text = (
-        f"((unsigned){variable.name} >> {count.bit_length() - 1})"
-        if sign == "/"
-        else f"((unsigned){variable.name} & {count - 1})"
-    )
-    return *tree.span(node), f"(int){text}"
+    shift = f">> {count.bit_length() - 1}" if operator(tree, node) == "/" else f"& {count - 1}"
+    alone = node.parent is not None and node.parent.type in _WHOLE
+    return *tree.span(node), f"{variable.name} {shift}" if alone else f"({variable.name} {shift})"
 
 
 def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) -> Edit | None:

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import re
 
-from kernelmate.suggest.recipes.restructure import above
+from kernelmate.suggest.recipes.restructure import WARP, above, known, warp_width
 from kernelmate.suggest.syntax import Edit, Tree, integer_constants
 from kernelmate.suggest.syntax_effects import fresh
-
-WARP = 32
-
-
-def known(tree: Tree, value: int, words: str) -> str | None:
-    """A constant of the file with this value, whose name has one of these words: `tile|side`."""
-    for name, constant in integer_constants(tree.kernel.unit.text).items():
-        visible = constant.span[0] < tree.kernel.start and tree.variable(name) is None
-        if visible and constant.value == value and re.search(words, name, re.IGNORECASE):
-            return name
-    return None
 
 
 def warps(tree: Tree, threads: int) -> str:
     """The number of a block's warps: by the file's constant for its threads or warps, else a number."""
     block = known(tree, threads, "block|thread|chunk|cta")
-    return known(tree, threads // WARP, "warp") or (f"{block} / {WARP}" if block else str(threads // WARP))
+    return known(tree, threads // WARP, "warps") or (f"{block} / {warp_width(tree)}" if block else str(threads // WARP))
 
 
 def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
-from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
+from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
 from kernelmate.suggest.syntax_loops import Guarded, guarded
 
+WARP = 32
+"""Threads of a warp."""
+_WIDTH = r"^k?_?warp$|warp_?(?:size|width|len|threads|lanes)|^k?_?lanes$|(?:lanes|threads)_?per_?warp"
+"""Names of a constant for the threads of a warp."""
 WARPS = 32
 """Warps of the largest block, which has 1024 threads."""
 
@@ -98,6 +104,26 @@ def _only_comments(text: str) -> bool:
     return all(not line.strip() or line.lstrip().startswith("//") for line in text.split("\n"))
 
 
+def known(tree: Tree, value: int, words: str) -> str | None:
+    """A constant of the file with this value, whose name has one of these words: `tile|side`."""
+    for name, constant in integer_constants(tree.kernel.unit.text).items():
+        visible = constant.span[0] < tree.kernel.start and tree.variable(name) is None
+        if visible and constant.value == value and re.search(words, name, re.IGNORECASE):
+            return name
+    return None
+
+
+def warp_width(tree: Tree) -> str:
+    """The length of a warp: the file's constant for it, else the number."""
+    return known(tree, WARP, _WIDTH) or str(WARP)
+
+
+def half_warp(tree: Tree) -> str:
+    """Half the length of a warp, the first distance of a sum by shuffles."""
+    width = known(tree, WARP, _WIDTH)
+    return f"{width} / 2" if width else str(WARP // 2)
+
+
 class Reductions:
     """Functions that join the values of a block, each written once above the kernel with the warp's that it calls."""
 
@@ -152,24 +178,25 @@ class Reductions:
         other = "__shfl_xor_sync(0xffffffffu, value, offset)"
         join = f"value += {other};" if function is None else f"value = {function}(value, {other});"
         idle = ZERO[kind] if function is None else "value"
-        result = f"{warp}(lane < blockDim.x / 32 ? partial[lane] : {idle})"
+        width = warp_width(self._tree)
+        result = f"{warp}(lane < blockDim.x / {width} ? partial[lane] : {idle})"
         last = [f"return {result};"]
         if again:
             last = [f"value = {result};", "__syncthreads();  // partial is free for the next call", "return value;"]
         lines = [
-            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int lane = threadIdx.x % {width}, warp = threadIdx.x / {width};",
             f"value = {warp}(value);",
             "if (lane == 0) partial[warp] = value;",
             "__syncthreads();",
             *last,
         ]
         what = "sum" if function is None else "largest value" if "max" in function else "smallest value"
-        step = indent_step(self._tree)
+        step, once = indent_step(self._tree), "" if again else "; a second call needs a barrier before it"
         return (
             f"// The {what} of a warp, in each of its lanes.\n"
             f"__device__ {kind} {warp}({kind} value) {{\n"
-            f"{step}for (int offset = 16; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"
-            f"// The {what} of a block of whole warps, in each of its threads.\n"
+            f"{step}for (int offset = {half_warp(self._tree)}; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"
+            f"// The {what} of a block of whole warps, in each of its threads{once}.\n"
             f"__device__ {kind} {block}({kind} value) {{\n"
             f"{step}__shared__ {kind} partial[{WARPS}];  // of each warp; a block has at most {WARPS}\n"
             + "".join(f"{step}{line}\n" for line in lines)

@@ -27,6 +27,7 @@ class Ended:
         whole: the words are a statement, and the clause that has them is replaced; else the words alone are, where they are a
             clause or follow a preposition.
         phrase: the words are exchanged wherever they stand.
+        unless: a pattern of clauses in which the words mean something else.
     """
 
     words: str
@@ -34,6 +35,7 @@ class Ended:
     still: str = ""
     whole: bool = False
     phrase: bool = False
+    unless: str = ""
 
     def holds_for(self, code: str) -> bool:
         """The changed kernel still uses the technique."""
@@ -90,7 +92,9 @@ def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said
     ending = sentence[len(sentence.rstrip(".!")) :]
     for place, clause in enumerate(clauses):
         match = re.search(rf"\b{BY.format(one.words)}(?!\w)", clause.text, re.IGNORECASE)
-        if match is None or (others and not _means(clauses, place, kernel, others)):
+        if match is None or (one.unless and re.search(one.unless, clause.text, re.IGNORECASE)):
+            continue
+        if others and not _means(clauses, place, kernel, others):
             continue
         instead = match.expand(one.instead) if one.instead else ""
         instead = f"in {kernel}, {instead}" if instead and others and one.whole else instead

@@ -16,7 +16,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.block_trees import block_threads
 from kernelmate.suggest.recipes.carried import Carried, carried_values
-from kernelmate.suggest.recipes.restructure import ZERO
+from kernelmate.suggest.recipes.restructure import ZERO, half_warp, warp_width
 from kernelmate.suggest.recipes.warp_scan import is_thread
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
@@ -134,10 +134,10 @@ def _stored(tree: Tree, element: Node, variable: Variable, joined: Carried) -> E
         if joined.function is None
         else f"{name} = {joined.function}({name}, {other});"
     )
-    indent = indent_of(tree, statement)
+    indent, width = indent_of(tree, statement), warp_width(tree)
     lines = [
         f"{variable.type} {name} = {tree.text(value)};",
-        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {join}",
-        f"if ({thread} % 32 == 0) {variable.name}[{thread} / 32] = {name};",
+        f"for (int {offset} = {half_warp(tree)}; {offset} > 0; {offset} /= 2) {join}",
+        f"if ({thread} % {width} == 0) {variable.name}[{thread} / {width}] = {name};",
     ]
     return tree.replace(statement, f"\n{indent}".join(lines))

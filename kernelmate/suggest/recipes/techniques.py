@@ -80,11 +80,14 @@ BLOCK_ATOMICS = (
         whole=True,
     ),
 )
+_MEMORY = r"\b(?:shared|memory|arrays?|buffers?|scratch|tiles?|bytes|registers?|slots?|entry|entries|cells?|room|space|holds?|keeps?|reserves?|allocat\w+)\b"
+"""Words of a clause that says how memory is laid out, and not which work a thread does."""
 VECTOR = (
     Ended(
         r"(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
         "several neighbouring elements per thread",
         phrase=True,
+        unless=_MEMORY,
     ),
     Ended(
         r"each\s+thread\s+(handles|computes|takes|does|loads|processes)\s+(?:one|a\s+single)\s+(?:element|value|pixel|output|number)",
@@ -110,7 +113,7 @@ ENDED: dict[str, tuple[Ended, ...]] = {
     "exchange-axes": STRIDED,
     "flat-order": STRIDED,
     "grid-stride": (
-        Ended(r"(?:one|a)\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)|(?:one|a\s+single)\s+(?:element|value|pixel|number)\s+per\s+thread", "a grid-stride loop", phrase=True),
+        Ended(r"(?:one|a)\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)|(?:one|a\s+single)\s+(?:element|value|pixel|number)\s+per\s+thread", "a grid-stride loop", phrase=True, unless=_MEMORY),
     ),
     "interleave-chunks": (
         Ended(r"(?:each|every)\s+thread\s+\w+\s+(?:a|one|its\s+own)\s+(?:contiguous\s+)?(?:chunk|run|piece|range)(?:\s+of\s+\w+)*", "neighbouring threads take neighbouring elements", whole=True),

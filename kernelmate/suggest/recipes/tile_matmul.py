@@ -17,8 +17,8 @@ from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
-from kernelmate.suggest.recipes.named import known, named
-from kernelmate.suggest.recipes.restructure import ZERO, further_in, last_return
+from kernelmate.suggest.recipes.named import named
+from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (

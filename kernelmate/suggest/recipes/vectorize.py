@@ -18,6 +18,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
 from kernelmate.suggest.recipes.restructure import without_early_returns
+from kernelmate.suggest.recipes.row_pointers import above_pragmas, with_row_pointers
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, plain_type, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
@@ -35,6 +36,7 @@ from kernelmate.suggest.syntax_effects import (
     replaced,
     root_name,
     statements,
+    stores_in_part,
     writes,
 )
 from kernelmate.suggest.syntax_loops import Loop, guarded, is_global_index, is_grid_stride, loops
@@ -70,6 +72,7 @@ class Work:
 
     Attributes:
         count: elements of a vector. numbered: the work needs the element's number for more than the arrays.
+        alike: other work of the kernel is written for structs, and so is this.
     """
 
     index: str
@@ -79,6 +82,7 @@ class Work:
     count: int
     numbered: bool
     structs: dict[str, str] = field(default_factory=dict)
+    alike: bool = False
 
     def vector(self, tree: Tree, one: Packed) -> str:
         """The type of a whole vector: CUDA's, or a struct of the kernel's own, which `structs` then has."""
@@ -94,28 +98,24 @@ class Work:
         """The work is one short statement on types that CUDA has vectors of: it is written for `.x`, `.y` and so on."""
         body = statements(self.body)
         short = len(body) == 1 and body[0].type == "expression_statement" and len(tree.text(body[0])) <= LINE
-        return short and not self.numbered and all((one.plain, self.count) in VECTORS for one in self.arrays)
+        return (
+            short
+            and not self.numbered
+            and not self.alike
+            and all((one.plain, self.count) in VECTORS for one in self.arrays)
+        )
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """One candidate: the guarded work of the kernel, or all its element-wise loops."""
     yield from _by_threads(request)
-    tree = read_tree(request.kernel)
-    if tree is None:
-        return
-    found: list[tuple[Loop, Work]] = []
-    for loop in loops(tree):
-        if loop.node.type != "for_statement" or not loop.declared or loop.inclusive or not _by_thread(tree, loop.start, loop.step):  # fmt: skip
-            continue
-        alone = loop.node.parent is not None and loop.node.parent.type == "compound_statement"
-        work = _work(tree, loop.name, tree.text(loop.bound), loop.block) if alone else None
-        if work is not None:
-            found.append((loop, work))
-    if not found:
+    kernels = (request.kernel, with_row_pointers(request.kernel))
+    kernel, tree, found = max(((one, read_tree(one), _in_loops(read_tree(one))) for one in kernels), key=lambda one: len(one[2]))  # fmt: skip
+    if tree is None or not found:
         return
     edits = list(_of_loops(tree, found))
     works = [work for _, work in found]
-    yield Rewrite(apply_edits(request.kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
+    yield Rewrite(apply_edits(kernel, [*_structs(tree, works), *edits]), request.contract, _why(works))
 
 
 CLAIMS = (Claim(r", one instruction for each", "load_requests"),)
@@ -123,6 +123,22 @@ RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 
 
 # ------------------------------------------------------------------------------------------- strided loops
+
+
+def _in_loops(tree: Tree | None) -> list[tuple[Loop, Work]]:
+    """The strided loops that can go by vectors."""
+    found: list[tuple[Loop, Work]] = []
+    if tree is None:
+        return found
+    for loop in loops(tree):
+        if loop.node.type != "for_statement" or not loop.declared or loop.inclusive or not _by_thread(tree, loop.start, loop.step):  # fmt: skip
+            continue
+        alone = loop.node.parent is not None and loop.node.parent.type == "compound_statement"
+        work = _work(tree, loop.name, tree.text(loop.bound), loop.block) if alone else None
+        if work is not None:
+            found.append((loop, work))
+    alike = not all(work.by_components(tree) for _, work in found)
+    return [(loop, replace(work, alike=alike)) for loop, work in found]
 
 
 def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
@@ -145,18 +161,10 @@ def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
         lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
         lines.append("}")
-        start = _place(tree, loop.node)
+        start = above_pragmas(tree, loop.node)
         text = "\n".join(_further_in(indent, lines))
         yield start, start, f"{text.removeprefix(indent)}\n{indent}"
         yield tree.replace(loop.start, f"{work.count} * {name} + {tree.text(loop.start)}")
-
-
-def _place(tree: Tree, node: Node) -> int:
-    """Where statements go that come before one: above the pragma that belongs to it."""
-    before = node.prev_named_sibling
-    while before is not None and before.type == "preproc_call" and "pragma" in tree.text(before):
-        node, before = before, before.prev_named_sibling
-    return tree.span(node)[0]
 
 
 def _together(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> bool:
@@ -276,7 +284,7 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> Work | None:
         inside += 1
         arrays[name] = packed
     met = sum(1 for n in tree.walk("identifier", under=body) if tree.text(n) == index)
-    if any(one.stored and one.name in elsewhere for one in arrays.values()) or _stores_in_part(tree, body, arrays):
+    if any(one.stored and one.name in elsewhere for one in arrays.values()) or stores_in_part(tree, body, arrays):
         return None
     if not any(one.read for one in arrays.values()):
         return None
@@ -299,20 +307,6 @@ def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, Packed]) -> 
     parent = element.parent
     fresh_value = stored and parent is not None and parent.type == "assignment_expression" and operator(tree, parent) == "="  # fmt: skip
     return replace(known, read=known.read or not fresh_value, stored=known.stored or stored)
-
-
-def _stores_in_part(tree: Tree, body: Node, arrays: dict[str, Packed]) -> bool:
-    """An element is stored only under a condition: the others of its vector would be stored too."""
-    for element in element_accesses(tree, body):
-        name = root_name(tree, element)
-        if name not in arrays or not is_written(tree, element):
-            continue
-        node = element.parent
-        while node is not None and node.id != body.id:
-            if node.type in {"if_statement", "conditional_expression", "switch_statement"}:
-                return True
-            node = node.parent
-    return False
 
 
 # ------------------------------------------------------------------------------------------- writing
@@ -389,9 +383,9 @@ def _comment(tree: Tree, works: Sequence[Work]) -> str:
     """Why there are two ways."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
     if len(kinds) > 1:
-        return "// Vector accesses need aligned addresses; what is left goes one by one."
+        return "// Vector accesses need aligned addresses; without them, and for what is left, elements go one by one."
     ((kind, size),) = kinds.items()
-    return f"// {kind} accesses need {size}-byte alignment; what is left goes one by one."
+    return f"// {kind} accesses need {size}-byte alignment; without it, and for what is left, elements go one by one."
 
 
 def _why(works: Sequence[Work]) -> str:

@@ -20,7 +20,7 @@ from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes import accumulate_in_register
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
 from kernelmate.suggest.recipes.carried import Carried
-from kernelmate.suggest.recipes.restructure import further_in
+from kernelmate.suggest.recipes.restructure import further_in, half_warp, warp_width
 from kernelmate.suggest.recipes.sharing import Shared, Sharing, share
 from kernelmate.suggest.strides import Lanes, lanes_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
@@ -182,11 +182,13 @@ def _edits(tree: Tree, plan: Plan) -> list[Edit]:
     name = tree.text(tree.name_node(plan.declaration) or plan.index)
     indent = indent_of(tree, plan.declaration)
     end = tree.span(plan.declaration)[1]
-    number = f"({tree.text(plan.index)}) / 32" if plan.flat else "blockIdx.x"
-    count = "threadIdx.x % 32" if plan.flat else "threadIdx.x"
+    width = warp_width(tree)
+    number = f"({tree.text(plan.index)}) / {width}" if plan.flat else "blockIdx.x"
+    count = f"threadIdx.x % {width}" if plan.flat else "threadIdx.x"
+    whole = f": blocks need a multiple of {width} threads" if plan.flat else ""
     edits: list[Edit] = [
         tree.replace(plan.index, number),
-        (end, end, f"\n{indent}const int {lane} = {count};  // a warp for each {name}"),
+        (end, end, f"\n{indent}const int {lane} = {count};  // a warp for each {name}{whole}"),
     ]
     for shared in plan.sharing.loops:
         edits += _loop_edits(tree, shared, lane)
@@ -219,7 +221,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
     start = tree.text(loop.start)
     yield tree.replace(loop.start, lane if start.strip() in {"0", "0u"} else f"{start} + {lane}")
     if update is not None:
-        yield tree.replace(update, f"{loop.name} += 32")
+        yield tree.replace(update, f"{loop.name} += {warp_width(tree)}")
     first, last = tree.span(shared.around)
     resets = "".join(
         f"if ({lane} != 0) {one.name} = {one.neutral};\n{indent}"
@@ -231,10 +233,14 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
     offset = fresh(tree, "distance" if "offsets" in tree.variables else "offset")
     lines = [line for one in joined for line in one.joined_with(offset, step)]
     if len(lines) == 1:
-        yield last, last, f"\n{indent}for (int {offset} = 16; {offset} > 0; {offset} /= 2) {lines[0]}"
+        yield last, last, f"\n{indent}for (int {offset} = {half_warp(tree)}; {offset} > 0; {offset} /= 2) {lines[0]}"
     elif lines:
         inner = "".join(f"\n{indent}{step}{line}" for line in lines)
-        yield last, last, f"\n{indent}for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{{inner}\n{indent}}}"
+        yield (
+            last,
+            last,
+            f"\n{indent}for (int {offset} = {half_warp(tree)}; {offset} > 0; {offset} /= 2) {{{inner}\n{indent}}}",
+        )
 
 
 def _starts_neutral(tree: Tree, one: Carried, around: Node) -> bool:

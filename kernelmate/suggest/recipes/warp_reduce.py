@@ -24,8 +24,8 @@ from kernelmate.suggest.syntax import (
     is_barrier,
     read_tree,
 )
-from kernelmate.suggest.syntax_effects import indent_of, names, only_pure_calls, root_name, writes
-from kernelmate.suggest.syntax_loops import enclosing_loops
+from kernelmate.suggest.syntax_effects import element_accesses, indent_of, names, only_pure_calls, root_name, writes
+from kernelmate.suggest.syntax_loops import enclosing_loops, previous
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -133,7 +133,7 @@ def _replace(
         for use in uses:
             assert use.parent is not None
             yield tree.replace(use.parent, name)
-    yield tree.span(reduction.first)[0], end, f"\n{indent_of(tree, reduction.first)}".join(lines)
+    yield _from_barrier(tree, reduction.first, arrays), end, f"\n{indent_of(tree, reduction.first)}".join(lines)
 
 
 def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str) -> tuple[Node, str, str] | None:
@@ -164,10 +164,7 @@ def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, Variable]) -> 
     if not is_barrier(tree, barrier) or enclosing_loops(statement):
         return end
     assert barrier is not None
-    early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
-    outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
-    others = any(one.name not in arrays for one in tree.shared_arrays())
-    if others or outside or not only_pure_calls(tree, tree.body, frozenset({"__syncthreads"})):
+    if not _is_for(tree, barrier, arrays):
         return end
     note = barrier.next_sibling
     end = tree.span(barrier)[1]
@@ -175,6 +172,25 @@ def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, Variable]) -> 
     if note is not None and note.type == "comment" and "\n" not in text[end : tree.span(note)[0]]:
         end = tree.span(note)[1]
     return end
+
+
+def _from_barrier(tree: Tree, first: Node, arrays: dict[str, Variable]) -> int:
+    """Where the tree's first store starts, or the barrier before it that did nothing but keep it from the tree before."""
+    barrier = previous(first)
+    if barrier is None or not is_barrier(tree, barrier) or enclosing_loops(first) or not _is_for(tree, barrier, arrays):
+        return tree.span(first)[0]
+    taken = previous(barrier)
+    if taken is not None and any(root_name(tree, one) in arrays for one in element_accesses(tree, taken)):
+        return tree.span(first)[0]  # the tree before has it
+    return tree.span(barrier)[0]
+
+
+def _is_for(tree: Tree, barrier: Node, arrays: dict[str, Variable]) -> bool:
+    """The barrier orders nothing but accesses to these arrays: nothing else that threads share is written before it."""
+    early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
+    outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
+    others = any(one.name not in arrays for one in tree.shared_arrays())
+    return not others and not outside and only_pure_calls(tree, tree.body, frozenset({"__syncthreads"}))
 
 
 def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:

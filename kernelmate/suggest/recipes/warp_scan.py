@@ -15,9 +15,9 @@ from kernelmate.source import apply_edits, change_launch
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.block_trees import EXTREMES, block_threads
-from kernelmate.suggest.recipes.named import WARP, warps
+from kernelmate.suggest.recipes.named import warps
 from kernelmate.suggest.recipes.own_shared_element import indices_of
-from kernelmate.suggest.recipes.restructure import ZERO
+from kernelmate.suggest.recipes.restructure import WARP, ZERO, warp_width
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
     Edit,
@@ -267,7 +267,10 @@ def _held(tree: Tree, scan: Scan, sign: str) -> str | None:
     for name, variable in tree.variables.items():
         value = None if variable is None or variable.value is None else plain(tree, variable.value)
         at_top = variable is not None and variable.declaration.parent is not None and variable.declaration.parent.id == tree.body.id  # fmt: skip
-        if at_top and value in {f"{scan.thread}{sign}32", f"threadIdx.x{sign}32"} and constant_after_start(tree, name):
+        places = {
+            f"{thread}{sign}{width}" for thread in (scan.thread, "threadIdx.x") for width in ("32", warp_width(tree))
+        }
+        if at_top and value in places and constant_after_start(tree, name):
             return name
     return None
 
@@ -277,17 +280,20 @@ def _text(tree: Tree, scan: Scan, reads: Reads, names: _Names, count: str) -> It
     keep = scan.arrays[0]
     kind, lane, warp, turn, own = keep.type, names.lane, names.warp, names.turn, names.own
 
+    width = warp_width(tree)
+    last = "31" if width == "32" else f"{width} - 1"
+
     def join(one: str, other: str) -> str:
         return f"{one} += {other};" if scan.function is None else f"{one} = {scan.function}({one}, {other});"
 
     lines = [
         f"// Each warp scans by shuffles, then takes in the {'totals' if scan.function is None else 'results'} of the warps before it.",
         f"{kind} {own} = {tree.text(scan.value)};",
-        "for (int distance = 1; distance < 32; distance *= 2) {",
+        f"for (int distance = 1; distance < {width}; distance *= 2) {{",
         f"{step}const {kind} {names.below} = __shfl_up_sync({FULL}, {own}, distance);",
         f"{step}if ({lane} >= distance) {join(own, names.below)}",
         "}",
-        f"if ({lane} == 31) {names.buffer}[{warp}] = {own};",
+        f"if ({lane} == {last}) {names.buffer}[{warp}] = {own};",
         "__syncthreads();",
     ]
     others = f"for (int {turn} = 0; {turn} < {warp}; ++{turn})"
@@ -311,7 +317,7 @@ def _text(tree: Tree, scan: Scan, reads: Reads, names: _Names, count: str) -> It
 
 def _place_of_thread(tree: Tree, scan: Scan, names: _Names) -> Iterator[Edit]:
     """Lane and warp of the thread, after its number where that has a name, else before the scan's outermost statement."""
-    parts = [f"{name} = {scan.thread} {sign} 32" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
+    parts = [f"{name} = {scan.thread} {sign} {warp_width(tree)}" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
     variable = tree.variable(scan.thread)
     if not parts:
         return

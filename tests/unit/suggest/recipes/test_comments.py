@@ -71,6 +71,7 @@ def after() -> Callable[..., str]:
         ("warp-per-row", "CSR SpMV, scalar version; one thread computes one output row.", "CSR SpMV, scalar version; one warp computes one output row."),
         ("tile-transpose", "Naive transpose. Writes are strided by rows, so they are uncoalesced.", "Naive transpose. A tile in shared memory lets loads and stores both walk along rows."),
         ("online-softmax", "Three passes: largest, sum, quotients.", "Two passes."),
+        ("vectorize", "Gain on samples, one element per thread, gains in shared memory.", "Gain on samples, several neighbouring elements per thread, gains in shared memory."),
         ("vectorize", "Each thread handles one element; n is a size.", "Each thread handles several neighbouring elements; n is a size."),
     ],
 )  # fmt: skip
@@ -90,6 +91,9 @@ def test_the_clause_that_tells_of_the_ended_technique_is_corrected(recipe: str, 
         ("private-histogram", "Histogram of bytes."),
         ("single-pass-moments", "Called in both passes of training."),
         ("vectorize", "Every element is divided by n, e.g. the number of pixels."),
+        ("vectorize", "Row maxima in an array of one value per thread."),
+        ("vectorize", "Scratch holds one element per thread."),
+        ("grid-stride", "The buffer keeps one value per thread."),
     ],
 )
 def test_what_is_still_so_stays(recipe: str, text: str) -> None:

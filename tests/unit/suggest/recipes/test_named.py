@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelmate.source import apply_edits, find_kernels, text_unit
-from kernelmate.suggest.recipes.named import known, named, warps
+from kernelmate.suggest.recipes.named import named, warps
+from kernelmate.suggest.recipes.restructure import known
 from kernelmate.suggest.syntax import Tree, read_tree
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"

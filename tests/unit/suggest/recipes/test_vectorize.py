@@ -31,7 +31,9 @@ def test_one_statement_on_floats_is_written_for_each_component_of_cudas_vectors(
     (one,) = judged(source(THREAD), RECIPE)
     text = one.candidate.kernel.source
     assert "const int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);" in text
-    assert "// float4 accesses need 16-byte alignment; what is left goes one by one." in text
+    assert (
+        "// float4 accesses need 16-byte alignment; without it, and for what is left, elements go one by one." in text
+    )
     assert "if (first + 4 <= n && ((size_t)y | (size_t)x) % 16 == 0) {" in text
     assert "    const float4 x4 = *reinterpret_cast<const float4*>(x + first);" in text
     assert "    y4.w = x4.w + 1;\n    *reinterpret_cast<float4*>(y + first) = y4;" in text
@@ -105,6 +107,33 @@ def test_pointers_to_rows_are_met_by_vectors_too(judged) -> None:
     assert "for (int c4 = threadIdx.x; c4 < cols4; c4 += blockDim.x) {" in text
     rest = "for (int c = 4 * cols4 + threadIdx.x; c < cols; c += blockDim.x) out[c] = 2.0f * in[c] + bias[c];"
     assert rest in text
+
+
+def test_loops_over_rows_named_in_two_ways_share_their_number_of_vectors(judged) -> None:
+    body = """  const real* in = x + (size_t)blockIdx.x * cols;
+  float low = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) low = fminf(low, in[c]);
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[(size_t)blockIdx.x * cols + c] = 2.0f * in[c] + bias[c] + 0.0f * low;"""
+    (one,) = judged(ROWS.replace("GRID", '"a * b"').replace("BODY", body), RECIPE)
+    text = one.candidate.kernel.source
+    assert "  real* y_row = y + (size_t)blockIdx.x * cols;\n" in text
+    assert text.count("const int cols4 =") == 1
+    assert text.count("c4 < cols4") == 2
+    assert "reinterpret_cast<float4*>(y_row)[c4] = y_row4;" in text
+
+
+def test_the_loops_of_a_kernel_use_one_type_of_vector(judged) -> None:
+    body = """  const real* in = x + (size_t)blockIdx.x * cols;
+  real* out = y + (size_t)blockIdx.x * cols;
+  float low = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) low = fminf(low, in[c]);
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+    const float twice = 2.0f * in[c];
+    out[c] = twice + bias[c] + 0.0f * low;
+  }"""
+    (one,) = judged(ROWS.replace("GRID", '"a * b"').replace("BODY", body), RECIPE)
+    assert "float4" not in one.candidate.kernel.source
+    assert one.candidate.kernel.source.count("const real_x4 in4 = reinterpret_cast<const real_x4*>(in)[c4];") == 2
 
 
 def test_rows_on_another_axis_of_the_grid_stay_there(judged) -> None:

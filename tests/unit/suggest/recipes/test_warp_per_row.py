@@ -42,6 +42,18 @@ def test_lanes_share_a_sum_and_one_of_them_stores_it(judged) -> None:
     assert one.verdict.speedup.median > 1.2
 
 
+def test_the_files_constant_names_the_length_of_a_warp_and_a_count_of_warps_does_not(judged) -> None:
+    text = source(SUM, "x.sum(axis=1)")
+    own = text.replace("\n// /// k", "\nconstexpr int kWarpSize = 32;\n// /// k")
+    (one,) = judged(own, RECIPE)
+    assert "(blockIdx.x * blockDim.x + threadIdx.x) / kWarpSize" in one.candidate.kernel.source
+    assert "for (int offset = kWarpSize / 2; offset > 0; offset /= 2)" in one.candidate.kernel.source
+    (other,) = judged(own.replace("kWarpSize", "kWarps"), RECIPE)
+    assert (
+        "threadIdx.x % 32;  // a warp for each r: blocks need a multiple of 32 threads" in other.candidate.kernel.source
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "reference", "shape", "dtype", "kind"),
     [

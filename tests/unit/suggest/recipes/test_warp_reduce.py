@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernelmate.source import launch_shape
+from kernelmate.source import launch_shape, parse_contract
 from kernelmate.suggest.recipes.warp_reduce import RECIPE
 
 SOURCE = """
@@ -111,6 +111,19 @@ def test_a_barrier_that_kept_the_array_for_its_readers_goes_with_it(ask) -> None
     assert "s is used again" not in text
 
 
+def test_a_barrier_between_two_trees_goes_with_both(ask) -> None:
+    store = TWICE.replace(
+        "  __syncthreads();  // s is used again\n  sum += top;\n", "  sum += top;\n  __syncthreads();  // s is free\n"
+    )
+    text = rewritten(ask, declaration="__shared__ float s[BLOCK]; float top = 0.0f", store=store)
+    assert text is not None
+    assert re.search(r"top = block_max\(top\);\s+sum \+= top;\s+sum = block_sum\(sum\);", text)
+    close = TWICE.replace("  sum += top;\n", "")
+    text = rewritten(ask, declaration="__shared__ float s[BLOCK]; float top = 0.0f", store=close)
+    assert text is not None
+    assert re.search(r"top = block_max\(top\);\s+sum = block_sum\(sum\);", text)
+
+
 @pytest.mark.parametrize("before", ["y[tid] = sum;", "other[tid] = sum;", "__threadfence_block();"])
 def test_a_barrier_stays_that_others_may_need(ask, before: str) -> None:
     declaration = "__shared__ float s[BLOCK]; __shared__ float other[BLOCK]; float top = 0.0f"
@@ -127,6 +140,8 @@ def test_dynamic_shared_memory_goes_from_contract_and_launch(ask) -> None:
     (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
     assert launch_shape(candidate.contract, {"n": 1000}).shared_bytes == 0
     assert "extern" not in candidate.kernel.source
+    assert "shared = " not in candidate.kernel.unit.text.partition("__global__")[0]
+    assert parse_contract(candidate.kernel, ask(text).contract).shared == "0"
     shared = candidate.kernel.launches[0].shared
     assert shared is not None
     assert "256" not in shared
@@ -238,3 +253,17 @@ __global__ void k(const float* x, float* y, int rows, int cols) {
     (one,) = judged(source, RECIPE, "use less shared memory")
     assert "v = block_sum(v);" in one.candidate.kernel.source
     assert one.verdict.objective.met is True
+
+
+def test_the_functions_name_the_length_of_a_warp_by_the_files_constant(ask) -> None:
+    text = source().replace("#define BLOCK 256", "#define BLOCK 256\n#define WARP_SIZE 32")
+    (candidate,) = RECIPE.candidates(ask(text, prompt="use less shared memory"))
+    changed = candidate.kernel.unit.text
+    assert "for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)" in changed
+    assert "lane < blockDim.x / WARP_SIZE ? partial[lane]" in changed
+
+
+def test_a_function_that_keeps_its_array_says_that_a_second_call_needs_a_barrier(ask) -> None:
+    text = rewritten(ask)
+    assert text is not None
+    assert "in each of its threads; a second call needs a barrier before it." in text
