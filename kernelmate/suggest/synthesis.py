@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.comments import without_stale_comments
+from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused
@@ -52,4 +54,5 @@ class Synthesis:
         except KernelmateError as error:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
             return
+        kernel = without_stale_comments(request.kernel, kernel, REWRITTEN)
         yield Candidate(f"{self.name}:{written.schedule}", written.why, kernel, contract)

@@ -179,3 +179,22 @@ def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[Ended, ..
             Ended(rf"{before[0].strip()}\s*x\s*{before[1].strip()}(?=\s+(?:threads|blocks?\b))", sides, phrase=True)
         )
     return tuple(found)
+
+
+REWRITTEN = (
+    Ended(
+        r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
+        phrase=True,
+    ),
+    *(
+        Ended(
+            r"\b(?:trees?|pass(?:es)?|shared\s+memory|scratch|shuffles?|grid[- ]strided?|atomic\w*|coalesced|strided|naive(?:ly)?|tile[sd]?"
+            r"|bank\w*|barriers?|unroll\w*|vectori[sz]ed|float[24]|loads?|stores?|neighbou?ring|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*"
+            r"|(?:one|a|an|each|every|the)\s+(?:thread|warp|block|lane)s?|(?:per|by|of)\s+(?:one\s+|a\s+|each\s+)?(?:thread|warp|block)s?"
+            r"|one\s+(?:element|row|column|pixel|output)\s+(?:per|for|by))\b",
+            whole=True,
+        )
+        for _ in range(4)
+    ),
+)
+"""How a kernel works that was written anew: what its comments say of that is no longer so. Each is found once in a sentence."""

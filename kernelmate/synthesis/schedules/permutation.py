@@ -229,7 +229,7 @@ class _Packs(_Free):
         if any(self.last in order and order[-1] != self.last for order in self.orders.values()):
             raise Refused("it meets an array in another order of the last axis")
         along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
-        self.names = fresh_names(kernel, "first", "row", "column", "j", "kPack", "packed", "count")
+        self.names = fresh_names(kernel, "base", "row", "column", "j", "kPack", "packed", "count")
         self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names)
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
@@ -300,15 +300,15 @@ class _Packs(_Free):
         body = [
             *self.opening,
             f"const size_t {names.count} = {kernel.count(sides)};",
-            f"const size_t {names.first} = {start};",
-            f"if ({names.first} >= {names.count}) return;",
+            f"const size_t {names.base} = {start};",
+            f"if ({names.base} >= {names.count}) return;",
             "// Packs need rows and addresses of whole packs.",
             *block_of(
                 f"if ({guard})",
-                [f"{helper}<{width}>({arguments}, {names.first} / {columns}, {names.first} % {columns});", "return;"],
+                [f"{helper}<{width}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
             ),
             *block_of(
-                f"for (size_t {names.j} = {names.first}; {names.j} < {names.count} && {names.j} < {names.first} + {width}; ++{names.j})",
+                f"for (size_t {names.j} = {names.base}; {names.j} < {names.count} && {names.j} < {names.base} + {width}; ++{names.j})",
                 [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
             ),
         ]

@@ -156,7 +156,7 @@ class _Flat:
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
         self.names = fresh_names(
-            kernel, "position", "row", "column", "count", "first", "i", "j", "element", "kPack", "aligned"
+            kernel, "position", "row", "column", "count", "base", "i", "j", "element", "kPack", "aligned"
         )
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
@@ -191,7 +191,7 @@ class _Flat:
         lines.append(f"const size_t {names.count} = {self.kernel.count(self.plan.domain)};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
-        lines += [f"const size_t {names.first} = {first};", f"if ({names.first} >= {names.count}) return;"]
+        lines += [f"const size_t {names.base} = {first};", f"if ({names.base} >= {names.count}) return;"]
         return lines
 
     def _texts(self, at: str) -> dict[str, str]:
@@ -204,11 +204,11 @@ class _Flat:
         return {**texts, "@flat": at, "@row": f"{at} / {columns}", "@column": f"{at} % {columns}"}
 
     def _single(self) -> list[str]:
-        return [self.elements.call(self.names.element, self._texts(self.names.first))]
+        return [self.elements.call(self.names.element, self._texts(self.names.base))]
 
     def _packed(self) -> list[str]:
         names, elements, packs = self.names, self.elements, self.elements.packs
-        first, j, kpack = names.first, names.j, names.kPack
+        first, j, kpack = names.base, names.j, names.kPack
         texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
         lines = []
         column = f"{first} % {_grouped(self.columns)}" if self.plan.split else ""
@@ -247,7 +247,7 @@ class _ByRows:
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
         self.names = fresh_names(
-            kernel, "position", "row", "column", "first", "j", "element", "kPack", "columns", "packed"
+            kernel, "position", "row", "column", "base", "j", "element", "kPack", "columns", "packed"
         )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
@@ -281,7 +281,7 @@ class _ByRows:
 
     def _loop(self) -> list[str]:
         elements, packs, columns = self.elements, self.elements.packs, self.names.columns
-        j, kpack, column, first = self.names.j, self.names.kPack, self.names.column, self.names.first
+        j, kpack, column, first = self.names.j, self.names.kPack, self.names.column, self.names.base
         at = {name: f"{name}[{first} + {j}]" for name in elements.flat}
         at |= {name: f"{name}[{column} + {j}]" for name in elements.columns}
         at |= {"@column": f"{column} + {j}", "@flat": f"{first} + {j}"}

@@ -1,0 +1,27 @@
+"""Comments above a kernel that was written anew: what it computes stays, how it did that goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.source import find_kernels, text_unit
+from kernelmate.suggest.recipes.comments import without_stale_comments
+from kernelmate.suggest.recipes.techniques import REWRITTEN
+
+OLD = "__global__ void k(float* x, int n) {\n  const int i = threadIdx.x;\n  if (i < n) x[i] = 2 * x[i];\n}\n"
+NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Sum of each line, one block per line: a tree in shared memory, then one atomic addition.", "Sum of each line."),
+        ("Matrix transpose through a 32 x 32 tile in shared memory: loads and stores both walk along rows.", "Matrix transpose."),
+        ("Softmax over rows. Three passes over the row, each reduction as a tree in shared memory of one float per thread.", "Softmax over rows."),
+        ("Doubles each element; n may be 0.", "Doubles each element; n may be 0."),
+        ("Copyright 2026 the block authors, one thread per row.", "Copyright 2026 the block authors, one thread per row."),
+    ],
+)  # fmt: skip
+def test_a_comment_keeps_what_is_computed(before: str, after: str) -> None:
+    old, new = (find_kernels(text_unit(f"// {before}\n{text}"))[0] for text in (OLD, NEW))
+    assert without_stale_comments(old, new, REWRITTEN).unit.text == f"// {after}\n{NEW}"
