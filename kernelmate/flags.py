@@ -13,11 +13,11 @@ _ALLOWED = re.compile(
     r"-D.+|--define-macro=.+|-U\w+|--undefine-macro=\w+|-I.+"
     r"|--?std=(?:c|gnu)\+\+(?:11|14|17|20|23)|--?use_fast_math|--?maxrregcount=\d+|--ptxas-options=.+"
     r"|--?(?:fmad|ftz|prec-div|prec-sqrt|builtin-move-forward|builtin-initializer-list)=(?:true|false)"
-    r"|--?(?:extra-device-vectorization|restrict|device-int128|device-float128|device-as-default-execution-space|default-device)"
+    r"|--?(?:device-debug|extra-device-vectorization|restrict|device-int128|device-float128|device-as-default-execution-space|default-device)"
     r"|--?default-stream=(?:legacy|null|per-thread)|--?diag-(?:error|suppress|warn)=[\d,]+|-w|--disable-warnings"
 )
 _IGNORED = re.compile(
-    r"-O[0-9s]?|-g|-G|--device-debug|-lineinfo|--generate-line-info|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
+    r"-O[0-9s]?|-g|-G|-lineinfo|--generate-line-info|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
     r"|-x=?(?:cu)?|-c|-rdc=false|--relocatable-device-code=false|-m64|-(?:gencode|arch|code)=?[\w,=\[\]\"'. -]*|--generate-code=?[\w,=\[\]. -]*"
     r"|-W[\w=+-]*|-f(?!mad|ftz)(?!.*(?:trace|dump|save|file|record|plugin|profile|prefix|embed|output|path))[\w=+-]*"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import threading
 import tomllib
@@ -647,7 +648,8 @@ def test_completion_in_a_contract_knows_its_keys_and_sizes(
 
 
 def test_opening_a_file_runs_nothing_of_it_and_reads_no_reference(tmp_path: Path) -> None:
-    marker = tmp_path / "was_run"
+    # The one folder outside of its own that a reference may write to.
+    marker = Path("/dev/shm", f"kernelmate-was-run-{os.getpid()}")
     (tmp_path / "reference.py").write_text(f"open({str(marker)!r}, 'w')\ndef scale(x, a): return a * x\n")
     (tmp_path / "conftest.py").write_text(f"open({str(marker)!r}, 'w')\n")
     text = SCALE.replace('"a * x"', '"reference.py:scale"')
@@ -666,7 +668,10 @@ def test_opening_a_file_runs_nothing_of_it_and_reads_no_reference(tmp_path: Path
             assert document["verdicts"][0]["correct"] is True
             assert marker.exists()
 
-    run(scenario())
+    try:
+        run(scenario())
+    finally:
+        marker.unlink(missing_ok=True)
 
 
 def test_in_a_workspace_that_is_not_trusted_kernels_are_compiled_and_nothing_runs(tmp_path: Path) -> None:

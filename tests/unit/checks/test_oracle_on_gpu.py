@@ -39,7 +39,7 @@ class Gpu:
 def _nothing_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(oracle, "_LEARNT", {})
-    monkeypatch.setattr(oracle, "_LONG", {})
+    monkeypatch.setattr(oracle, "_SECONDS", {})
 
 
 @pytest.fixture
