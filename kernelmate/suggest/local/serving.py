@@ -234,14 +234,21 @@ def _alive(state: State) -> bool:
     try:
         connection.connect()
         held: socket.socket = connection.sock
+        expired = threading.Event()
+
+        def give_up() -> None:
+            # Set first: a header cut off by the shutdown reads as a whole answer.
+            expired.set()
+            held.shutdown(socket.SHUT_RDWR)
+
         # A time limit of the connection starts again with every byte.
-        end = threading.Timer(ALIVE_S, lambda: held.shutdown(socket.SHUT_RDWR))
+        end = threading.Timer(ALIVE_S, give_up)
         end.daemon = True
         end.start()
         try:
             connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {state.key}"})
             status = connection.getresponse().status
-            return status == 200 and not end.finished.is_set()
+            return status == 200 and not expired.is_set()
         finally:
             end.cancel()
     except (OSError, http.client.HTTPException, OverflowError):
