@@ -198,6 +198,10 @@ class Array(NDArrayOperatorsMixin):
             from kernelmate.synthesis.functions import reduced
 
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
+        if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
+            from kernelmate.synthesis.indexed import accumulated, added_at
+
+            return added_at(*inputs) if method == "at" else accumulated(ufunc, *inputs, **keywords)
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
             raise Untraceable(

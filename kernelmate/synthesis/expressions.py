@@ -63,8 +63,8 @@ class Expressions:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
                 found = self.plan.access(key) in self._varying
-            elif node.op == "reduce":
-                found = self.plan.kind == "free"
+            elif node.op in ("reduce", "scan"):
+                found = self.plan.kind == "free" or node.op == "scan"
             else:
                 found = any(self.varies(one) for one in self.plan.operands(key))
             self._varies[key] = found
@@ -136,8 +136,8 @@ class Expressions:
         node = self.plan.node(key)
         if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
             return self._simple(key, node)
-        if node.op == "reduce":
-            raise Refused("a reduction is needed before it is known")
+        if node.op in ("reduce", "scan"):
+            raise Refused(f"a {'reduction' if node.op == 'reduce' else 'scan'} is needed before it is known")
         if node.op == "take":  # the schedule has loaded the row
             return self._text(self.plan.operands(key)[0], lines, uses, within=within)
         if node.op == "gather":

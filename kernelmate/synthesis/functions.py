@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
+from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
 
 
@@ -181,13 +182,15 @@ def squeeze(a: Array, axis: Any = None) -> Array:
 def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
     """Rows of an array, by their numbers."""
     index = a.builder.lift(indices)
-    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1) or axis not in (None, 0, -a.ndim):
-        raise Untraceable("np.take of other than rows")
+    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1):
+        raise Untraceable("np.take from an array whose axes it merges")
+    if axis not in (None, 0, -a.ndim):
+        return picked(a, index, int(axis) % a.ndim)
     return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
 
 
 def subscript(a: Array, key: Any) -> Array:
-    """Whole axes, new axes, and one element of each row by `x[np.arange(rows), index]`."""
+    """Whole or reversed axes, new axes, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(one is not None and one is not Ellipsis for one in keys)
     if any(one is Ellipsis for one in keys):
@@ -198,6 +201,9 @@ def subscript(a: Array, key: Any) -> Array:
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
+    found = by_number(a, keys) or backwards(a, keys)
+    if found is not None:
+        return found
     axes: list[int | None] = []
     axis = 0
     for one in keys:
@@ -236,9 +242,11 @@ def gathered(a: Array, index: Array) -> Array:
 
 
 def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
-    """One element of each row, in a last axis of length 1."""
+    """Elements of an axis by numbers that differ from place to place; one of each row is a gather of its own."""
+    if axis is None or indices.ndim != arr.ndim:
+        raise Untraceable("np.take_along_axis of an array whose axes it merges")
     if axis not in (-1, arr.ndim - 1) or text_of(indices.shape[-1]) != "1":
-        raise Untraceable("np.take_along_axis of other than one element of the last axis")
+        return along(arr, indices, int(axis) % arr.ndim)
     return expand_dims(gathered(arr, squeeze(indices, -1)), -1)
 
 
@@ -355,6 +363,7 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **INDEXED,
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
     "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
@@ -377,7 +386,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take")},
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

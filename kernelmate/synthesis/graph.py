@@ -7,7 +7,11 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
-- `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape.
+- `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
+- `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
+- `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
+- `scatter`: for each number the sum of the second operand where the first has that number, or how often it occurs;
+- `segment`: sums of the second operand between neighbouring offsets, which the first has; `diff`: of neighbours in a vector.
 """
 
 from __future__ import annotations
@@ -87,6 +91,22 @@ def _by_number(op: str, source: Any, index: Any) -> Any:
     return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
 
 
+def _scan(node: Node, array: Any) -> Any:
+    kind, axis, backwards = node.data
+    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[str(kind)]
+    place = int(axis or 0)
+    return (
+        np.flip(ufunc.accumulate(np.flip(array, place), place), place) if backwards else ufunc.accumulate(array, place)
+    )
+
+
+def _summed(node: Node, args: Sequence[Any], length: int) -> Any:
+    index = np.repeat(np.arange(length), np.diff(args[0])) if node.op == "segment" else args[0]
+    total = np.zeros(length, node.dtype)
+    np.add.at(total, index, args[1] if len(args) > 1 else 1)
+    return total
+
+
 def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
@@ -116,4 +136,14 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
         case "take" | "gather":
             return _by_number(node.op, args[0], args[1].astype(np.int64))
+        case "pick":
+            return np.take(args[0], args[1].astype(np.int64), axis=int(node.data[0] or 0))
+        case "along":
+            return np.take_along_axis(args[0], args[1].astype(np.int64), axis=int(node.data[0] or 0))
+        case "scan":
+            return _scan(node, args[0])
+        case "diff":
+            return np.diff(args[0])
+        case "scatter" | "segment":
+            return _summed(node, args, shape[0])
     raise AssertionError(node.op)

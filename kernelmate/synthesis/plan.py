@@ -184,6 +184,8 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
         case "reduce":
             root = _operand(graph, key[0])
             return ((root, _whole(graph.nodes[root], domain)),)
+        case "scan":
+            return ((node.args[0], index),)
         case "take":
             source, chosen = node.args
             if index == (FLAT,):

@@ -32,11 +32,14 @@ class Reductions:
     Args:
         kernel: whose helpers they are. team: whose threads' values are combined.
         threads: the name of the constant that holds the threads of a block.
+
+    Attributes:
+        names: of the functions' locals.
     """
 
     def __init__(self, kernel: KernelText, team: Team, threads: str) -> None:
         self.kernel, self.team, self.threads = kernel, team, threads
-        self._names = fresh_names(kernel, "value", "offset", "partial", "warp")
+        self.names = fresh_names(kernel, "value", "offset", "partial", "warp")
         self._functions: dict[tuple[str, str], str] = {}
 
     def combined(self, kind: str, target: str, value: str) -> str:
@@ -52,7 +55,7 @@ class Reductions:
     def texts(self) -> list[str]:
         """Definitions of those that were asked for, each followed by an empty line."""
         lines: list[str] = []
-        value = self._names.value
+        value = self.names.value
         for (kind, ctype), name in self._functions.items():
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind)), ""]
@@ -62,14 +65,14 @@ class Reductions:
 
     def _within(self, kind: str) -> list[str]:
         """A warp's values are exchanged in halves."""
-        value, offset = self._names.value, self._names.offset
+        value, offset = self.names.value, self.names.offset
         step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
         loop = block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step])
         return [*loop, f"return {value};"]
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:
         """Every thread combines the results of all warps, in the same order."""
-        value, partial, index = self._names.value, self._names.partial, self._names.warp
+        value, partial, index = self.names.value, self.names.partial, self.names.warp
         warps = f"{self.threads} / {WARP}"
         return [
             f"__shared__ {ctype} {partial}[{warps}];",

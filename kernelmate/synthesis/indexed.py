@@ -1,0 +1,186 @@
+"""Scans, counts, sums by number and gathers of NumPy on stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
+from kernelmate.synthesis.sizes import Untraceable, text_of
+
+
+def scanned(a: Array, kind: str, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """The results of all beginnings of an axis: `sum`, `prod`, `max` or `min`."""
+    another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
+    if out is not None or another or kind not in ("sum", "prod", "max", "min"):
+        raise Untraceable(f"a scan ({kind}) with out or another kind of dtype, or of another operation")
+    if axis is None and a.ndim != 1:
+        raise Untraceable(f"a scan ({kind}) of an array whose axes it merges")
+    place = 0 if axis is None else int(axis) % a.ndim
+    if a.dtype.kind in "bu" or (a.dtype.kind == "i" and kind in ("sum", "prod")):
+        a = cast(a, np.int64)
+    if text_of(a.shape[place]) == "1":
+        return a
+    return _scan(a, kind, place, backwards=False)
+
+
+def _scan(a: Array, kind: str, axis: int, *, backwards: bool) -> Array:
+    return a.builder.add("scan", [a], a.shape, a.dtype, (kind, axis, backwards))
+
+
+def flipped(a: Array, axis: Any = None) -> Array:
+    """The array with some axes reversed; a reversed scan becomes a scan from the end."""
+    axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    for one in axes:
+        a = _flipped(a, int(one) % a.ndim)
+    return a
+
+
+def _flipped(a: Array, axis: int) -> Array:
+    node, side = a.builder.nodes[a.node], a.shape[axis]
+    if text_of(side) == "1":
+        return a
+    if node.op == "scan" and node.data[1] == axis:
+        operand = _flipped(Array(a.builder, node.args[0]), axis)
+        return _scan(operand, str(node.data[0]), axis, backwards=not node.data[2])
+    if node.op in ("map", "cast"):
+        args = [Array(a.builder, one) for one in node.args]
+        several = [_flipped(one, one.ndim - a.ndim + axis) if one.ndim >= a.ndim - axis else one for one in args]
+        return a.builder.add(node.op, several, a.shape, a.dtype, node.data)
+    numbers = (side - 1) - a.builder.add("iota", (), [side], np.int64)
+    if node.op == "pick" and node.data[0] == axis and node.args[1] == numbers.node:
+        return Array(a.builder, node.args[0])
+    return picked(a, numbers, axis)
+
+
+def picked(a: Array, index: Any, axis: int) -> Array:
+    """Elements of an axis by their numbers: the axes of the index take the axis' place."""
+    index = a.builder.lift(index)
+    if index.dtype.kind not in "iu":
+        raise Untraceable("indexing by other than whole numbers")
+    a.shared = True
+    return a.builder.add("pick", [a, index], [*a.shape[:axis], *index.shape, *a.shape[axis + 1 :]], a.dtype, (axis,))
+
+
+def along(a: Array, index: Array, axis: int) -> Array:
+    """Elements of an axis by numbers that differ from place to place, as `take_along_axis` has them."""
+    same = [int(x) == int(y) for place, (x, y) in enumerate(zip(a.shape, index.shape, strict=True)) if place != axis]
+    if index.dtype.kind not in "iu" or not all(same):
+        raise Untraceable("np.take_along_axis with an index of another shape than the array's")
+    return a.builder.add("along", [a, index], index.shape, a.dtype, (axis,))
+
+
+def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
+    """How often each number occurs, or the sums of its weights. Numbers are below `minlength`, as the contract's shapes say."""
+    if isinstance(x, Segments):
+        return x.summed(weights, minlength)
+    if text_of(minlength) == "0":
+        raise Untraceable("np.bincount without minlength, whose result has a length that depends on values")
+    if not isinstance(x, Array) or x.dtype.kind not in "iu" or x.ndim != 1:
+        raise Untraceable("np.bincount of other than a vector of whole numbers")
+    if weights is None:
+        return x.builder.add("scatter", [x], [minlength], np.int64)
+    values = cast(x.builder.lift(weights), np.float64)
+    if tuple(map(int, values.shape)) != tuple(map(int, x.shape)):
+        raise Untraceable("np.bincount with weights of another shape")
+    return x.builder.add("scatter", [x, values], [minlength], values.dtype)
+
+
+def added_at(target: Any, index: Any, values: Any) -> None:
+    """`np.add.at`: each value is added to the element that its number names."""
+    if not isinstance(target, Array):
+        raise Untraceable("np.add.at into an array that was not made by the reference's own np")
+    if isinstance(index, Segments):
+        target.assign(target + index.summed(values, target.shape[0]))
+        return
+    index, values = target.builder.lift(index), target.builder.lift(values)
+    if target.ndim != 1 or index.dtype.kind not in "iu" or index.ndim != 1 or values.ndim > 1:
+        raise Untraceable("np.add.at of other than elements of a vector")
+    if values.dtype.kind == "f" and target.dtype.kind != "f":
+        raise Untraceable("np.add.at that rounds its values")
+    target.assign(target + target.builder.add("scatter", [index, values], target.shape, target.dtype))
+
+
+class Segments:
+    """`np.repeat(np.arange(rows), np.diff(offsets))`: the row of each element of a matrix in CSR."""
+
+    def __init__(self, offsets: Array, rows: int) -> None:
+        self.offsets, self.rows = offsets, rows
+
+    def summed(self, values: Any, rows: Any) -> Array:
+        """The sum of each row's values, or their number."""
+        if int(rows) != int(self.rows):
+            raise Untraceable("sums by row with another number of rows than the offsets have")
+        if values is None:
+            return difference(self.offsets)
+        made = self.offsets.builder.lift(values)
+        if made.ndim != 1:
+            raise Untraceable("sums by row of other than a vector")
+        made = made if made.dtype.kind == "f" else cast(made, np.int64)
+        return made.builder.add("segment", [self.offsets, made], [self.rows], made.dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Any:
+        if method == "at" and ufunc.__name__ == "add":
+            return added_at(*inputs)
+        raise Untraceable("the row of each element by other than np.bincount or np.add.at")
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func.__name__ != "bincount":
+            raise Untraceable("the row of each element by other than np.bincount or np.add.at")
+        return counted(*args, **kwargs)
+
+
+def difference(a: Array, n: Any = 1, axis: Any = -1) -> Array:
+    """Each element of a vector less the one before it."""
+    if a.ndim != 1 or n != 1 or axis not in (0, -1) or a.dtype.kind not in "if":
+        raise Untraceable("np.diff of other than a vector")
+    return a.builder.add("diff", [a], [a.shape[0] - 1], a.dtype)
+
+
+def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """Each element several times: as often as a number says, or rows of a matrix in CSR."""
+    if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
+        node = a.builder.nodes[repeats.node]
+        while node.op == "cast":
+            node = a.builder.nodes[node.args[0]]
+        if node.op == "diff" and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
+            return Segments(Array(a.builder, node.args[0]), a.shape[0])
+    place = 0 if axis is None else int(axis) % a.ndim
+    if not isinstance(a, Array) or not isinstance(repeats, int) or (axis is None and a.ndim != 1):
+        raise Untraceable("np.repeat by other than a number, or the lengths of rows")
+    return picked(a, a.builder.add("iota", (), [a.shape[place] * repeats], np.int64) // repeats, place)
+
+
+def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
+    """A ufunc's `accumulate`."""
+    return scanned(array, REDUCTIONS.get(ufunc.__name__, ufunc.__name__), axis, dtype, out)
+
+
+def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
+    """`x[:, index]`, with whole axes besides; None for other keys."""
+    places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
+    whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in places)
+    return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
+
+
+def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
+    """`x[:, ::-1]`, with whole axes besides; None for other keys."""
+    axes = [place for place, one in enumerate(keys) if one == slice(None, None, -1)]
+    whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in axes)
+    return flipped(a, tuple(axes)) if axes and whole and len(keys) == a.ndim else None
+
+
+def _scans(kind: str) -> Callable[..., Array]:
+    def function(a: Array, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+        return scanned(a, kind, axis, dtype, out)
+
+    return function
+
+
+INDEXED: dict[str, Callable[..., Any]] = {
+    "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "diff": difference, "repeat": repeated,
+    "flip": lambda m, axis=None: flipped(m, axis), "fliplr": lambda m: flipped(m, 1), "flipud": lambda m: flipped(m, 0),
+}  # fmt: skip
+"""Functions of NumPy by name."""

@@ -1,0 +1,370 @@
+"""Scans along an axis, and what leads to them and follows: a warp or a block per row, or a thread per column.
+
+Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the
+graph, and per pack of a row five steps by shuffles. The order of a sum depends on the length alone, so results are bit-stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address, order_of
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Team
+from kernelmate.synthesis.schedules.columns import Layout
+from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
+from kernelmate.synthesis.schedules.total import MOST_ALONE
+
+BLOCK = 64
+"""Threads of a block where each has a column: few, so that many multiprocessors have some."""
+
+_STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    plan = _plan(graph)
+    if plan.kind == "columns":
+        yield _Columns(plan, KernelText(kernel.kernel, kernel.contract)).written()
+        return
+    size = kernel.contract.sizes[0]
+    headline = int(evaluate(plan.columns, size))
+    alone = all(int(evaluate(side, {**size, "block": 1})) == 1 for side in kernel.contract.grid)
+    if plan.split == 0 and headline > MOST_ALONE and not alone:
+        raise Refused("it scans a whole array, which needs several launches")
+    warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
+    blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
+    teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    teams = teams if plan.split else [Team("block", 1024, 1024)]
+    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+
+
+def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
+    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+
+
+def _plan(graph: Graph) -> Plan:
+    """The rows or columns along which a graph scans.
+
+    Raises:
+        Refused: it scans along several axes, or scans or reduces what was scanned.
+    """
+    scans = [node for node in graph.nodes if node.op == "scan"]
+    places = {(one.shape, int(one.data[1] or 0)) for one in scans}
+    if len(places) > 1:
+        raise Refused("it scans along different axes, or arrays of different shapes")
+    shape, axis = places.pop()
+    domain = tuple(side for side in shape if side != "1")
+    gone = sum(side != "1" for side in shape[:axis])
+    kind = "rows" if gone == len(domain) - 1 else "columns"
+    split = gone if kind == "rows" else 0
+    plan = Plan(graph, domain, split, (), kind, (gone,))
+    kept = tuple(domain[one] for one in plan.reduced)
+    outputs: list[Key] = []
+    for one in graph.outputs:
+        sides = graph.nodes[one].shape
+        long = tuple(side for side in sides if side != "1")
+        if long not in (domain, kept):
+            raise Refused("its outputs have other shapes than what it scans")
+        axes = iter(range(len(domain)) if long == domain else plan.reduced)
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in sides)))
+    plan = replace(plan, outputs=tuple(outputs))
+    _check(plan, gone)
+    return plan
+
+
+def _check(plan: Plan, gone: int) -> None:
+    """Refuse what a pass over rows cannot have at hand."""
+    after: dict[Key, bool] = {}
+    for key in walk(plan):
+        node = plan.node(key)
+        after[key] = any(after[one] for one in plan.operands(key))
+        if node.op == "scan":
+            if key[1] == (FLAT,) or key[1][int(node.data[1] or 0)] != gone:
+                raise Refused("it changes the order of axes after a scan")
+            if after[key]:
+                raise Refused("it scans what was scanned")
+            after[key] = True
+        if node.op == "reduce":
+            if after[key]:
+                raise Refused("it reduces what was scanned")
+            if [one for one in key[1] if one is not None] != plan.reduced:
+                raise Refused("it uses the results of reductions along other axes than their own")
+        if node.op in ("take", "gather", "pick", "along", "scatter", "segment", "diff"):
+            raise Refused(f"it scans, and has elements by number ({node.op})")
+        if node.op in ("input", "iota"):
+            plan.access(key)
+
+
+def _scans(plan: Plan) -> list[Key]:
+    """The scans, of which all have the same direction.
+
+    Raises:
+        Refused: they do not.
+    """
+    found = [key for key in walk(plan) if plan.node(key).op == "scan"]
+    if len({plan.node(key).data[2] for key in found}) > 1:
+        raise Refused("it scans in both directions")
+    return list(dict.fromkeys(found))
+
+
+class _Rows(Rows):
+    """The text for one team: packs of a tile of the row are combined within threads, among them, and with what was before."""
+
+    schedule = "scan"
+
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
+        super().__init__(plan, kernel, team)
+        self.scans = _scans(plan)
+        self.backwards = bool(plan.node(self.scans[0]).data[2])
+        self.suffix = "f" if kernel.real == "float" else ""
+        more = fresh_names(kernel, "start", "inside", "before", "other", "total")
+        self.names.__dict__.update({**more.__dict__, **self.reductions.names.__dict__})
+        self.kinds = {(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans}
+        self.functions = {
+            one: kernel.names.outermost(f"{team.name}_{_NAMES[one[0]]}_before") for one in sorted(self.kinds)
+        }
+
+    def helpers(self) -> list[str]:
+        """The functions that combine the values of a team's threads in order, each followed by an empty line."""
+        return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
+
+    def _function(self, kind: str, ctype: str, name: str) -> list[str]:
+        names, reductions, start = self.names, self.reductions, self.start(kind, ctype)
+        value, offset, other, before, total = names.value, names.offset, names.other, names.before, names.total
+        shifted = [
+            f"const {ctype} {other} = __shfl_up_sync(0xffffffffu, {value}, {offset});",
+            f"if (threadIdx.x % {WARP} >= {offset}) {reductions.combined(kind, value, other)}",
+        ]
+        body = [
+            *block_of(f"for (int {offset} = 1; {offset} < {WARP}; {offset} *= 2)", shifted),
+            f"{ctype} {before} = __shfl_up_sync(0xffffffffu, {value}, 1);",
+            f"if (threadIdx.x % {WARP} == 0) {before} = {start};",
+        ]
+        if self.team.name == "warp":
+            body += [f"{total} = __shfl_sync(0xffffffffu, {value}, {WARP - 1});", f"return {before};"]
+        else:
+            warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
+            body.insert(0, f"__shared__ {ctype} {partial_}[{warps}];")
+            loop = [
+                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.joined(kind, total, before)};",
+                reductions.combined(kind, total, f"{partial_}[{warp}]"),
+            ]
+            body += [
+                "__syncthreads();  // everybody has read what the last call left there",
+                f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
+                "__syncthreads();",
+                f"{total} = {start};",
+                *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
+                f"return {before};",
+            ]
+        comment = f"// Of the values of all threads before this one; `{total}` is that of the whole {self.team.name}."
+        head = f"__device__ __forceinline__ {ctype} {name}({ctype} {value}, {ctype}& {total})"
+        return [comment, self.kernel.definition(head, body), ""]
+
+    def joined(self, kind: str, first: str, second: str) -> str:
+        """The expression of two values combined."""
+        signs = {"sum": "+", "prod": "*"}
+        return f"{first} {signs[kind]} {second}" if kind in signs else f"f{kind}{self.suffix}({first}, {second})"
+
+    def start(self, kind: str, ctype: str) -> str:
+        """The neutral value."""
+        if ctype == self.kernel.real:
+            return self.expressions.number(_STARTS[kind])
+        if kind not in ("sum", "prod") or ctype == "bool":
+            raise Refused(f"the scan {kind} of whole numbers")
+        return str(int(_STARTS[kind]))
+
+    def results(self) -> list[str]:
+        """The last pass: a tile of the row after the other, with what was before it."""
+        plan, names, packs = self.plan, self.names, self.packs
+        if not all(self.full.values()):
+            raise Refused("it scans, and has results of one element per row")
+        wide = packs.width > 1
+        kpack = names.kPack if wide else "1"
+        body: list[str] = []
+        roots = [plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, body)
+        kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
+        fresh = self.kernel.names.fresh
+        sums, befores, totals = (
+            [getattr(names, name), *(fresh(name) for _ in self.scans[1:])] for name in ("inside", "before", "total")
+        )
+        running = [fresh(_NAMES[kind]) for kind, _ in kinds]
+        carries = [fresh("carry") for _ in self.scans]
+        for kind, sum_, run, text in zip(kinds, sums, running, texts, strict=True):
+            body += [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
+        outer, self.expressions.outer = self.expressions.outer, []
+        self._forget()
+        starts = [self.start(*kind) for kind in kinds]
+        carried = [f"{kind[1]} {name} = {start};" for kind, name, start in zip(kinds, carries, starts, strict=True)]
+        lines = self._position_lines(kpack)
+        lines += [f"{kind[1]} {sum_}[{kpack}];" for kind, sum_ in zip(kinds, sums, strict=True)]
+        lines += [f"{kind[1]} {run} = {start};" for kind, run, start in zip(kinds, running, starts, strict=True)]
+        read = self.read([*roots, *plan.outputs])
+        inside = f"{names.c} >= 0" if self.backwards else f"{names.c} < {names.columns}"
+        lines += [f"{packs.type_of(one)} {packs.locals[one]};" for one in read]
+        loads = [
+            packs.load(one, f"{self.pointers.get(one, one)} + {names.c}").partition(" ")[2].partition(" ")[2]
+            for one in read
+        ]
+        lines += block_of(f"if ({inside})", [*loads, *self._each(kpack, body)])
+        after: list[str] = []
+        for key, kind, sum_, run, before, total, carry in zip(
+            self.scans, kinds, sums, running, befores, totals, carries, strict=True
+        ):
+            call = f"{self.functions[kind]}({run}, {total})"
+            lines += [
+                f"{kind[1]} {total};",
+                f"const {kind[1]} {before} = {self.joined(kind[0], carry, call)};",
+                self.reductions.combined(kind[0], carry, total),
+            ]
+            name = fresh("prefix")
+            after.append(f"const {kind[1]} {name} = {self.joined(kind[0], before, f'{sum_}[{names.j}]')};")
+            self.expressions.known[key] = name
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
+        outer += self.expressions.outer
+        final = [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in self.outputs]
+        final += self._each(kpack, after)
+        final += [
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
+            for one in self.outputs
+        ]
+        lines += block_of(f"if ({inside})", final)
+        threads = WARP if self.team.name == "warp" else names.kThreads
+        step = f"{threads} * {kpack}" if wide else str(threads)
+        head = f"for (int {names.start} = 0; {names.start} < {names.columns}; {names.start} += {step})"
+        return [
+            *outer,
+            *carried,
+            "// Every thread stays to combine; those behind the end have nothing of their own.",
+            *block_of(head, lines),
+        ]
+
+    def _position_lines(self, kpack: str) -> list[str]:
+        names = self.names
+        place = f"{names.start} + {names.rank} * {kpack}" if kpack != "1" else f"{names.start} + {names.rank}"
+        if self.backwards:
+            return [f"const int {names.c} = {names.columns} - {kpack} - ({place});  // from the end"]
+        return [f"const int {names.c} = {place};"]
+
+    def _each(self, kpack: str, body: Sequence[str]) -> list[str]:
+        """A loop over the elements of a pack, in the direction of the scan."""
+        j = self.names.j
+        head = f"for (int {j} = 0; {j} < {kpack}; ++{j})"
+        if self.backwards:
+            head = f"for (int {j} = {kpack} - 1; {j} >= 0; --{j})"
+        return [*(["#pragma unroll"] if kpack != "1" else []), *block_of(head, body)]
+
+    def _forget(self) -> None:
+        """Locals of a loop over elements are not known behind it."""
+        known = self.expressions.known
+        self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
+
+    def why(self) -> str:
+        """One sentence."""
+        how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
+        return (
+            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
+            f"{how}." + self.kernel.promise(self.inputs, len(self.levels()) + 1)
+        )
+
+
+class _Columns(Passes):
+    """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody."""
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.scans = _scans(plan)
+        if any(node.op == "reduce" for node in plan.graph.nodes):
+            raise Refused("it scans columns, and reduces")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self.accesses(self.outputs, "column")
+        if not all(map(self.is_whole, plan.outputs)):
+            raise Refused("it scans, and has results of one element per column")
+        self.layout = layout = Layout(plan)
+        for name in self.outputs:
+            if layout.orders.get(name, layout.every) != layout.every:
+                raise Refused(f"{name} is read where another thread may have written it")
+        self.names = fresh_names(kernel, "column", "row", "i", "step")
+        self.opening: list[str] = []
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        self.along = layout.gone[-1]
+        others = [int(axis) for axis in layout.single]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in others[:-1]}
+        self.at |= {others[-1]: self.names.column, self.along: self.names.row}
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        order = self.layout.axes.order(order_of(key[1]))
+        if node.op == "iota":
+            return self.at[order[0]] if order else "0"
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
+        body: list[str] = []
+        carried: list[str] = []
+        roots = [self.plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, body)
+        for key, text in zip(self.scans, texts, strict=True):
+            kind, ctype = str(self.plan.node(key).data[0]), self.expressions.type_of(key)
+            if ctype != kernel.real and (kind not in ("sum", "prod") or ctype == "bool"):
+                raise Refused(f"the scan {kind} of whole numbers")
+            start = self.expressions.number(_STARTS[kind]) if ctype == kernel.real else str(int(_STARTS[kind]))
+            name = kernel.names.fresh(_NAMES[kind])
+            carried.append(f"{ctype} {name} = {start};")
+            suffix = "f" if kernel.real == "float" else ""
+            joined = {"sum": f"{name} += {text};", "prod": f"{name} *= {text};"}
+            body.append(joined.get(kind) or f"{name} = f{kind}{suffix}({name}, {text});")
+            self.expressions.known[key] = name
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        place = address(self.layout.every, self.lengths, self.at)
+        body += self.stores(pairs, lambda name: f"{name}[{place}]")
+        length = self.lengths[self.along]
+        head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
+        if self.plan.node(self.scans[0]).data[2]:
+            head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
+        lines = [*self._thread(), *self.expressions.outer, *carried, "#pragma unroll 4", *block_of(head, body)]
+        count = " * ".join(sides[int(axis)] for axis in self.layout.single)
+        return Written(
+            "scan-columns",
+            "Written from the reference: a thread for each column, which neighbours read and write in whole sectors, each element once."
+            + kernel.promise(self.inputs),
+            kernel.definition(kernel.head(), lines),
+            "",
+            (f"cdiv({count}, {BLOCK})",),
+            BLOCK,
+        )
+
+    def _thread(self) -> list[str]:
+        """Which column a thread has."""
+        names, layout = self.names, self.layout
+        others = [int(axis) for axis in reversed(layout.single)]
+        count = self.kernel.count([layout.axes.sides[axis] for axis in layout.single])
+        lines = [*self.opening, f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;"]
+        lines.append(f"if ({names.i} >= {count}) return;")
+        left = names.i
+        for number, axis in enumerate(others, 1):
+            text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
+            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
+            left = f"{left} / {self.lengths[axis]}"
+        return lines
