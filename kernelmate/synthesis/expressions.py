@@ -63,7 +63,7 @@ class Expressions:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
                 found = self.plan.access(key) in self._varying
-            elif node.op in ("reduce", "scan"):
+            elif node.op in ("reduce", "scan", "scatter", "segment"):
                 found = self.plan.kind == "free" or node.op == "scan"
             else:
                 found = any(self.varies(one) for one in self.plan.operands(key))
@@ -136,9 +136,9 @@ class Expressions:
         node = self.plan.node(key)
         if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
             return self._simple(key, node)
-        if node.op in ("reduce", "scan"):
-            raise Refused(f"a {'reduction' if node.op == 'reduce' else 'scan'} is needed before it is known")
-        if node.op == "take":  # the schedule has loaded the row
+        if node.op in ("reduce", "scan", "scatter", "segment"):
+            raise Refused(f"the result of a {node.op} is needed before it is known")
+        if node.op in ("take", "pick", "along"):  # the schedule has loaded the number
             return self._text(self.plan.operands(key)[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
@@ -230,6 +230,9 @@ class Expressions:
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
         narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
+        if name in ("floor_divide", "remainder") and node.dtype == "int64" and not narrow and self._is_unsigned(node):
+            sign = "/" if name == "floor_divide" else "%"
+            return f"{bound(args[0], PRODUCT)} {sign} {bound(args[1], ATOM)}", PRODUCT
         if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
         return self._mapped(node, name, args, kinds)
@@ -254,6 +257,11 @@ class Expressions:
         narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
+    def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """An operand of `min` or `max`, whose overloads take two numbers of one type, where a size is an `int`."""
+        plain = self.plan.graph.nodes[index].op in ("size", "iota", "constant")
+        return (f"static_cast<long long>({text[0]})", ATOM) if plain and node.dtype == "int64" else text
+
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
@@ -274,6 +282,12 @@ class Expressions:
             self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
             self.known[known] = name
         return self.known[known]
+
+    def _is_unsigned(self, node: Node) -> bool:
+        """Whether a quotient of whole numbers is rounded the same way in C++: a position by a number or size above zero."""
+        number, by = (self.plan.graph.nodes[one] for one in node.args)
+        positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
+        return number.op == "iota" and positive
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
         """The text of a ufunc."""
@@ -303,6 +317,7 @@ class Expressions:
                 LOOSE,
             )
         if name in ("maximum", "minimum") and not real:
+            args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
         if name not in _CALLS or not real:
             raise Refused(f"{name} of {node.dtype} has no text here")

@@ -201,9 +201,10 @@ def subscript(a: Array, key: Any) -> Array:
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
-    found = by_number(a, keys) or backwards(a, keys)
-    if found is not None:
-        return found
+    for known in (by_number, backwards):
+        found = known(a, keys)
+        if found is not None:
+            return found
     axes: list[int | None] = []
     axis = 0
     for one in keys:

@@ -100,7 +100,9 @@ def added_at(target: Any, index: Any, values: Any) -> None:
         raise Untraceable("np.add.at of other than elements of a vector")
     if values.dtype.kind == "f" and target.dtype.kind != "f":
         raise Untraceable("np.add.at that rounds its values")
-    target.assign(target + target.builder.add("scatter", [index, values], target.shape, target.dtype))
+    sums = target.builder.add("scatter", [index, values], target.shape, target.dtype)
+    node = target.builder.nodes[target.node]
+    target.assign(sums if node.op == "constant" and node.data[0] == 0 else target + sums)
 
 
 class Segments:
@@ -167,7 +169,7 @@ def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
 
 def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
     """`x[:, ::-1]`, with whole axes besides; None for other keys."""
-    axes = [place for place, one in enumerate(keys) if one == slice(None, None, -1)]
+    axes = [place for place, one in enumerate(keys) if isinstance(one, slice) and one == slice(None, None, -1)]
     whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in axes)
     return flipped(a, tuple(axes)) if axes and whole and len(keys) == a.ndim else None
 

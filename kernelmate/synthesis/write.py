@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
-from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, scan, total
+from kernelmate.synthesis.schedules import (
+    columns,
+    contraction,
+    gather,
+    histogram,
+    permutation,
+    pointwise,
+    rows,
+    scan,
+    total,
+)
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -20,9 +31,10 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
-    if any(node.op == "scan" for node in graph.nodes):
-        yield from scan.written(graph, text)
-        return
+    for op, schedule_of in (("scan", scan), ("scatter", histogram), ("pick", gather), ("along", gather)):
+        if any(node.op == op for node in graph.nodes):
+            yield from schedule_of.written(graph, text)
+            return
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
@@ -32,5 +44,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             free = free_plan(graph)
             reduces = any(node.op == "reduce" for node in free.graph.nodes)
             yield from (contraction if reduces else permutation).written(free, text)
+            return
+        except Refused:
+            pass
+        try:
+            if not any(node.op in BY_NUMBER for node in graph.nodes):
+                raise reason
+            yield from gather.written(graph, text)
         except Refused:
             raise reason from None
