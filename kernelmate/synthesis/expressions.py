@@ -259,8 +259,9 @@ class Expressions:
 
     def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
         """An operand of `min` or `max`, whose overloads take two numbers of one type, where a size is an `int`."""
-        plain = self.plan.graph.nodes[index].op in ("size", "iota", "constant")
-        return (f"static_cast<long long>({text[0]})", ATOM) if plain and node.dtype == "int64" else text
+        named = re.fullmatch(r"\w+|static_cast<long long>\(.*\)", text[0]) and text[1] == ATOM
+        wide = named and self.plan.graph.nodes[index].op not in ("size", "iota", "constant")
+        return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
 
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""

@@ -11,7 +11,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
 - `scatter`: for each number the sum of the second operand where the first has that number, or how often it occurs;
-- `segment`: sums of the second operand between neighbouring offsets, which the first has; `diff`: of neighbours in a vector.
+- `segment`: sums of the second operand between neighbouring offsets, which the first has.
 """
 
 from __future__ import annotations
@@ -85,10 +85,17 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     return [known[index] for index in graph.outputs]
 
 
-def _by_number(op: str, source: Any, index: Any) -> Any:
-    if op == "take":
-        return np.take(source, index, axis=0)
-    return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+def _indexed(node: Node, args: Sequence[Any], length: int) -> Any:
+    """The value of a scan, or of an operation with elements by number."""
+    if node.op == "scan":
+        return _scan(node, args[0])
+    if node.op in ("scatter", "segment"):
+        return _summed(node, args, length)
+    source, index = args[0], args[1].astype(np.int64)
+    if node.op == "gather":
+        return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+    axis = int(node.data[0] or 0) if node.data else 0
+    return np.take_along_axis(source, index, axis) if node.op == "along" else np.take(source, index, axis)
 
 
 def _scan(node: Node, array: Any) -> Any:
@@ -134,16 +141,6 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return args[0].reshape(shape)
         case "reduce":
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
-        case "take" | "gather":
-            return _by_number(node.op, args[0], args[1].astype(np.int64))
-        case "pick":
-            return np.take(args[0], args[1].astype(np.int64), axis=int(node.data[0] or 0))
-        case "along":
-            return np.take_along_axis(args[0], args[1].astype(np.int64), axis=int(node.data[0] or 0))
-        case "scan":
-            return _scan(node, args[0])
-        case "diff":
-            return np.diff(args[0])
-        case "scatter" | "segment":
-            return _summed(node, args, shape[0])
+        case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment":
+            return _indexed(node, args, shape[0] if shape else 1)
     raise AssertionError(node.op)

@@ -138,21 +138,34 @@ def difference(a: Array, n: Any = 1, axis: Any = -1) -> Array:
     """Each element of a vector less the one before it."""
     if a.ndim != 1 or n != 1 or axis not in (0, -1) or a.dtype.kind not in "if":
         raise Untraceable("np.diff of other than a vector")
-    return a.builder.add("diff", [a], [a.shape[0] - 1], a.dtype)
+    front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
+    return picked(a, front + 1, 0) - picked(a, front, 0)
 
 
 def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Each element several times: as often as a number says, or rows of a matrix in CSR."""
     if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
-        node = a.builder.nodes[repeats.node]
-        while node.op == "cast":
-            node = a.builder.nodes[node.args[0]]
-        if node.op == "diff" and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
-            return Segments(Array(a.builder, node.args[0]), a.shape[0])
+        offsets = _offsets(repeats)
+        if offsets is not None and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
+            return Segments(offsets, repeats.shape[0])
     place = 0 if axis is None else int(axis) % a.ndim
     if not isinstance(a, Array) or not isinstance(repeats, int) or (axis is None and a.ndim != 1):
         raise Untraceable("np.repeat by other than a number, or the lengths of rows")
     return picked(a, a.builder.add("iota", (), [a.shape[place] * repeats], np.int64) // repeats, place)
+
+
+def _offsets(lengths: Array) -> Array | None:
+    """The vector that lengths of rows are the differences of."""
+    nodes = lengths.builder.nodes
+    node = nodes[lengths.node]
+    while node.op == "cast":
+        lengths = Array(lengths.builder, node.args[0])
+        node = nodes[lengths.node]
+    if node.op != "map" or node.data[0] != "subtract" or nodes[node.args[0]].op != "pick":
+        return None
+    offsets = Array(lengths.builder, nodes[node.args[0]].args[0])
+    same = offsets.ndim == 1 and difference(offsets).node == lengths.node
+    return offsets if same else None
 
 
 def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:

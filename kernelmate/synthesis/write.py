@@ -18,10 +18,14 @@ from kernelmate.synthesis.schedules import (
     pointwise,
     rows,
     scan,
+    segments,
     total,
 )
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
+
+_BY_OPERATION = {"scan": scan, "scatter": histogram, "segment": segments, "pick": gather, "along": gather}
+"""Operations that decide the schedule, the first one of a graph that is found here."""
 
 
 def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Written]:
@@ -31,9 +35,10 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
-    for op, schedule_of in (("scan", scan), ("scatter", histogram), ("pick", gather), ("along", gather)):
-        if any(node.op == op for node in graph.nodes):
-            yield from schedule_of.written(graph, text)
+    found = {node.op for node in graph.nodes}
+    for op, by_number in _BY_OPERATION.items():
+        if op in found:
+            yield from by_number.written(graph, text)
             return
     try:
         plan = plan_of(graph)

@@ -92,9 +92,10 @@ class _Gather:
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
             axis = key[1][0]
-            return (
-                "0" if axis is None else f"{self.names.column} + {self.names.j}" if axis == self.last else self.at[axis]
-            )
+            if axis is None or axis == self.last:
+                return "0" if axis is None else f"{self.names.column} + {self.names.j}"
+            place = self.at[axis]
+            return f"static_cast<long long>({place})" if place == self.names.row else place
         name = str(node.data[0])
         if name in self.packs.arrays and self._along(self.inputs[name]):
             return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{self.names.j}]")
@@ -139,7 +140,7 @@ class _Gather:
         ]  # fmt: skip
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         row = [f"size_t {names.row}"] if self.last else []
-        column = f"int {names.column}" if self.last else f"size_t {names.column}"
+        column = f"int {names.column}" if self.last else f"long long {names.column}"
         front = wrapped(
             f"__device__ __forceinline__ void {helper}(", [*kernel.declared(list(kernel.parameters)), *row, column]
         )
@@ -169,7 +170,7 @@ class _Gather:
         whole = [f"{names.columns} % {width} == 0"] if self.last else []
         guard = " && ".join(filter(None, [*whole, self.packs.aligned()])) or "true"
         known = [name for name, several in self.inputs.items() if self._along(several)]
-        promise = f" elements at a time in accesses of 16 bytes where addresses allow it, and what chooses them computed once for each." + kernel.promise(known)  # fmt: skip
+        promise = " elements at a time in accesses of 16 bytes where addresses allow it, and what chooses them computed once for each." + kernel.promise(known)  # fmt: skip
         if self.by_rows:
             columns = int(evaluate(self.plan.domain[-1], kernel.contract.sizes[0]))
             arguments += f", {names.row}, {names.column}"

@@ -272,6 +272,7 @@ class Rows(Passes):
         ]
 
     def why(self) -> str:
+        """One or two sentences."""
         passes = len(self.levels()) + any(self.full.values())
         times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
         return (

@@ -10,8 +10,6 @@ import pytest
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.trace import trace
-from kernelmate.synthesis.write import kernels_for
 
 SIZES = "{ rows = 3, cols = 1283 }, { rows = 5, cols = 7 }, { rows = 9, cols = 264 }, { rows = 1, cols = 1 }"
 ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
