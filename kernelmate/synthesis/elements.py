@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
 """Operations that choose elements of one axis by their numbers."""
@@ -106,10 +106,8 @@ class Numbers:
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
         """Declare what some values choose elements by: in `lines`, or before them where it is the same for all elements."""
-        for key in walk(replace(self.plan, outputs=tuple(roots))):
+        for key in self._needed(roots, expressions.known):
             node = self.plan.node(key)
-            if node.op not in BY_NUMBER:
-                continue
             place, chosen = chosen_by(self.plan.graph, key)
             if not isinstance(chosen, tuple) or chosen in expressions.known:
                 continue
@@ -126,6 +124,24 @@ class Numbers:
                 target.append(f"const {expressions.type_of(chosen)} {name} = {text} < 0 ? {text} + {side} : {text};")
                 text = name
             expressions.known[chosen] = text
+
+    def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
+        """Operations by number that some values need, operands first; none behind what is known."""
+        found: list[Key] = []
+        seen: set[Key] = set()
+
+        def visit(key: Key) -> None:
+            if key in seen or key in known:
+                return
+            seen.add(key)
+            for one in self.plan.operands(key):
+                visit(one)
+            if self.plan.node(key).op in BY_NUMBER:
+                found.append(key)
+
+        for root in roots:
+            visit(root)
+        return found
 
     def address(self, key: Key, expressions: Expressions) -> str:
         """The number of an element in an array."""

@@ -23,6 +23,7 @@ from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
 
 MOST_SIZES = 8
@@ -242,7 +243,7 @@ class _Function:
         try:
             return self._function(*args, **keywords)
         except Untraceable:
-            if any(isinstance(one, Array) for one in args):
+            if any(isinstance(one, Array | Segments) for one in args):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 
