@@ -85,17 +85,19 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     return [known[index] for index in graph.outputs]
 
 
-def _indexed(node: Node, args: Sequence[Any], length: int) -> Any:
+def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """The value of a scan, or of an operation with elements by number."""
     if node.op == "scan":
         return _scan(node, args[0])
     if node.op in ("scatter", "segment"):
-        return _summed(node, args, length)
+        return _summed(node, args, shape[0])
     source, index = args[0], args[1].astype(np.int64)
     if node.op == "gather":
         return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
     axis = int(node.data[0] or 0) if node.data else 0
-    return np.take_along_axis(source, index, axis) if node.op == "along" else np.take(source, index, axis)
+    if node.op == "along":
+        return np.take_along_axis(source, np.broadcast_to(index, shape), axis)
+    return np.take(source, index, axis)
 
 
 def _scan(node: Node, array: Any) -> Any:
@@ -142,5 +144,5 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
         case "reduce":
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
         case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment":
-            return _indexed(node, args, shape[0] if shape else 1)
+            return _indexed(node, args, shape)
     raise AssertionError(node.op)

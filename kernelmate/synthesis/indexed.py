@@ -139,7 +139,8 @@ def difference(a: Array, n: Any = 1, axis: Any = -1) -> Array:
     if a.ndim != 1 or n != 1 or axis not in (0, -1) or a.dtype.kind not in "if":
         raise Untraceable("np.diff of other than a vector")
     front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
-    return picked(a, front + 1, 0) - picked(a, front, 0)
+    found: Array = picked(a, front + 1, 0) - picked(a, front, 0)
+    return found
 
 
 def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:

@@ -359,7 +359,7 @@ class _Columns(Passes):
         """Which column a thread has."""
         names, layout = self.names, self.layout
         others = [int(axis) for axis in reversed(layout.single)]
-        count = self.kernel.count([layout.axes.sides[axis] for axis in layout.single])
+        count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
         lines = [*self.opening, f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;"]
         lines.append(f"if ({names.i} >= {count}) return;")
         left = names.i
