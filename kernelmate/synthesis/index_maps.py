@@ -20,7 +20,7 @@ Positions are never there; the second operand is taken there; the same, above th
 class Linear:
     """A sum of whole multiples of terms, and a constant.
 
-    Terms are expressions of the contract's sizes that are not sums themselves, and variables, which begin with `$`.
+    Terms are expressions of the contract's sizes that are not sums themselves, and variables, which begin with two underscores.
     """
 
     terms: tuple[tuple[str, int], ...] = ()
@@ -82,6 +82,11 @@ def _linear(node: ast.expr) -> Linear:
             for one, other in (sides, sides[::-1]):
                 if not one.terms:
                     return other.times(one.constant)
+        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod() as sign, right=right):
+            above, below = _linear(left), _linear(right)
+            if not above.terms and not below.terms and below.constant > 0:
+                divided = divmod(above.constant, below.constant)
+                return Linear((), divided[0 if isinstance(sign, ast.FloorDiv) else 1])
     text = ast.unparse(node)
     return Linear(((text if isinstance(node, ast.Name | ast.Call) else f"({text})", 1),))
 
@@ -105,24 +110,29 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
     ranges = ranges or {}
     lowest = Linear((), value.constant)
     for name, factor in value.terms:
-        if not name.startswith("$"):
+        if not name.startswith("__"):
             lowest = lowest.plus(Linear(((name, factor),)))
         elif factor < 0:
             if name not in ranges:
                 return False
             lowest = lowest.plus(ranges[name].plus(-1), factor)
     facts = [Linear(), *(side.plus(-1) for side in ranges.values())]
-    return any(_positive_terms(lowest.plus(fact, -1)) for fact in facts)
+    return any(_adds_up(lowest.plus(fact, -1), exact=exact) for fact in facts for exact in (False, True))
 
 
-def _positive_terms(value: Linear) -> bool:
-    """Whether no term takes away from zero, with quotients between the bounds that whole division has."""
+def _adds_up(value: Linear, *, exact: bool) -> bool:
+    """Whether no term takes away from zero.
+
+    Quotients lie between the bounds that whole division has; those that are added are at least zero, too, where not `exact`.
+    """
     total: dict[str, Fraction] = {}
     constant = Fraction(value.constant)
     for name, factor in value.terms:
         node = ast.parse(name, mode="eval").body
         match node:
-            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as by)) if by > 0:
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as by)) if by > 0 and (
+                exact or factor < 0
+            ):
                 inner = _linear(left)
                 share = Fraction(factor, by)
                 # x // k lies between (x - k + 1) / k and x / k.

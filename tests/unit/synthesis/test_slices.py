@@ -102,8 +102,10 @@ def test_sums_of_sizes_have_one_form() -> None:
 def test_sums_are_proved_to_be_at_least_zero() -> None:
     assert never_negative(linear("dim - dim // 2"))
     assert never_negative(linear("rows + 2 - (rows + 1)"))
+    assert never_negative(linear("2 * (rows // 2)"))
+    assert never_negative(linear("2 * (rows // 2) + 1 - rows"))
     assert not never_negative(linear("rows - 1"))
     assert not never_negative(linear("2 * (cols // 2) - cols"))
-    column = Linear((("$0", 1),))
-    assert never_negative(linear("cols").plus(-1).plus(column, -1), {"$0": linear("cols")})
-    assert not never_negative(linear("cols").plus(-2).plus(column, -1), {"$0": linear("cols")})
+    column = Linear((("__0", 1),))
+    assert never_negative(linear("cols").plus(-1).plus(column, -1), {"__0": linear("cols")})
+    assert not never_negative(linear("cols").plus(-2).plus(column, -1), {"__0": linear("cols")})

@@ -1,0 +1,205 @@
+"""Windows: stencils, small convolutions, filters, pooling, joined and shifted arrays. A thread for each position of the result.
+
+Traffic: each array is read and written once; neighbours come from L1. Arithmetic: that of the graph for each element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.index_maps import existing
+from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.window_plan import Windows, parsed, walked, window_plan
+from kernelmate.synthesis.window_text import WindowText
+
+BLOCK = 256
+"""Threads of a block."""
+
+WARP = 32
+
+_DEFAULTS = ("col", "row", "plane")
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    contract = kernel.contract
+    outputs = kernel.outputs()
+    shapes = tuple(tuple(_plain(side) for side in one.shape or ()) for one in outputs)
+    plan = window_plan(graph, contract.sizes, tuple(one.name for one in outputs), shapes)
+    yield _Threads(plan, kernel).written()
+
+
+def _plain(side: str) -> str:
+    return side.strip() if re.fullmatch(r"\s*\w+\s*", side) else f"({side.strip()})"
+
+
+class _Threads:
+    """A thread for each position, in blocks of one or two axes."""
+
+    def __init__(self, plan: Windows, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.rank = len(plan.domain)
+        self.native = len(kernel.contract.grid) >= min(self.rank, 3)
+        self.sides = list(reversed(plan.domain))  # the contiguous axis first, as in a grid
+        self.block = self._block()
+        self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
+        self.outer: list[str] = []
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, plan = self.kernel, self.plan
+        lines = self._positions()
+        text = WindowText(plan, kernel, self._variables())
+        values = text.values(lines)
+        stores: list[str] = []
+        several = len(plan.targets) > 1 and any(plan.name(key) in self._outputs() for key in walked(plan) if plan.is_leaf(key))  # fmt: skip
+        for target, value in zip(plan.targets, values, strict=True):
+            stored = kernel.stored(target.name, value, plan.node(target.key).dtype)
+            if several and not re.fullmatch(r"\w+", stored):  # what is changed may still be read
+                held = kernel.names.fresh(f"{target.name}_next")
+                lines.append(f"const {kernel.element(target.name)} {held} = {stored};")
+                stored = held
+            place = text.address(target.shape, [parsed(str(one)) for one in target.place])
+            stores.append(f"{target.name}[{place}] = {stored};")
+        return Written(
+            "windows",
+            "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
+            "decided once per thread." + kernel.promise(self._read()),
+            kernel.definition(kernel.head(), [*lines, *stores]),
+            "",
+            self._grid(),
+            self.block,
+        )
+
+    def _outputs(self) -> set[str]:
+        return {target.name for target in self.plan.targets}
+
+    def _read(self) -> list[str]:
+        keys = [key for key in walked(self.plan) if self.plan.is_leaf(key)]
+        taken = {self.plan.name(key) for key in keys if any("value(" in str(one) for one in key[1])}
+        return [one for one in dict.fromkeys(self.plan.name(key) for key in keys) if one not in taken]
+
+    def _block(self) -> tuple[int, ...] | int:
+        """One axis where rows have nothing to do with each other, else 32 x 8 threads."""
+        if self.rank < 2:
+            return BLOCK
+        columns = int(evaluate(self.sides[0], self.kernel.contract.sizes[0]))
+        related = any(
+            any(f"__{self.rank - 2}" == name for name, _ in at.terms) and at.constant
+            for key in walked(self.plan)
+            if self.plan.is_leaf(key)
+            for at in (parsed(str(one)) for one in key[1])
+        )
+        if not self._is_known(self.sides[1]) or (not related and columns >= BLOCK // 2):
+            return (BLOCK, 1)
+        width = WARP
+        while width > 1 and width >= 2 * columns:
+            width //= 2
+        return (width, BLOCK // width)
+
+    def _is_known(self, side: str) -> bool:
+        try:
+            return bool(self.kernel.size(side))
+        except Refused:
+            return False
+
+    def _wanted(self, axis: int) -> str:
+        """The user's own name of a position, or a plain one."""
+        letter = "xyz"[axis]
+        source = self.kernel.kernel.source
+        found = re.search(rf"\b(\w+) = blockIdx\.{letter}(?: \* blockDim\.{letter} \+ threadIdx\.{letter})?;", source)
+        taken = found is not None and found[1] in ("row", "col") and found[1] != _DEFAULTS[axis]
+        if found and not taken:
+            return found[1]
+        return "i" if self.rank == 1 else _DEFAULTS[axis]
+
+    def _variables(self) -> dict[str, str]:
+        names = {f"__{self.rank - 1 - axis}": name for axis, name in enumerate(self.names[:2])}
+        if self.rank <= 3:
+            return names | {f"__{self.rank - 3}": name for name in self.names[2:]}
+        return names | {f"__{axis}": name for axis, name in enumerate(self.outer)}
+
+    def _positions(self) -> list[str]:
+        """Which element of the result a thread computes."""
+        if not self.rank:
+            return ["if (blockIdx.x != 0 || threadIdx.x != 0) return;"]
+        width, height = self.block if isinstance(self.block, tuple) else (self.block, 1)
+        lines: list[str] = []
+        lengths: list[str] = []
+        for side in self.sides[: 2 if height > 1 or (self.rank > 2 and not self.native) else 1]:
+            text = self.kernel.size(side if side.isidentifier() else existing(side).bare())
+            if not re.fullmatch(r"\w+", text):
+                local = self.kernel.names.fresh(("columns", "rows")[len(lengths)] if self.rank > 1 else "count")
+                lines.append(f"const int {local} = {text};")
+                text = local
+            lengths.append(text)
+        if self.rank == 1:
+            return [*lines, f"const int {self.names[0]} = blockIdx.x * blockDim.x + threadIdx.x;", f"if ({self.names[0]} >= {lengths[0]}) return;"]  # fmt: skip
+        lines += self._native() if self.native else self._folded(lengths, width, height)
+        if self.rank > 3:
+            lines += self._outer()
+        tests = [f"{self.names[0]} >= {lengths[0]}", *([f"{self.names[1]} >= {lengths[1]}"] if height > 1 else [])]
+        return [*lines, f"if ({' || '.join(tests)}) return;"]
+
+    def _native(self) -> list[str]:
+        lines = []
+        for axis, name in enumerate(self.names):
+            letter = "xyz"[axis]
+            inside = axis < 2 and (axis == 0 or self._height() > 1)
+            lines.append(f"const int {name} = blockIdx.{letter}{f' * blockDim.{letter} + threadIdx.{letter}' if inside else ''};")  # fmt: skip
+        return lines
+
+    def _folded(self, lengths: list[str], width: int, height: int) -> list[str]:
+        """Positions from one number of a block: sides of a grid other than the first end at 65535."""
+        across = self.kernel.names.fresh("across")
+        lines = [f"const int {across} = ({lengths[0]} + blockDim.x - 1) / blockDim.x;"]
+        lines.append(f"const int {self.names[0]} = blockIdx.x % {across} * blockDim.x + threadIdx.x;")
+        rest = f"blockIdx.x / {across}"
+        within = f"{rest}"
+        if self.rank > 2:
+            down = lengths[1]
+            if height > 1:
+                down = self.kernel.names.fresh("down")
+                lines.append(f"const int {down} = ({lengths[1]} + blockDim.y - 1) / blockDim.y;")
+            within = f"{rest} % {down}"
+            lines.append(f"const int {self.names[2]} = {rest} / {down};")
+        lines.append(f"const int {self.names[1]} = {within}{' * blockDim.y + threadIdx.y' if height > 1 else ''};")
+        return lines
+
+    def _outer(self) -> list[str]:
+        """Positions along the axes before the last two, from the number of a plane."""
+        lines, left = [], self.names[2]
+        sides = self.plan.domain[: self.rank - 2]
+        self.outer = [self.kernel.names.fresh("outer") for _ in sides]
+        for axis in range(len(sides) - 1, -1, -1):
+            length = self.kernel.size(sides[axis]) if axis else ""
+            length = length if re.fullmatch(r"\w*", length) else f"({length})"
+            lines.append(f"const int {self.outer[axis]} = {left}{f' % {length}' if axis else ''};")
+            left = f"{left} / {length}"
+        return lines
+
+    def _height(self) -> int:
+        return self.block[1] if isinstance(self.block, tuple) else 1
+
+    def _grid(self) -> tuple[str, ...]:
+        if not self.rank:
+            return ("1",)
+        width = self.block[0] if isinstance(self.block, tuple) else self.block
+        blocks = [f"cdiv({_inner(self.sides[0])}, {width})"]
+        if self.rank > 1:
+            blocks.append(f"cdiv({_inner(self.sides[1])}, {self._height()})" if self._height() > 1 else self.sides[1])
+        if self.rank > 2:
+            blocks.append(" * ".join(self.plan.domain[: self.rank - 2]))
+        return tuple(blocks) if self.native else (" * ".join(blocks),)
+
+
+def _inner(side: str) -> str:
+    return side[1:-1] if side.startswith("(") and side.endswith(")") else side
