@@ -33,6 +33,8 @@ class WindowText(Expressions):
         self._places: dict[str, str] = {}
         self._lines: list[str] = []
         self._pointers: dict[tuple[str, str], str] = {}
+        self._strides: dict[str, str] = {}
+        self._facts: list[Linear] = []
 
     def varies(self, key: Key) -> bool:
         """Nothing is hoisted: what a guard protects must stay behind it."""
@@ -50,7 +52,7 @@ class WindowText(Expressions):
         for name, factor in positive:
             term, inner = self._term(name)
             if abs(factor) != 1:
-                term, inner = f"{abs(factor)} * {bound((term, inner), PRODUCT)}", PRODUCT
+                term, inner = f"{abs(factor)} * {bound((term, inner), ATOM)}", PRODUCT
             elif factor < 0 or text:
                 term = bound((term, inner), PRODUCT)
             if not text:
@@ -151,19 +153,32 @@ class WindowText(Expressions):
             base, _ = self._split(key)
             reads.setdefault((self.plan.name(key), " ".join(one.text() for one in base)), set()).add(key)
         for pair, keys in reads.items():
-            key = next(iter(keys))
-            base, _ = self._split(key)
-            if len(keys) < 2 or not any(one.terms for one in base):
-                continue
-            if any("(" in name and "__" in name for one in base for name, _ in one.terms):
-                continue  # a position that a guard may protect
-            name = self.plan.name(key)
-            shape = self.plan.node(key).shape
-            local = self.names.fresh(f"{name}_at")
-            element = self._kernel.element(name)
-            const = "" if name in [target.name for target in self.plan.targets] else "const "
-            lines.append(f"{const}{element}* {local} = {name} + {self.address(shape, base)};")
-            self._pointers[pair] = local
+            base, rest = self._split(next(iter(keys)))
+            looped = any(one.terms for one in rest)
+            moved = any("(" in name and "__" in name for one in base for name, _ in one.terms)
+            if (len(keys) > 1 or looped) and any(one.terms for one in base) and not moved:
+                self._declare(lines, pair, base, self.plan.node(next(iter(keys))).shape, "at")
+        rows: dict[tuple[str, str], list[Key]] = {}
+        for pair, keys in reads.items():
+            for key in () if pair in self._pointers else keys:
+                rows.setdefault((pair[0], " ".join(map(str, key[1][:-1]))), []).append(key)
+        for pair, several in rows.items():
+            row = [parsed(str(one)) for one in several[0][1][:-1]]
+            if len(several) > 1 and any(one.terms for one in row) and not any("value(" in one.text() for one in row):
+                self._declare(lines, pair, [*row, Linear()], self.plan.node(several[0]).shape, "row")
+        for key in self._reads():  # positions and strides are declared before any condition
+            self._offset(self.plan.node(key).shape, self._split(key)[1], declare=True)
+            if not any(word in str(one) for one in key[1] for word in ("__r", "value(")):
+                self._element(key)
+
+    def _declare(self, lines: list[str], pair: tuple[str, str], at: Sequence[Linear], shape: Sequence[str], what: str) -> None:  # fmt: skip
+        """Declare a pointer to an element."""
+        name, address = pair[0], self.address(shape, at)
+        places = [local for text, local in self._places.items() if text in at[-2].text()] if len(at) > 1 else []
+        local = self.names.fresh(f"{name}_{places[-1] if places and what == 'row' else what}")
+        const = "" if name in [target.name for target in self.plan.targets] else "const "
+        lines.append(f"{const}{self._kernel.element(name)}* {local} = {name} + {address};")
+        self._pointers[pair] = local
 
     def _reads(self) -> Iterable[Key]:
         """Reads of arrays in the order of the text, of reductions that are written out each of their elements."""
@@ -177,9 +192,9 @@ class WindowText(Expressions):
             if self.plan.is_leaf(key):
                 yield key
             elif self.plan.node(key).op == "reduce":
-                stack += self._roots(key)[1]
+                stack += reversed(self._roots(key)[1])
             else:
-                stack += self.plan.operands(key)
+                stack += reversed(self.plan.operands(key))
 
     def _split(self, key: Key) -> tuple[list[Linear], list[Linear]]:
         """An index in two parts: what moves with the thread's own position, and what is a number or moves in a loop."""
@@ -201,12 +216,15 @@ class WindowText(Expressions):
         name, shape = self.plan.name(key), node.shape
         base, rest = self._split(key)
         pointer = self._pointers.get((name, " ".join(one.text() for one in base)))
+        row = self._pointers.get((name, " ".join(map(str, key[1][:-1]))))
+        if pointer is None and row is not None:
+            return self._kernel.loaded(name, f"{row}[{self.number_text(parsed(str(key[1][-1])))[0]}]")
         if pointer is None:
             return self._kernel.loaded(name, f"{name}[{self.address(shape, [parsed(str(one)) for one in key[1]])}]")
         return self._kernel.loaded(name, f"{pointer}[{self._offset(shape, rest)}]")
 
-    def _offset(self, shape: Sequence[str], rest: Sequence[Linear]) -> str:
-        """How far an element lies from a pointer: small numbers of rows, and elements."""
+    def _offset(self, shape: Sequence[str], rest: Sequence[Linear], *, declare: bool = False) -> str:
+        """How far an element lies from a pointer: small numbers of rows, and elements; or declare the strides alone."""
         total = Linear()
         factors: list[tuple[Linear, str]] = []
         for axis, at in enumerate(rest):
@@ -223,9 +241,11 @@ class WindowText(Expressions):
                 total = total.plus(at, stride.constant)
             else:
                 factors.append((at.times(stride.constant), symbolic))
+        lengths = [self._stride(symbolic) for _, symbolic in factors]
+        if declare:
+            return ""
         text = ""
-        for at, symbolic in factors:
-            length = self._stride(symbolic)
+        for (at, _), length in zip(factors, lengths, strict=True):
             one = "" if at == Linear((), 1) else "-" if at == Linear((), -1) else f"{bound(self.number_text(at), PRODUCT)} * "  # fmt: skip
             term = f"{one}{bound(length, PRODUCT if one in ('',) else ATOM)}"
             text = term if not text else f"{text} - {term[1:]}" if term.startswith("-") else f"{text} + {term}"
@@ -240,8 +260,12 @@ class WindowText(Expressions):
         texts = [self.number_text(parsed(part)) for part in parts]
         if len(texts) == 1:
             return texts[0]
-        first, *others = (bound(text, ATOM) for text in texts)
-        return f"static_cast<long long>({first}) * {' * '.join(others)}", PRODUCT
+        if symbolic not in self._strides:
+            first, *others = (bound(text, ATOM) for text in texts)
+            self._strides[symbolic] = self.names.fresh("plane_size" if len(texts) == 2 else "stride")
+            product = f"static_cast<long long>({first}) * {' * '.join(others)}"
+            self._lines.append(f"const long long {self._strides[symbolic]} = {product};")
+        return self._strides[symbolic], ATOM
 
     # Operations.
 
@@ -253,6 +277,17 @@ class WindowText(Expressions):
             return self._bare(self.plan.operands(key)[0])
         if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
             return self._bare(self.plan.operands(key)[0])
+        return self._summand(key)
+
+    def _summand(self, key: Key) -> Key:
+        """The key of what is added to zero, as by `sum` or to an array of zeros; a key itself otherwise."""
+        node, nodes = self.plan.node(key), self.plan.graph.nodes
+        if node.op != "map" or node.data[0] != "add":
+            return key
+        first, second = self.plan.operands(key)
+        for zero, other in ((first, second), (second, first)):
+            if nodes[zero[0]].op == "constant" and nodes[zero[0]].data[0] == 0 and nodes[other[0]].dtype == node.dtype:
+                return self._bare(other)
         return key
 
     def _text(self, key: Key, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:
@@ -264,7 +299,7 @@ class WindowText(Expressions):
         if node.op == "reduce":
             return self._reduced(key, lines), ATOM
         if node.op == "window":
-            return self._guarded(key, lines, uses), ATOM
+            return self._guarded(key, lines, uses)
         if node.op in ("take", "gather"):
             return self._text(self.plan.operands(key)[0], lines, uses, within=False)
         if node.op == "reshape":
@@ -276,37 +311,69 @@ class WindowText(Expressions):
             return self.known[key], ATOM
         return super()._text(key, lines, uses, within=False)
 
-    def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> str:
-        """The local that holds an element of one array where that has one, else that of another."""
+    def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> tuple[str, int]:
+        """An element of one array where that has one, else of another: a local, unless it is known which."""
         inner, other = (self._bare(one) for one in self.plan.operands(key))
-        tests = [self._test(guard) for guard in self.plan.guards(key) or ()]
-        condition = " && ".join(tests)
-        kind = self.type_of(key)
+        condition, kind = self._condition(key), self.type_of(key)
+        if not condition:
+            return self._text(inner, lines, uses, within=False)
         if self._is_plain(inner) and self._is_plain(other):
             texts = [self._text(one, lines, {}, within=False) for one in (inner, other)]
-            texts = [self._as_real(one[0], text) if kind == self.real else text for one, text in zip((inner, other), texts, strict=True)]  # fmt: skip
-            name = self.names.fresh(self._named(inner))
+            if kind == self.real:
+                texts = [self._as_real(one[0], text) for one, text in zip((inner, other), texts, strict=True)]
+            name = self.names.fresh(f"{self.plan.name(inner)}_value" if self.plan.is_leaf(inner) else "value")
             lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
-            self.known[key] = name
-            return name
-        always = self._is_plain(other) and self._is_safe(other)
-        start = self._as_real(other[0], self._text(other, lines, uses, within=False))[0] if always else ""
-        name = self.names.fresh(f"{self.plan.targets[0].name}_value")
-        lines.append(f"{kind} {name}{f' = {start}' if always else ''};")
-        lines += block_of(f"if ({condition})", self._branch(inner, name))
-        if not always:
-            lines[-1] = "} else {"
-            lines += ["  " + line for line in self._branch(other, name)] + ["}"]
+        else:
+            name = self.names.fresh(f"{self.plan.targets[0].name}_value")
+            self._assign(key, name, lines, f"{kind} ")
         self.known[key] = name
-        return name
+        return name, ATOM
 
-    def _branch(self, key: Key, name: str) -> list[str]:
+    def _assign(self, key: Key, name: str, lines: list[str], declared: str = "") -> None:
+        """Statements that give a local the value at a key."""
+        key = self._bare(key)
+        if self.plan.node(key).op != "window" or key in self.known or not self._condition(key):
+            (text,) = self.locals_for([key], lines)
+            lines.append(f"{declared}{name} = {text};")
+            return
+        inner, other = (self._bare(one) for one in self.plan.operands(key))
+        facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
+        if self._is_plain(other) and self._is_safe(other):
+            start = self._as_real(other[0], self._text(other, lines, {}, within=False))[0]
+            lines.append(f"{declared}{name} = {start};")
+            lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
+            return
+        if declared:
+            lines.append(f"{declared}{name};")
+        lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
+        opposite = [facts[0].times(-1).plus(-1)] if len(facts) == len(self.plan.guards(key) or ()) == 1 else []
+        rest = self._branch(other, name, opposite)
+        if rest[0].startswith("if ("):
+            lines[-1] = f"}} else {rest[0]}"
+            lines += rest[1:]
+        else:
+            lines[-1] = "} else {"
+            lines += ["  " + line for line in rest] + ["}"]
+
+    def _branch(self, key: Key, name: str, facts: Sequence[Linear]) -> list[str]:
         """Statements that compute a value under a condition; their locals are known there alone."""
-        known, places = dict(self.known), dict(self._places)
+        known, places, before = dict(self.known), dict(self._places), self._facts
         lines: list[str] = []
-        (text,) = self.locals_for([key], lines)
-        self.known, self._places = known, places
-        return [*lines, f"{name} = {text};"]
+        self._facts = [*before, *facts]
+        self._assign(key, name, lines)
+        self.known, self._places, self._facts = known, places, before
+        return lines
+
+    def _condition(self, key: Key) -> str:
+        """When a window lies in its source, without what is known already."""
+        tests = [self._test(guard) for guard in self.plan.guards(key) or () if not self._is_implied(guard)]
+        return " && ".join(tests)
+
+    def _is_implied(self, guard: str) -> bool:
+        if " % " in guard:
+            return False
+        value = parsed(guard)
+        return any(never_negative(value.plus(fact, -1), self.plan.ranges) for fact in self._facts)
 
     def _test(self, guard: str) -> str:
         """A condition: that a sum is at least zero, or divisible."""
@@ -339,9 +406,6 @@ class WindowText(Expressions):
             if not never_negative(at, self.plan.ranges) or not never_negative(upper, self.plan.ranges):
                 return False
         return True
-
-    def _named(self, key: Key) -> str:
-        return f"{self.plan.name(key)}_value" if self.plan.is_leaf(key) else "value"
 
     # Reductions over windows.
 

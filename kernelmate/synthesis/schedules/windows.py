@@ -115,9 +115,11 @@ class _Threads:
         """The user's own name of a position, or a plain one."""
         letter = "xyz"[axis]
         source = self.kernel.kernel.source
-        found = re.search(rf"\b(\w+) = blockIdx\.{letter}(?: \* blockDim\.{letter} \+ threadIdx\.{letter})?;", source)
+        found = re.search(
+            rf"\b(\w+) = blockIdx\.{letter}(?: \* blockDim\.{letter} \+ threadIdx\.{letter})?[;,]", source
+        )
         taken = found is not None and found[1] in ("row", "col") and found[1] != _DEFAULTS[axis]
-        if found and not taken:
+        if found and not taken and self.native:
             return found[1]
         return "i" if self.rank == 1 else _DEFAULTS[axis]
 
