@@ -42,7 +42,7 @@ class WindowText(Expressions):
 
     def values(self, lines: list[str]) -> list[str]:
         """The value of each target, as text; locals go to `lines`."""
-        self._point(lines)
+        self._point(list(self._reads()), lines)
         return self.locals_for([target.key for target in self.plan.targets], lines)
 
     def number_text(self, value: Linear) -> tuple[str, int]:
@@ -145,11 +145,11 @@ class WindowText(Expressions):
 
     # Elements of arrays.
 
-    def _point(self, lines: list[str]) -> None:
+    def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
         """Declare a pointer for arrays that are read at several places beside the same one."""
         self._lines = lines
         reads: dict[tuple[str, str], set[Key]] = {}
-        for key in self._reads():
+        for key in keys_read:
             base, _ = self._split(key)
             reads.setdefault((self.plan.name(key), " ".join(one.text() for one in base)), set()).add(key)
         for pair, keys in reads.items():
@@ -166,7 +166,7 @@ class WindowText(Expressions):
             row = [parsed(str(one)) for one in several[0][1][:-1]]
             if len(several) > 1 and any(one.terms for one in row) and not any("value(" in one.text() for one in row):
                 self._declare(lines, pair, [*row, Linear()], self.plan.node(several[0]).shape, "row")
-        for key in self._reads():  # positions and strides are declared before any condition
+        for key in keys_read:  # positions and strides are declared before any condition
             self._offset(self.plan.node(key).shape, self._split(key)[1], declare=True)
             if not any(word in str(one) for one in key[1] for word in ("__r", "value(")):
                 self._element(key)
@@ -325,11 +325,11 @@ class WindowText(Expressions):
             lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
         else:
             name = self.names.fresh(f"{self.plan.targets[0].name}_value")
-            self._assign(key, name, lines, f"{kind} ")
+            self._assign(key, name, lines, uses, f"{kind} ")
         self.known[key] = name
         return name, ATOM
 
-    def _assign(self, key: Key, name: str, lines: list[str], declared: str = "") -> None:
+    def _assign(self, key: Key, name: str, lines: list[str], uses: Mapping[Key, int], declared: str = "") -> None:
         """Statements that give a local the value at a key."""
         key = self._bare(key)
         if self.plan.node(key).op != "window" or key in self.known or not self._condition(key):
@@ -339,7 +339,7 @@ class WindowText(Expressions):
         inner, other = (self._bare(one) for one in self.plan.operands(key))
         facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
         if self._is_plain(other) and self._is_safe(other):
-            start = self._as_real(other[0], self._text(other, lines, {}, within=False))[0]
+            start = self._as_real(other[0], self._text(other, lines, uses, within=False))[0]
             lines.append(f"{declared}{name} = {start};")
             lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
             return
@@ -360,7 +360,7 @@ class WindowText(Expressions):
         known, places, before = dict(self.known), dict(self._places), self._facts
         lines: list[str] = []
         self._facts = [*before, *facts]
-        self._assign(key, name, lines)
+        self._assign(key, name, lines, {})
         self.known, self._places, self._facts = known, places, before
         return lines
 

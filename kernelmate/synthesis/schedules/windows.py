@@ -6,20 +6,25 @@ Traffic: each array is read and written once; neighbours come from L1. Arithmeti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
-from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.window_plan import Windows, parsed, walked, window_plan
+from kernelmate.synthesis.window_registers import RowsText
 from kernelmate.synthesis.window_text import WindowText
 
 BLOCK = 256
 """Threads of a block."""
 
 WARP = 32
+
+ROWS = 4
+"""Neighbouring rows of a thread: six loads of a column in place of twelve for windows of three rows."""
 
 _DEFAULTS = ("col", "row", "plane")
 
@@ -34,7 +39,12 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     outputs = kernel.outputs()
     shapes = tuple(tuple(_plain(side) for side in one.shape or ()) for one in outputs)
     plan = window_plan(graph, contract.sizes, tuple(one.name for one in outputs), shapes)
-    yield _Threads(plan, kernel).written()
+    ways: list[type[_Threads]] = [_Rows, _Threads]
+    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+
+
+def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> Written:
+    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
 
 
 def _plain(side: str) -> str:
@@ -43,6 +53,8 @@ def _plain(side: str) -> str:
 
 class _Threads:
     """A thread for each position, in blocks of one or two axes."""
+
+    step = 1
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
@@ -55,10 +67,22 @@ class _Threads:
 
     def written(self) -> Written:
         """The text."""
-        kernel, plan = self.kernel, self.plan
         lines = self._positions()
-        text = WindowText(plan, kernel, self._variables())
+        text = WindowText(self.plan, self.kernel, self._variables())
         values = text.values(lines)
+        return Written(
+            "windows",
+            "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
+            "decided once per thread." + self.kernel.promise(self._read()),
+            self.kernel.definition(self.kernel.head(), [*lines, *self._stores(text, values, lines)]),
+            "",
+            self._grid(),
+            self.block,
+        )
+
+    def _stores(self, text: WindowText, values: Sequence[str], lines: list[str]) -> list[str]:
+        """Statements that store the values; locals go to `lines`."""
+        plan, kernel = self.plan, self.kernel
         stores: list[str] = []
         several = len(plan.targets) > 1 and any(plan.name(key) in self._outputs() for key in walked(plan) if plan.is_leaf(key))  # fmt: skip
         for target, value in zip(plan.targets, values, strict=True):
@@ -69,15 +93,7 @@ class _Threads:
                 stored = held
             place = text.address(target.shape, [parsed(str(one)) for one in target.place])
             stores.append(f"{target.name}[{place}] = {stored};")
-        return Written(
-            "windows",
-            "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
-            "decided once per thread." + kernel.promise(self._read()),
-            kernel.definition(kernel.head(), [*lines, *stores]),
-            "",
-            self._grid(),
-            self.block,
-        )
+        return stores
 
     def _outputs(self) -> set[str]:
         return {target.name for target in self.plan.targets}
@@ -143,12 +159,13 @@ class _Threads:
                 lines.append(f"const int {local} = {text};")
                 text = local
             lengths.append(text)
+        self.lengths = lengths
         if self.rank == 1:
             return [*lines, f"const int {self.names[0]} = blockIdx.x * blockDim.x + threadIdx.x;", f"if ({self.names[0]} >= {lengths[0]}) return;"]  # fmt: skip
         lines += self._native() if self.native else self._folded(lengths, width, height)
         if self.rank > 3:
             lines += self._outer()
-        tests = [f"{self.names[0]} >= {lengths[0]}", *([f"{self.names[1]} >= {lengths[1]}"] if height > 1 else [])]
+        tests = [f"{self.names[0]} >= {lengths[0]}", *([f"{self._row()} >= {lengths[1]}"] if height > 1 else [])]
         return [*lines, f"if ({' || '.join(tests)}) return;"]
 
     def _native(self) -> list[str]:
@@ -156,8 +173,17 @@ class _Threads:
         for axis, name in enumerate(self.names):
             letter = "xyz"[axis]
             inside = axis < 2 and (axis == 0 or self._height() > 1)
-            lines.append(f"const int {name} = blockIdx.{letter}{f' * blockDim.{letter} + threadIdx.{letter}' if inside else ''};")  # fmt: skip
+            text = f"blockIdx.{letter}{f' * blockDim.{letter} + threadIdx.{letter}' if inside else ''}"
+            lines.append(f"const int {name} = {text};" if axis != 1 else self._row_from(text))
         return lines
+
+    def _row(self) -> str:
+        """The local of a thread's row, or of its first one."""
+        return self.names[1]
+
+    def _row_from(self, number: str) -> str:
+        """The declaration of that local, from the number of the thread."""
+        return f"const int {self._row()} = {number};"
 
     def _folded(self, lengths: list[str], width: int, height: int) -> list[str]:
         """Positions from one number of a block: sides of a grid other than the first end at 65535."""
@@ -170,11 +196,14 @@ class _Threads:
             down = lengths[1]
             if height > 1:
                 down = self.kernel.names.fresh("down")
-                lines.append(f"const int {down} = ({lengths[1]} + blockDim.y - 1) / blockDim.y;")
+                lines.append(self._blocks_down(down, lengths[1]))
             within = f"{rest} % {down}"
             lines.append(f"const int {self.names[2]} = {rest} / {down};")
-        lines.append(f"const int {self.names[1]} = {within}{' * blockDim.y + threadIdx.y' if height > 1 else ''};")
+        lines.append(self._row_from(f"{within}{' * blockDim.y + threadIdx.y' if height > 1 else ''}"))
         return lines
+
+    def _blocks_down(self, local: str, rows: str) -> str:
+        return f"const int {local} = ({rows} + blockDim.y - 1) / blockDim.y;"
 
     def _outer(self) -> list[str]:
         """Positions along the axes before the last two, from the number of a plane."""
@@ -197,7 +226,9 @@ class _Threads:
         width = self.block[0] if isinstance(self.block, tuple) else self.block
         blocks = [f"cdiv({_inner(self.sides[0])}, {width})"]
         if self.rank > 1:
-            blocks.append(f"cdiv({_inner(self.sides[1])}, {self._height()})" if self._height() > 1 else self.sides[1])
+            blocks.append(
+                f"cdiv({_inner(self.sides[1])}, {self._height() * self.step})" if self._height() > 1 else self.sides[1]
+            )
         if self.rank > 2:
             blocks.append(" * ".join(self.plan.domain[: self.rank - 2]))
         return tuple(blocks) if self.native else (" * ".join(blocks),)
@@ -205,3 +236,55 @@ class _Threads:
 
 def _inner(side: str) -> str:
     return side[1:-1] if side.startswith("(") and side.endswith(")") else side
+
+
+class _Rows(_Threads):
+    """A thread for a few neighbouring rows, with what they share in its registers."""
+
+    step = ROWS
+
+    def __init__(self, plan: Windows, kernel: KernelText) -> None:
+        super().__init__(plan, kernel)
+        if self.rank < 2 or self._height() == 1:
+            raise Refused("it has no rows that share anything")
+        self.local = fresh_names(kernel, "kRows", "first", "j")
+
+    def _row(self) -> str:
+        return str(self.local.first)
+
+    def _row_from(self, number: str) -> str:
+        return f"const int {self.local.first} = ({number}) * {self.local.kRows};"
+
+    def _blocks_down(self, local: str, rows: str) -> str:
+        taken = f"(blockDim.y * {self.local.kRows})"
+        return f"const int {local} = ({rows} + {taken[1:-1]} - 1) / {taken};"
+
+    def written(self) -> Written:
+        """The text."""
+        lines = self._positions()
+        row = self.names[1]
+        local, height = self.local, self.lengths[1]
+        variables = (f"__{self.rank - 2}", f"__{self.rank - 1}")
+        text = RowsText(self.plan, self.kernel, self._variables(), *variables, (local.first, local.j, local.kRows))
+        body: list[str] = []
+        values = text.values(body, ROWS)
+        body += self._stores(text, values, body)
+        loop = [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {local.j} = 0; {local.j} < {local.kRows}; ++{local.j})",
+                [f"const int {row} = {local.first} + {local.j};", f"if ({row} >= {height}) break;", *body],
+            ),
+        ]
+        constant = (
+            f"constexpr int {local.kRows} = {ROWS};  // neighbouring rows of a thread: what they share is read once"
+        )
+        return Written(
+            "windows-rows",
+            f"Written from the reference: a thread for {ROWS} neighbouring rows of a column, which reads what they share into registers once "
+            "and decides the border there." + self.kernel.promise(self._read()),
+            self.kernel.definition(self.kernel.head(), [constant, *lines, *text.before, *loop]),
+            "",
+            self._grid(),
+            self.block,
+        )
