@@ -119,7 +119,7 @@ class RowsText(WindowText):
         for group, box in self._boxes.items():
             keys = [key for key in reads if self._group(key) == group]
             name, shape = group[0], self.plan.node(keys[0]).shape
-            a, b, r, c = (self.names.fresh(one) for one in ("a", "b", "r", "c"))
+            a, b, r, c = (self.names.fresh(one) for one in ("a", "b", "in_row", "in_col"))
             height, width = box.rows[1] - box.rows[0], box.columns[1] - box.columns[0] + 1
             at = [parsed(str(one)) for one in keys[0][1][:-2]]
             variables = {"__row": r, "__column": c}
@@ -136,15 +136,19 @@ class RowsText(WindowText):
                 self.before.append(f"const {self._kernel.element(name)}* {pointer} = {name} + {start};")
             value = self._kernel.loaded(name, f"{pointer}[{self.address(shape[-2:], here)}]")
             fill = self._fill(group, kind)
+            column = self._positions[self._column]
+            along = f"{column} + {b}{_moved(box.columns[0])}" if width > 1 else f"{column}{_moved(box.columns[0])}"
+            element = f"{box.local}[{a}][{b}]" if width > 1 else f"{box.local}[{a}]"
             inner = [
-                f"const int {r} = {self._first} + {a}{_moved(box.rows[0])}, {c} = {self._positions[self._column]} + {b}{_moved(box.columns[0])};",
-                f"{box.local}[{a}][{b}] = {inside} ? {value} : {fill};",
+                f"const int {r} = {self._first} + {a}{_moved(box.rows[0])}, {c} = {along};",
+                f"{element} = {inside} ? {value} : {fill};",
             ]
-            columns = ["#pragma unroll", *block_of(f"for (int {b} = 0; {b} < {width}; ++{b})", inner)]
+            if width > 1:
+                inner = ["#pragma unroll", *block_of(f"for (int {b} = 0; {b} < {width}; ++{b})", inner)]
             self.before += [
-                f"{kind} {box.local}[{self._count} + {height}][{width}];",
+                f"{kind} {box.local}[{self._count} + {height}]{f'[{width}]' if width > 1 else ''};",
                 "#pragma unroll",
-                *block_of(f"for (int {a} = 0; {a} < {self._count} + {height}; ++{a})", columns),
+                *block_of(f"for (int {a} = 0; {a} < {self._count} + {height}; ++{a})", inner),
             ]
 
     def _inside(self, box: _Box, shape: Sequence[str], r: str, c: str) -> str:
@@ -260,7 +264,8 @@ class RowsText(WindowText):
             down, along = self._distances(key) or (Linear(), Linear())
             row = down.plus(-box.rows[0])
             at = self._step if row == Linear() else f"{self._step} + {self.number_text(row)[0]}"
-            return f"{box.local}[{at}][{self.number_text(along.plus(-box.columns[0]))[0]}]"
+            column = f"[{self.number_text(along.plus(-box.columns[0]))[0]}]"
+            return f"{box.local}[{at}]{column if box.columns[0] < box.columns[1] else ''}"
         base, _ = self._split(key)
         taps = self._taps.get((self.plan.name(key), " ".join(one.text() for one in base)))
         flat = self._flat(key) if taps is not None else None

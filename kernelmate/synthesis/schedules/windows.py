@@ -5,6 +5,7 @@ Traffic: each array is read and written once; neighbours come from L1. Arithmeti
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.schedules.pointwise import row_block
 from kernelmate.synthesis.window_plan import Windows, parsed, walked, window_plan
 from kernelmate.synthesis.window_registers import RowsText
 from kernelmate.synthesis.window_text import WindowText
@@ -22,6 +24,9 @@ BLOCK = 256
 """Threads of a block."""
 
 WARP = 32
+
+ENOUGH = 300_000
+"""Threads that fill the largest GPU: 132 multiprocessors of 2048 (H100)."""
 
 ROWS = 4
 """Neighbouring rows of a thread: six loads of a column in place of twelve for windows of three rows."""
@@ -39,7 +44,9 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     outputs = kernel.outputs()
     shapes = tuple(tuple(_plain(side) for side in one.shape or ()) for one in outputs)
     plan = window_plan(graph, contract.sizes, tuple(one.name for one in outputs), shapes)
-    ways: list[type[_Threads]] = [_Rows, _Threads]
+    count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
+    ways: list[type[_Threads]] = [_Rows, _Threads] if count >= ROWS * ENOUGH else [_Threads, _Rows]
+    ways.append(_Grid)
     yield from those_written(partial(_text, plan, kernel, way) for way in ways)
 
 
@@ -70,11 +77,12 @@ class _Threads:
         lines = self._positions()
         text = WindowText(self.plan, self.kernel, self._variables())
         values = text.values(lines)
+        lines += self._stores(text, values, lines)
         return Written(
             "windows",
             "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
             "decided once per thread." + self.kernel.promise(self._read()),
-            self.kernel.definition(self.kernel.head(), [*lines, *self._stores(text, values, lines)]),
+            self.kernel.definition(self.kernel.head(), lines),
             "",
             self._grid(),
             self.block,
@@ -137,7 +145,9 @@ class _Threads:
         taken = found is not None and found[1] in ("row", "col") and found[1] != _DEFAULTS[axis]
         if found and not taken and self.native:
             return found[1]
-        return "i" if self.rank == 1 else _DEFAULTS[axis]
+        side = self.sides[axis]
+        single = side[:-1] if side.isidentifier() and side.endswith("s") and len(side) > 3 else _DEFAULTS[axis]
+        return "i" if self.rank == 1 else single
 
     def _variables(self) -> dict[str, str]:
         names = {f"__{self.rank - 1 - axis}": name for axis, name in enumerate(self.names[:2])}
@@ -288,3 +298,63 @@ class _Rows(_Threads):
             self._grid(),
             self.block,
         )
+
+
+class _Grid(_Threads):
+    """The blocks that the kernel has, one for each row of the result: for sizes that only its grid knows."""
+
+    def __init__(self, plan: Windows, kernel: KernelText) -> None:
+        grid = kernel.contract.grid
+        if len(plan.domain) < 2 or sorted(grid) != sorted(plan.domain[:-1]) or len(set(grid)) != len(grid):
+            raise Refused("it needs sizes that the kernel does not get")
+        for side, letter in zip(grid, "xyz", strict=False):
+            kernel.sizes.setdefault(side, f"gridDim.{letter}")
+        super().__init__(plan, kernel)
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, column, sides = self.kernel, self.names[0], self.plan.domain
+        positions = {f"__{self.rank - 1}": column}
+        lines: list[str] = []
+        for side, letter in zip(kernel.contract.grid, "xyz", strict=False):
+            axis = self.sides.index(side)
+            name = self.names[axis] if axis < len(self.names) else kernel.names.fresh("outer")
+            lines.append(f"const int {name} = blockIdx.{letter};")
+            positions[f"__{sides.index(side)}"] = name
+        length = kernel.size(sides[-1])
+        if not re.fullmatch(r"\w+", length):
+            local = kernel.names.fresh("columns")
+            lines.append(f"const int {local} = {length};")
+            length = local
+        text = WindowText(self.plan, kernel, positions)
+        body: list[str] = []
+        values = text.values(body)
+        body += self._stores(text, values, body)
+        outside, body = _hoisted(body, column)
+        lines += outside
+        loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
+        return Written(
+            "windows-grid",
+            "Written from the reference: a block for each row of the result, neighbours from the L1 cache, the border decided once "
+            "per position." + kernel.promise(self._read()),
+            kernel.definition(kernel.head(), [*lines, *loop]),
+            "",
+            kernel.contract.grid,
+            row_block(int(evaluate(sides[-1], kernel.contract.sizes[0])), 1),
+        )
+
+
+def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
+    """Pointers and positions that are the same for a whole row, and the other lines."""
+    outside: list[str] = []
+    inside: list[str] = []
+    moving = {column}
+    for line in body:
+        declared = re.match(r"(?:const )?[\w ]+\*? (\w+) = ", line)
+        kept = moving & set(re.findall(r"\w+", line))
+        if declared and not kept and re.match(r"const (?:int|long long) |(?:const )?\w+\* ", line):
+            outside.append(line)
+            continue
+        inside.append(line)
+        moving |= {declared[1]} if declared else set()
+    return outside, inside

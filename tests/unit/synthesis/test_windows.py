@@ -119,6 +119,16 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
         "def reference(x, a, b, cols):\n    u, v = x[:, :cols], x[:, cols:]\n    return np.concatenate([u * a - v * b, u * b + v * a], axis=1)",
         f"{AT}  float u = x[2 * r * cols + c], v = x[2 * r * cols + cols + c];\n  x[2 * r * cols + c] = u * a[i] - v * b[i];\n  x[2 * r * cols + cols + c] = u * b[i] + v * a[i];", BY_AT,
     ),
+    "halves by tables, sizes in the grid": (
+        {"x": "inout float32[depth, rows, 2 * cols] ~ normal", "a": "in float32[9, cols]", "t": "in int32[depth] ~ integers(0, 9)", "cols": "int32"},
+        "def reference(x, a, t, cols):\n    k = a[t][:, None, :]\n    u, v = x[:, :, :cols], x[:, :, cols:]\n    return np.concatenate([u * k - v, v * k + u], axis=2)",
+        """  for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+    size_t i = ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * 2 * cols + c;
+    float k = a[t[blockIdx.x] * cols + c], u = x[i], v = x[i + cols];
+    x[i] = u * k - v;
+    x[i + cols] = v * k + u;
+  }""", ("depth", "rows"),
+    ),
     "neighbours that are interleaved": (
         matrix(shape="rows, 2 * cols"), "np.stack([x, -x], axis=-1).reshape(rows, 2 * cols)",
         f"{AT}  y[2 * i] = x[i];\n  y[2 * i + 1] = -x[i];", BY_AT,
@@ -151,9 +161,9 @@ def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:
     sizes = [(6, 70), (13, 31), (1, 1), (2, 3), (37, 129)]
     if name == "central differences":
         sizes = [(6, 70), (13, 31), (1, 2), (37, 129)]
-    depth = "depth = 5, " if "depth" in args else ""
+    depth = "depth = 5, " if "depth" in "".join(args.values()) else ""
     listed = ", ".join(f"{{ {depth}rows = {rows}, cols = {cols} }}" for rows, cols in sizes)
-    if "rows" not in args:
+    if "rows" not in "".join(args.values()):
         listed = ", ".join(f"{{ cols = {cols} }}" for _, cols in sizes)
     least = 2 if name == "central differences" else 0
     more = f'require = ["cols >= {least}"]'
