@@ -34,7 +34,7 @@ class Elements(Expressions):
 
     def number_text(self, value: Linear) -> tuple[str, int]:
         """A position or a size in C++."""
-        positive = sorted(value.terms, key=lambda term: (term[1] < 0, not term[0].startswith("__")))
+        positive = sorted(value.terms, key=lambda term: (term[1] < 0, -abs(term[1]), not term[0].startswith("__")))
         text, level = "", ATOM
         for name, factor in positive:
             term, inner = self._term(name)

@@ -228,7 +228,7 @@ class RowsText(WindowText):
             if low < 0 or not 4 <= high + 1 <= MOST_REGISTERS:
                 continue
             name, pointer = group[0], self._pointers.get(group, group[0])
-            local, k = self.names.fresh(f"{name}_taps"), self.names.fresh("k")
+            local, k = self.names.fresh(f"{name}_taps"), self.names.fresh("tap")
             kind = self.type_of(several[0])
             value = self._kernel.loaded(name, f"{pointer}[{k}]")
             self.before += [

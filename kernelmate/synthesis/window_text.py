@@ -176,7 +176,7 @@ class WindowText(Elements):
         loops: list[tuple[str, str]] = []
         for variable in variables:
             length = self.number_text(self.plan.ranges[variable])[0]
-            local = self.names.fresh(self._counter(length))
+            local = self.names.fresh(self._counter(length, len(loops), len(variables)))
             self._positions[variable] = local
             loops.append((local, length))
         known, places = dict(self.known), dict(self._places)
@@ -214,8 +214,9 @@ class WindowText(Elements):
             return f"{first} {'>' if name == 'maximum' else '<'} {second} || isnan({first}) ? {first} : {second}", LOOSE
         return super()._mapped(node, name, args, kinds)
 
-    def _counter(self, length: str) -> str:
-        """The name that the kernel's own loop over such a length has, or `k`."""
+    def _counter(self, length: str, place: int, count: int) -> str:
+        """The name that the kernel's own loop over such a length has, or a plain one."""
         loops = rf"for \((?:int|size_t|unsigned) (\w+) = 0; \1 < {re.escape(length)}\b"
         mine = dict.fromkeys(re.findall(loops, self._kernel.kernel.source))
-        return next((name for name in mine if name not in self._positions.values()), "k")
+        plain = ("dy", "dx")[place] if count == 2 else "k"
+        return next((name for name in mine if name not in self._positions.values()), plain)

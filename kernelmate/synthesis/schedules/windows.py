@@ -15,6 +15,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
 from kernelmate.synthesis.window_plan import Windows, parsed, walked, window_plan
 from kernelmate.synthesis.window_registers import RowsText
@@ -43,11 +44,13 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     contract = kernel.contract
     outputs = kernel.outputs()
     shapes = tuple(tuple(_plain(side) for side in one.shape or ()) for one in outputs)
-    plan = window_plan(graph, contract.sizes, tuple(one.name for one in outputs), shapes)
+    plan = window_plan(rolled(graph), contract.sizes, tuple(one.name for one in outputs), shapes)
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
     ways: list[type[_Threads]] = [_Rows, _Threads] if count >= ROWS * ENOUGH else [_Threads, _Rows]
-    ways.append(_Grid)
-    yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+    try:
+        yield from those_written(partial(_text, plan, kernel, way) for way in ways)
+    except Refused:
+        yield _text(plan, kernel, _Grid)
 
 
 def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> Written:

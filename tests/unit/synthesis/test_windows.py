@@ -129,6 +129,25 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
     x[i + cols] = v * k + u;
   }""", ("depth", "rows"),
     ),
+    "five by five taps": (
+        matrix(w="in float32[5, 5] ~ normal"),
+        "def reference(x, w, rows, cols):\n    p = np.pad(x, 2)\n    y = np.zeros((rows, cols))\n    for a in range(5):\n        for b in range(5):\n"
+        "            y += w[a, b] * p[a : a + rows, b : b + cols]\n    return y",
+        f"""{AT}  float s = 0;
+  for (int a = -2; a <= 2; ++a)
+    for (int b = -2; b <= 2; ++b)
+      if (r + a >= 0 && r + a < rows && c + b >= 0 && c + b < cols) s += x[i + a * cols + b] * w[a * 5 + b + 12];
+  y[i] = s;""", BY_AT,
+    ),
+    "rows of zeros and ones before and behind": (
+        matrix(shape="rows + 2, cols"), "def reference(x, cols):\n    return np.concatenate([np.zeros((1, cols)), x, np.ones((1, cols))])",
+        f"{AT}  y[i + cols] = x[i];\n  if (r == 0) y[c] = 0;\n  if (r == rows - 1) y[i + 2 * cols] = 1;", BY_AT,
+    ),
+    "means of stacked shifts": (
+        matrix(), "def reference(x, cols):\n    p = np.pad(x, ((0, 0), (1, 1)), mode='edge')\n    return np.stack([p[:, k : k + cols] for k in range(3)]).max(axis=0)",
+        f"{AT}  float a = x[max(c - 1, 0) + r * cols], b = x[i], d = x[min(c + 1, cols - 1) + r * cols];\n"
+        "  y[i] = isnan(a) || isnan(b) || isnan(d) ? NAN : fmaxf(a, fmaxf(b, d));", BY_AT,
+    ),
     "neighbours that are interleaved": (
         matrix(shape="rows, 2 * cols"), "np.stack([x, -x], axis=-1).reshape(rows, 2 * cols)",
         f"{AT}  y[2 * i] = x[i];\n  y[2 * i + 1] = -x[i];", BY_AT,
@@ -184,3 +203,59 @@ def test_written_windows_are_right_and_keep_the_signature(name: str, make: Any, 
         assert verdict.diagnostics == ()
         mine, theirs = judged.candidate.kernel.signature.parameters, kernel.signature.parameters
         assert [(p.name, p.base, p.pointer) for p in mine] == [(p.name, p.base, p.pointer) for p in theirs]
+
+
+def written(make: Any, tmp_path: Path, name: str, **changes: Any) -> dict[str, str]:
+    kernel, contract = build(make, name, **changes)
+    return {one.schedule: one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)}
+
+
+def test_a_border_is_decided_once_and_the_inside_written_once(make: Any, tmp_path: Path) -> None:
+    text = written(make, tmp_path, "heat in three dimensions")["windows"]
+    assert text.count("if (") == 2
+    assert text.count("* (x_at[") == 1
+
+
+def test_many_taps_are_loops_and_few_are_written_out(make: Any, tmp_path: Path) -> None:
+    many = written(make, tmp_path, "five by five taps")["windows"]
+    assert "for (int dy = 0; dy < 5; ++dy)" in many
+    assert "for (int dx = 0; dx < 5; ++dx)" in many
+    few = written(make, tmp_path, "causal depthwise convolution")["windows"]
+    assert "for (" not in few
+
+
+def test_rows_of_a_thread_share_their_windows_and_taps(make: Any, tmp_path: Path) -> None:
+    text = written(make, tmp_path, "five by five taps")["windows-rows"]
+    assert "float x_window[kRows + 4][5];" in text
+    assert text.count("x[") == 1
+    assert text.count("= w[") == 1
+
+
+def test_positions_have_the_names_that_the_kernel_gave_them(make: Any, tmp_path: Path) -> None:
+    text = written(make, tmp_path, "sobel")["windows"]
+    assert "const int c = blockIdx.x * blockDim.x + threadIdx.x;" in text
+    assert "const int r = blockIdx.y * blockDim.y + threadIdx.y;" in text
+
+
+def test_a_grid_of_one_side_stays_one(make: Any, tmp_path: Path) -> None:
+    kernel, contract = build(make, "periodic stencil")
+    grids = {len(one.grid) for one in kernels_for(trace(contract, tmp_path), kernel, contract)}
+    assert grids == {1}
+
+
+REFUSED = {
+    "a shift in place": ({"x": "inout float32[rows, cols]", **SIZES}, "def reference(x):\n    y = x.copy()\n    y[:, 1:] = x[:, :-1]\n    return y", "another thread may have written"),
+    "a softmax of a part": (matrix(), "def reference(x):\n    y = x.copy()\n    e = np.exp(x[:, 1:])\n    y[:, 1:] = e / e.sum(axis=1, keepdims=True)\n    return y", "more than the elements of a window"),
+    "outputs of two shapes": (
+        {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "z": "out float32[rows]", **SIZES},
+        "def reference(x):\n    return x[:, ::-1], x[:, 0]", "different shapes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_windows_that_are_not_written_are_refused_with_the_reason(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, reason = REFUSED[name]
+    kernel, contract = make(args, reference)
+    with pytest.raises(Refused, match=reason):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
