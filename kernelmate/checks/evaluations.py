@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -37,6 +37,10 @@ class Reference(Protocol):
 class Batching(Protocol):
     """A reference that takes several calls at once."""
 
+    def seconds(self, size: Size) -> float:
+        """How long one of the last calls at this size took; infinite where there was none."""
+        ...
+
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
         """As `Reference.__call__` for each of the calls."""
         ...
@@ -60,6 +64,10 @@ class Told:
         self.tell()
         return self.reference(arrays, size, working)
 
+    def seconds(self, size: Size) -> float:
+        """As `Batching.seconds`."""
+        return self.reference.seconds(size) if isinstance(self.reference, Batching) else math.inf
+
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
         """As `Batching.several`."""
         self.tell()
@@ -78,15 +86,13 @@ def evaluations(reference: Reference, calls: Iterable[Call], size: Size) -> Iter
         for arrays, working in calls:
             yield reference(arrays, size, working)
         return
-    # The first alone says how long one takes.
-    most, waiting, held = 1, [], 0
+    waiting: list[Call] = []
+    held = 0
     for call in calls:
         waiting.append(call)
         held += sum(array.nbytes for array in call[0].values())
-        if len(waiting) >= most or held > BATCH_BYTES:
-            begun = time.perf_counter()
+        if held > BATCH_BYTES or len(waiting) * reference.seconds(size) > BATCH_S:
             yield from reference.several(waiting, size)
-            most = int(BATCH_S * len(waiting) / max(time.perf_counter() - begun, 1e-6))
             waiting, held = [], 0
     if waiting:
         yield from reference.several(waiting, size)

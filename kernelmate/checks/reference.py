@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import keyword
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -67,15 +69,24 @@ class _Apart:
         self._number, helpers = process.load(contract, directory)
         note_helpers(contract.reference, directory, helpers)
         self._here: Reference | None = None
+        self._seconds: tuple[dict[str, int], float] = {}, math.inf
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
         """As `Reference.__call__`."""
         return self.several([(arrays, working)], size)[0]
 
+    def seconds(self, size: Size) -> float:
+        """As `Batching.seconds`."""
+        last, seconds = self._seconds
+        return seconds if last == dict(size) else math.inf
+
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
         """As `Batching.several`."""
         if not any(on_device(array) for arrays, _ in calls for array in arrays.values()):
-            return self._process.evaluate(self._number, self._contract, calls, size)
+            begun = time.perf_counter()
+            answers = self._process.evaluate(self._number, self._contract, calls, size)
+            self._seconds = dict(size), (time.perf_counter() - begun) / len(calls)
+            return answers
         self._here = self._here or _reference_here(self._contract, self._directory)
         assert self._here is not None
         return [self._here(arrays, size, working) for arrays, working in calls]

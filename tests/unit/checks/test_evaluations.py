@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks import evaluations as module
-from kernelmate.checks.evaluations import Expected, Told, evaluations
+from kernelmate.checks.evaluations import BATCH_S, Expected, Told, evaluations
 from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Size
@@ -19,9 +19,13 @@ class Doubling:
 
     def __init__(self) -> None:
         self.together: list[int] = []
+        self.each_s = 0.0
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[np.generic] | None = None) -> Expected:
         return self.several([(arrays, working)], size)[0]
+
+    def seconds(self, size: Size) -> float:
+        return self.each_s
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
         self.together.append(len(calls))
@@ -52,9 +56,10 @@ def test_large_arrays_are_not_held_for_many_calls(monkeypatch: pytest.MonkeyPatc
     assert max(doubling.together) <= 5
 
 
-def test_each_batch_is_told_as_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH_S", 0.0)
+@pytest.mark.parametrize(("each_s", "batches"), [(0.0, 1), (BATCH_S / 3, 3), (BATCH_S * 2, 9)])
+def test_each_batch_is_told_as_progress_and_lasts_no_longer_than_it_may(each_s: float, batches: int) -> None:
     told: list[None] = []
     doubling = Doubling()
-    list(evaluations(Told(doubling, lambda: told.append(None)), calls_of(7), {"n": 2}))
-    assert len(told) == len(doubling.together) == 7
+    doubling.each_s = each_s
+    list(evaluations(Told(doubling, lambda: told.append(None)), calls_of(9), {"n": 2}))
+    assert len(told) == len(doubling.together) == batches
