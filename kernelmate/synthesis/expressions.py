@@ -94,10 +94,16 @@ class Expressions:
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
-        """Whether it is a bound by a constant, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
-        nodes = self.plan.graph.nodes
+        """Whether it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
-        return bounded and nodes[node.args[1]].op == "constant"
+        return bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
+
+    def _is_given(self, index: int) -> bool:
+        """Whether a value is a number of the text, an argument or a size, and so never NaN."""
+        node = self.plan.graph.nodes[index]
+        while node.op in ("view", "reshape", "cast"):
+            node = self.plan.graph.nodes[node.args[0]]
+        return node.op in ("constant", "scalar", "size")
 
     def _whole_power(self, node: Node) -> int | None:
         if node.op != "map" or node.data[0] != "power":
@@ -298,10 +304,9 @@ class Expressions:
             return f"isnan({args[0][0]})", ATOM
         if name in ("maximum", "minimum") and real and self._repeats_first(node):
             sign = "<" if name == "maximum" else ">"
-            return (
-                f"{bound(args[0], SUM)} {sign} {bound(args[1], SUM)} ? {bound(args[1], SUM)} : {bound(args[0], SUM)}",
-                LOOSE,
-            )
+            first, second = bound(args[0], SUM), bound(args[1], SUM)
+            test = f"{first} {sign} {second}" + ("" if self._is_given(node.args[1]) else f" || isnan({args[1][0]})")
+            return f"{test} ? {second} : {first}", LOOSE
         if name in ("maximum", "minimum") and not real:
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
         if name not in _CALLS or not real:

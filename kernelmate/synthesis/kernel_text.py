@@ -162,6 +162,8 @@ class KernelText:
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
+        self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
+        """Whether the baseline compares, so that it may return NaN where fmaxf returns a number."""
         self.infinity = "INFINITY" if "INFINITY" in kernel.source else plain
         indents = re.findall(r"\n([ \t]+)\S", kernel.source)
         self.indent = min(indents, key=len) if indents else "  "

@@ -93,12 +93,11 @@ class _Layout:
 class _ColumnReductions(Reductions):
     """Device functions that combine the values of the threads of each column."""
 
-    def __init__(self, kernel: KernelText, threads: str, columns: str) -> None:
-        super().__init__(kernel, Team("column", 0, 0), threads)
+    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str) -> None:
+        super().__init__(plan, kernel, Team("column", 0, 0), threads)
         self.columns = columns
 
-    def texts(self) -> list[str]:
-        """Definitions of those that were asked for, each followed by an empty line."""
+    def _texts(self) -> list[str]:
         lines: list[str] = []
         value, offset, partial_, warp = (getattr(self._names, one) for one in ("value", "offset", "partial", "warp"))
         column = f"threadIdx.x % {self.columns}"
@@ -146,9 +145,9 @@ class _Columns(Passes):
             self.at[layout.column] = names.column
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         if width == 1:
-            self.reductions = Reductions(kernel, Team("block", threads, threads), names.kThreads)
+            self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
-            self.reductions = _ColumnReductions(kernel, names.kThreads, names.kColumns)
+            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

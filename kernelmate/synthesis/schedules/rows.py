@@ -82,7 +82,7 @@ class _Rows(Passes):
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
-        self.reductions = Reductions(kernel, team, self.names.kThreads)
+        self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

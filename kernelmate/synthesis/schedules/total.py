@@ -63,7 +63,7 @@ class _Total(Passes):
         self.names = fresh_names(kernel, "i", "count")
         self.names.kThreads = kernel.names.outermost(f"k{camel(kernel.kernel.name.rpartition('::')[2])}Threads")
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-        self.reductions = Reductions(kernel, self.team, self.names.kThreads)
+        self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
 
     def _refuse_many(self) -> None:
         """Many blocks can only add a sum of their own to each output."""
