@@ -336,10 +336,10 @@ __global__ void instance_norm(const float* x, float* out, int pixels) {
 }
 
 // /// kernelmate
-// sizes = [{ batch = 32, channels = 256, pixels = 1024 }, { batch = 3, channels = 8, pixels = 61 }]
+// sizes = [{ batch = 32, groups = 32, channels = 256, pixels = 1024 }, { batch = 3, groups = 4, channels = 8, pixels = 61 }]
 // grid = ["groups", "batch"]
 // block = 128
-// require = ["pixels > 0", "channels % 4 == 0", "channels > 0"]
+// require = ["pixels > 0", "groups > 0", "channels % groups == 0", "channels > 0"]
 // reference = "reference.py:groupnorm"
 // [args]
 // x = "in float32[batch, channels, pixels]"
@@ -348,7 +348,7 @@ __global__ void instance_norm(const float* x, float* out, int pixels) {
 // out = "out float32[batch, channels, pixels]"
 // channels = "int32"
 // pixels = "int32"
-// groups = "int32 = 4"
+// groups = "int32"
 // ///
 __global__ void groupnorm(const float* x, const float* weight, const float* bias, float* out, int channels, int pixels,
                           int groups) {

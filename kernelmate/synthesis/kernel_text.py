@@ -259,7 +259,8 @@ class KernelText:
         wanted = self.element(name)
         if floating and kind.startswith("float") and wanted == self.real:
             return text
-        return f"static_cast<{wanted}>({text})"
+        is_cast = re.fullmatch(rf"static_cast<{re.escape(wanted)}>\([^()]*\)", text)
+        return text if is_cast else f"static_cast<{wanted}>({text})"
 
     def head(self) -> str:
         """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true."""

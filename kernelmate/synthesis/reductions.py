@@ -43,10 +43,8 @@ class Reductions:
         self._names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
         self._functions: dict[tuple[str, str], str] = {}
         self._keeping: dict[str, str] = {}
-        # In a sum of exponentials that follows, NaN comes back.
-        self._keeps_nan = kernel.keeps_nan and all(
-            node.data[0] in _KEEPING for node in plan.graph.nodes if node.op == "reduce"
-        )
+        # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
+        self._keeps_nan = all(node.data[0] in _KEEPING for node in plan.graph.nodes if node.op == "reduce")
 
     def combined(self, kind: str, target: str, value: str) -> str:
         """The statement that takes one more value into a target."""
