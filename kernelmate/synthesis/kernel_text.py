@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
-from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
-from kernelmate.source import apply_edits, argument_shapes, change_launch, evaluate, parse_contract
+from kernelmate.source import apply_edits, argument_shapes, change_launch, parse_contract
+from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -191,7 +191,7 @@ class KernelText:
         for one in self.contract.args:
             if one.shape is None and one.dtype.startswith(("int", "uint")):
                 value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
-                if value and self._always_equal(value, expression):
+                if value and always_equal(self.contract, value, expression):
                     return one.name
         return size_text(expression, self.sizes)
 
@@ -206,17 +206,6 @@ class KernelText:
         factors = [self.size(side) for side in sides]
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
-
-    def _always_equal(self, first: str, second: str) -> bool:
-        names = list(self.contract.sizes[0])
-        probes = [
-            *self.contract.sizes,
-            *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5)),
-        ]
-        try:
-            return all(evaluate(first, one) == evaluate(second, one) for one in probes)
-        except ContractError:
-            return False
 
     def promise(self, read: Iterable[str], passes: int = 1) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""

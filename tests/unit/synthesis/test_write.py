@@ -94,6 +94,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         f"{ROW}  float m = 1e-8f;\n  for (int c = 0; c < cols; ++c) m = fmaxf(m, fabsf(x[r * cols + c]));\n"
         "  for (int c = 0; c < cols; ++c) y[r * cols + c] = (signed char)rintf(x[r * cols + c] / m * 127);", BY_ROW, "",
     ),
+    "groups of channels": (
+        {"x": "in float32[rows, cols, 6] ~ normal", "w": "in float32[cols] ~ normal", "y": "out float32[rows, cols, 6]", **SIZES},
+        "def reference(x, w):\n    rows, cols, six = x.shape\n    g = x.reshape(rows, 1, -1)\n"
+        "    return (g - g.mean(axis=2, keepdims=True)).reshape(x.shape) * w[:, None]",
+        f"{ROW}  float s = 0;\n  for (int i = 0; i < cols * 6; ++i) s += x[r * cols * 6 + i];\n"
+        "  for (int i = 0; i < cols * 6; ++i) y[r * cols * 6 + i] = (x[r * cols * 6 + i] - s / (cols * 6)) * w[i / 6];", BY_ROW, "",
+    ),
     "two outputs": (
         {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "z": "out float32[rows, cols]", **SIZES},
         "def reference(x):\n    return np.sqrt(x), x**3",
