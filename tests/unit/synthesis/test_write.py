@@ -94,6 +94,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         f"{ROW}  float m = 1e-8f;\n  for (int c = 0; c < cols; ++c) m = fmaxf(m, fabsf(x[r * cols + c]));\n"
         "  for (int c = 0; c < cols; ++c) y[r * cols + c] = (signed char)rintf(x[r * cols + c] / m * 127);", BY_ROW, "",
     ),
+    "a product for each row number": (
+        {"x": "in float32[rows, 5, 7] ~ normal", "w": "in float32[rows, 7, cols] ~ normal", "y": "out float32[rows, 5, cols]", "cols": "int32"},
+        "np.einsum('bik,bkj->bij', x, w)",
+        "  int r = blockIdx.x;\n  for (int i = threadIdx.x; i < 5 * cols; i += blockDim.x) {\n    float s = 0;\n"
+        "    for (int k = 0; k < 7; ++k) s += x[r * 35 + i / cols * 7 + k] * w[(r * 7 + k) * cols + i % cols];\n"
+        "    y[r * 5 * cols + i] = s;\n  }", "rows", "",
+    ),
     "groups of channels": (
         {"x": "in float32[rows, cols, 6] ~ normal", "w": "in float32[cols] ~ normal", "y": "out float32[rows, cols, 6]", **SIZES},
         "def reference(x, w):\n    rows, cols, six = x.shape\n    g = x.reshape(rows, 1, -1)\n"
