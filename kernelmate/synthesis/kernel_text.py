@@ -207,6 +207,11 @@ class KernelText:
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
+    def threads(self, count: int) -> tuple[str, list[str]]:
+        """The name of the constant that holds the threads of a block, and its declaration."""
+        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2])}Threads")
+        return name, [f"constexpr int {name} = {count};  // of each block that is launched"]
+
     def promise(self, read: Iterable[str], passes: int = 1) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
         size = self.contract.sizes[0]

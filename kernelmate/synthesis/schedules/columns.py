@@ -128,7 +128,7 @@ class _Columns(Passes):
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
         self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
         bare = camel(kernel.kernel.name.rpartition("::")[2])
-        names.kThreads = kernel.names.outermost(f"k{bare}Threads")
+        names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
         self.layout = layout = _Layout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
@@ -166,7 +166,7 @@ class _Columns(Passes):
         for keys in self.levels():
             body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
-        constants = [f"constexpr int {names.kThreads} = {self.threads};  // of each block that is launched"]
+        constants = list(self.constants)
         if self.width > 1:
             comment = "  // neighbouring columns of a block, read in whole sectors"
             constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
@@ -184,7 +184,7 @@ class _Columns(Passes):
             f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),
-            "\n".join([*constants, "", *self.reductions.texts()]).rstrip(),
+            "\n".join([*constants, "", *self.reductions.texts()]).strip(),
             (" * ".join(blocks),),
             self.threads,
         )

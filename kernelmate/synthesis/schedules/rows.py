@@ -18,7 +18,6 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     Written,
     block_of,
-    camel,
     fresh_names,
     those_written,
     wrapped,
@@ -69,7 +68,7 @@ class _Rows(Passes):
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
         self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed")
-        self.names.kThreads = kernel.names.outermost(f"k{camel(bare)}Threads")
+        self.names.kThreads, self.constants = kernel.threads(team.block)
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
@@ -180,14 +179,13 @@ class _Rows(Passes):
             if width > 1
             else f"// One row by a {team.name}."
         )
-        row = f"constexpr int {names.kThreads} = {team.block};  // of each block that is launched"
-        helpers = [row, "", *self.reductions.texts(), "\n".join([comment, kernel.definition(head, body)])]
+        helpers = [*self.constants, "", *self.reductions.texts(), "\n".join([comment, kernel.definition(head, body)])]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
         return Written(
             f"rows-{team.name}" if team.name == "warp" else f"rows-block-{team.block}",
             self._why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),
-            "\n".join(helpers),
+            "\n".join(helpers).lstrip(),
             grid,
             team.block,
         )
