@@ -13,6 +13,8 @@ Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
 
 `@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
+`flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, by the elements
+behind the axis, and within its length (the first axis has no such).
 """
 
 FLAT = "flat"
@@ -70,8 +72,13 @@ class Plan:
     def access(self, key: Key) -> str:
         """How a leaf is met.
 
-        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, or `@N` (the row, at the value of node N).
+        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, `@N` (the row, at the value of
+        node N), or `across` (one axis of another shape of the whole).
         """
+        if any(str(one).startswith(f"{FLAT}/") for one in key[1]):
+            if self.kind != "rows" or sum(one is not None for one in key[1]) > 1:
+                raise Refused("it broadcasts arrays of which the shape was changed")
+            return "across"
         if self.kind == "free":
             return "flat" if any(one is not None for one in key[1]) else "once"
         rows = [one for one in key[1] if one is not None]
@@ -179,7 +186,8 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
             return ((node.args[0], _viewed(graph.nodes[node.args[0]], node, index)),)
         case "reshape":
             if index == (FLAT,) or _is_whole(index, domain):
-                return ((node.args[0], (FLAT,)),)
+                before = graph.nodes[node.args[0]]
+                return ((node.args[0], _whole(before, domain) if _long(before) == domain else (FLAT,)),)
             raise Refused("it changes the shape of an array other than as a whole")
         case "reduce":
             root = _operand(graph, key[0])
@@ -206,14 +214,25 @@ def _aligned(arg: Node, node: Node, index: Index) -> Index:
     if index == (FLAT,):
         if arg.shape == node.shape:
             return index
-        if all(side == "1" for side in arg.shape):
-            return (None,) * len(arg.shape)
-        raise Refused("it broadcasts arrays of which the shape was changed")
+        return _across(arg, node)
     behind = index[len(index) - len(arg.shape) :]
     return tuple(None if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
 
 
+def _across(arg: Node, node: Node) -> Index:
+    """The index of an operand that has some axes of a node of which every element is met by its number in the whole."""
+    sides = node.shape
+    found: list[str | None] = []
+    for axis, side in enumerate(arg.shape, len(sides) - len(arg.shape)):
+        inner, within = _product(sides[axis + 1 :]), "" if _product(sides[:axis]) == "1" else f"%{side}"
+        found.append(None if side == "1" else f"{FLAT}/{inner}{within}")
+    return tuple(found)
+
+
 def _viewed(source: Node, node: Node, index: Index) -> Index:
+    if any(str(one).startswith(f"{FLAT}/") for one in index):
+        places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+        return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
     if index == (FLAT,):
         kept = [int(axis) for axis in node.data if axis is not None and source.shape[int(axis)] != "1"]
         if kept != sorted(kept):
@@ -301,13 +320,27 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     for one in graph.outputs:
         shape = _long(graph.nodes[one])
         if shape not in (domain, kept):
-            if _product(shape) != _product(domain):
+            if _product(shape) != _product(domain) and not _reshaped(graph, one, domain):
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
         axes = iter(plan.reduced if shape == kept else range(len(domain)))
         outputs.append((one, tuple(None if side == "1" else next(axes) for side in graph.nodes[one].shape)))
     return replace(plan, outputs=tuple(outputs))
+
+
+def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
+    """Whether an output has as many elements as the domain, of which it is another shape."""
+    stack, seen = [output], {output}
+    while stack:
+        node = graph.nodes[stack.pop()]
+        if node.op == "reshape" and _long(graph.nodes[node.args[0]]) == domain:
+            return True
+        alike = [arg for arg in node.args if node.op == "reshape" or graph.nodes[arg].shape == node.shape]
+        if node.op in ("map", "cast", "reshape"):
+            stack += [arg for arg in alike if arg not in seen]
+            seen.update(alike)
+    return False
 
 
 def _long(node: Node) -> tuple[str, ...]:
