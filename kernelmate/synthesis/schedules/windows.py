@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from kernelmate.source import evaluate
+from kernelmate.errors import ContractError
+from kernelmate.records import Size
+from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
@@ -69,9 +71,10 @@ class _Threads:
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
         self.rank = len(plan.domain)
-        self.native = len(kernel.contract.grid) >= min(self.rank, 3)
         self.sides = list(reversed(plan.domain))  # the contiguous axis first, as in a grid
+        self.shapes = self._shapes()
         self.block = self._block()
+        self.native = self._is_native()
         self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
         self.outer: list[str] = []
 
@@ -114,6 +117,26 @@ class _Threads:
         taken = {self.plan.name(key) for key in keys if any("value(" in str(one) for one in key[1])}
         return [one for one in dict.fromkeys(self.plan.name(key) for key in keys) if one not in taken]
 
+    def _shapes(self) -> list[tuple[Size, tuple[int, int, int]]]:
+        """The kernel's own grid at each size that has elements."""
+        contract = self.kernel.contract
+        try:
+            return [(size, launch_shape(contract, size).grid) for size in contract.sizes if all(size.values())]
+        except ContractError:
+            return []
+
+    def _is_native(self) -> bool:
+        """Whether a grid of two or three sides is no higher or deeper than the kernel's own: such sides end at 65535."""
+        if len(self.kernel.contract.grid) < min(self.rank, 3) or not self.shapes:
+            return self.rank < 2
+        for size, (_, high, deep) in self.shapes:
+            sides = [int(evaluate(side, size)) for side in self.sides]
+            if self.rank > 1 and -(-sides[1] // (self._height() * self.step)) > high:
+                return False
+            if math.prod(sides[2:]) > deep:
+                return False
+        return True
+
     def _block(self) -> tuple[int, ...] | int:
         """One axis where rows have nothing to do with each other, else 32 x 8 threads."""
         if self.rank < 2:
@@ -125,7 +148,8 @@ class _Threads:
             if self.plan.is_leaf(key)
             for at in (parsed(str(one)) for one in key[1])
         )
-        if not self._is_known(self.sides[1]) or (not related and columns >= BLOCK // 2):
+        apart = all(high == int(evaluate(self.sides[1], size)) for size, (_, high, _) in self.shapes)
+        if not self._is_known(self.sides[1]) or (not related and apart and columns >= BLOCK // 2):
             return (BLOCK, 1)
         width = WARP
         while width > 1 and width >= 2 * columns:
@@ -174,12 +198,24 @@ class _Threads:
             lengths.append(text)
         self.lengths = lengths
         if self.rank == 1:
-            return [*lines, f"const int {self.names[0]} = blockIdx.x * blockDim.x + threadIdx.x;", f"if ({self.names[0]} >= {lengths[0]}) return;"]  # fmt: skip
+            i = self.names[0]
+            kind, number = (
+                ("long long", "static_cast<long long>(blockIdx.x)") if self._is_wide() else ("int", "blockIdx.x")
+            )
+            return [
+                *lines,
+                f"const {kind} {i} = {number} * blockDim.x + threadIdx.x;",
+                f"if ({i} >= {lengths[0]}) return;",
+            ]
         lines += self._native() if self.native else self._folded(lengths, width, height)
         if self.rank > 3:
             lines += self._outer()
         tests = [f"{self.names[0]} >= {lengths[0]}", *([f"{self._row()} >= {lengths[1]}"] if height > 1 else [])]
         return [*lines, f"if ({' || '.join(tests)}) return;"]
+
+    def _is_wide(self) -> bool:
+        """Whether a position needs 64 bits: one axis may have as many elements as an int counts."""
+        return not any("edge(" in str(one) for key in walked(self.plan) for one in key[1])
 
     def _native(self) -> list[str]:
         lines = []
