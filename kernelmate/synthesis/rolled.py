@@ -39,6 +39,8 @@ def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
     node = graph.nodes[top]
     at = top
     while graph.nodes[at].op == "map" and graph.nodes[at].data == node.data and graph.nodes[at].dtype == node.dtype:
+        if graph.nodes[graph.nodes[at].args[1]].op == "constant":  # what begins a chain, made as large as its terms
+            break
         terms.append(graph.nodes[at].args[1])
         at = graph.nodes[at].args[0]
     terms.reverse()

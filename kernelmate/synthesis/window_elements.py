@@ -263,7 +263,8 @@ class Elements(Expressions):
         roots = [root]
         for variable in list(variables):
             length = self.plan.ranges[variable]
-            if not length.terms and length.constant <= UNROLLED and any(self._chooses(one, variable) for one in roots):
+            few = not length.terms and length.constant <= UNROLLED
+            if few and (length.constant == 1 or any(self._chooses(one, variable) for one in roots)):
                 roots = [_replaced(one, variable, value) for one in roots for value in range(length.constant)]
                 variables.remove(variable)
         return variables, roots

@@ -139,6 +139,11 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
       if (r + a >= 0 && r + a < rows && c + b >= 0 && c + b < cols) s += x[i + a * cols + b] * w[a * 5 + b + 12];
   y[i] = s;""", BY_AT,
     ),
+    "twenty taps and a bias": (
+        matrix(w="in float32[20] ~ normal", b="in float32[cols] ~ normal"),
+        "def reference(x, w, b, cols):\n    p = np.pad(x, ((0, 0), (19, 0)))\n    y = np.broadcast_to(b, x.shape)\n    for k in range(20):\n        y = y + w[k] * p[:, k : k + cols]\n    return y",
+        f"{AT}  float s = b[c];\n  for (int k = 0; k < 20; ++k) if (c + k >= 19) s += w[k] * x[i + k - 19];\n  y[i] = s;", BY_AT,
+    ),
     "rows of zeros and ones before and behind": (
         matrix(shape="rows + 2, cols"), "def reference(x, cols):\n    return np.concatenate([np.zeros((1, cols)), x, np.ones((1, cols))])",
         f"{AT}  y[i + cols] = x[i];\n  if (r == 0) y[c] = 0;\n  if (r == rows - 1) y[i + 2 * cols] = 1;", BY_AT,
