@@ -268,13 +268,13 @@ class Court:
         if judged is not None and self.contract.reference_kind in ("function", "expression"):
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
-    def trace(self, baseline: Trial) -> str:
-        """The graph of the contract's reference, as text.
+    def trace(self, prepared: Prepared) -> str:
+        """The graph of the contract's reference as text; of a contract without results, what the reference returns.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
         """
-        answer = self.worker.trace(self._task(baseline.prepared, None), self.reference_timeout_s)
+        answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
         if isinstance(answer, Death):
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)
         return answer
