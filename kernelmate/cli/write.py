@@ -47,10 +47,14 @@ was written; 2 the function, an example or an option needs a change; 3 this mach
 )
 @click.argument("reference", metavar="FILE.py:FUNCTION")
 @click.option("--arrays", default="", metavar="EXAMPLES", help='Dtypes, shapes and numbers, as "x=float32[rows=4096, cols=1024], scale=0.5".')  # fmt: skip
-@click.option("--size", "sizes", type=Size(), multiple=True, help="Sizes for the contract, the headline first; repeatable.")
+@click.option(
+    "--size", "sizes", type=Size(), multiple=True, help="Sizes for the contract, the headline first; repeatable."
+)
 @click.option("--require", multiple=True, metavar="CONDITION", help='What sizes must fulfil, as "cols % 4 == 0"; repeatable.')  # fmt: skip
 @click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, where the inferred ones are not meant.")  # fmt: skip
-@click.option("--to", "path", metavar="FILE.cu", help="Where the kernel goes; FUNCTION.cu beside FILE.py where not given.")
+@click.option(
+    "--to", "path", metavar="FILE.cu", help="Where the kernel goes; FUNCTION.cu beside FILE.py where not given."
+)
 @click.option("--example", is_flag=True, help="Also write FUNCTION_example.py, which launches the kernel by CuPy.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 @click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels are judged.")
@@ -98,6 +102,9 @@ def _asked(
     target = function.path.with_name(f"{function.name}.cu") if path is None else Path(path)
     if target.suffix not in (".cu", ".cuh"):
         raise UsageError(f"--to {target}: a kernel's file ends in .cu.", hint=f"Give {target.with_suffix('.cu')}.")
+    unknown = next((name for one in sizes for name in one if name not in examples.size), None)
+    if unknown is not None:
+        raise UsageError(f"--size {unknown}: no shape has this size.", hint=f"Sizes are {', '.join(examples.size)}.")
     several = tuple({**examples.size, **one} for one in sizes)
     return Asked(function, examples, target, function.name, several, require, result_dtypes(results))
 
@@ -138,7 +145,7 @@ def _files(made: Writing, asked: Asked, *, example: bool) -> dict[str, str]:
     if example:
         from kernelmate.synthesis.example import example_text
 
-        files[_example_path(asked).name] = example_text(made.best.contract, asked.path)
+        files[_example_path(asked).name] = example_text(made.best.contract, asked.path, asked.function.parameters)
     return files
 
 
@@ -170,4 +177,4 @@ def _show(made: Writing, written: list[Path], output: Output) -> None:
     for path in written:
         remark(f"written: {path}", output)
     if written:
-        remark(f"next: kernelmate bench {written[0]}, or kernelmate optimize {written[0]} \"make it faster\"", output)
+        remark(f'next: kernelmate bench {written[0]}, or kernelmate optimize {written[0]} "make it faster"', output)

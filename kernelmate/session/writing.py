@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,6 +10,7 @@ from itertools import islice
 from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
+from kernelmate.source import apply_edits
 from kernelmate.synthesis.draft import Asked, draft, with_results
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
@@ -96,7 +98,12 @@ def write_kernel(
 
 
 def _judged(
-    session: Session, kernel: Kernel, contract: Contract, graph: Graph, most: int, on_trying: Callable[[str], None] | None
+    session: Session,
+    kernel: Kernel,
+    contract: Contract,
+    graph: Graph,
+    most: int,
+    on_trying: Callable[[str], None] | None,
 ) -> Writing:
     """The verdicts on what the schedules write."""
     found: list[NewKernel] = []
@@ -119,8 +126,17 @@ def _judged(
 
 def _new(session: Session, kernel: Kernel, contract: Contract, written: Written) -> NewKernel:
     placed, in_force = KernelText(kernel, contract).placed(written)
+    placed = _explained(placed, written)
     verdict = session.bench(placed)[0]
     return NewKernel(written.schedule, written.why, placed, in_force, verdict)
+
+
+def _explained(kernel: Kernel, written: Written) -> Kernel:
+    """The kernel's file with a comment below its first line that says how it computes."""
+    how = written.why.removeprefix("Written from the reference: ").split(". ")[0].rstrip(".")
+    lines = textwrap.wrap(f"{how[:1].upper()}{how[1:]}.", 107)
+    place = kernel.unit.text.index("\n") + 1
+    return apply_edits(kernel, [(place, place, "".join(f"// {line}\n" for line in lines))])
 
 
 def _rank(one: NewKernel) -> tuple[bool, float]:

@@ -18,7 +18,9 @@ from kernelmate.source.dtypes import dtype_hint, numpy_dtype
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, names_in
 from kernelmate.source.files import read_text
 
-_ARRAY = re.compile(r"(?P<dtype>\w+)\s*\[(?P<shape>.*?)\]\s*(?:align\s+(?P<align>\d+)\s*)?(?:~\s*(?P<drawn>.+))?\Z", re.S)
+_ARRAY = re.compile(
+    r"(?P<dtype>\w+)\s*\[(?P<shape>.*?)\]\s*(?:align\s+(?P<align>\d+)\s*)?(?:~\s*(?P<drawn>.+))?\Z", re.S
+)
 _SCALAR = re.compile(r"(?:(?P<dtype>\w+)\s*\(\s*)?(?P<value>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)?\Z")
 _SIZE = re.compile(r"(?P<name>[^\W\d]\w*)\s*=\s*(?P<value>\d[\d_]*)\Z")
 _OF_DOCSTRING = re.compile(r"^\s*(?P<name>\w+)\s*(?::|=)\s*(?P<array>\w+\[[^\]\n]*\])", re.M)
@@ -138,7 +140,7 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
     """
     given = dict(_entry(function, part) for part in split_entries(arrays))
     texts = {**function.described, **given}
-    reader = _Reader(function, size)
+    reader = _Reader(function, {**_sizes_given(texts), **size})
     found = {name: reader.argument(name, texts[name]) for name in function.parameters if name in texts}
     found |= reader.defaults(found)
     missing = [
@@ -164,6 +166,12 @@ def split_entries(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
+
+
+def _sizes_given(texts: Mapping[str, str]) -> dict[str, int]:
+    """Whole numbers that are given for names which a shape uses: `x=float32[n], n=1000`."""
+    words = {word for text in texts.values() if _ARRAY.match(text) for word in re.findall(r"\w+", text)}
+    return {name: int(text) for name, text in texts.items() if name in words and text.isdigit()}
 
 
 def _entry(function: PythonFunction, part: str) -> tuple[str, str]:
@@ -228,7 +236,9 @@ class _Reader:
         double = any(one.dtype == "float64" for one in found.values())
         dtype = "float64" if double else "float32"
         defaults = self.function.defaults
-        names = [name for name in self.function.parameters if name not in found and isinstance(defaults.get(name), float)]
+        names = [
+            name for name in self.function.parameters if name not in found and isinstance(defaults.get(name), float)
+        ]
         return {name: Argument(name, None, dtype, value=repr(defaults[name])) for name in names}
 
     def check_sizes(self, arguments: Iterable[Argument]) -> None:

@@ -67,7 +67,8 @@ def draft(asked: Asked) -> tuple[Kernel, Contract]:
     for one in args:
         if one.dtype not in C_TYPES:
             raise UsageError(
-                f"No kernels are written for {one.dtype}, which {one.name} has.", hint=f"Known are {', '.join(C_TYPES)}."
+                f"No kernels are written for {one.dtype}, which {one.name} has.",
+                hint=f"Known are {', '.join(C_TYPES)}.",
             )
     _, colon, function = asked.function.spec.rpartition(":")
     beside = os.path.relpath(asked.function.path.resolve(), asked.path.resolve().parent).replace(os.sep, "/")
@@ -75,7 +76,9 @@ def draft(asked: Asked) -> tuple[Kernel, Contract]:
         asked.name, (dict(asked.examples.size),), ("1",), ("256",), args,
         reference=f"{beside}{colon}{function}", reference_kind="function", require=asked.require,
     )  # fmt: skip
-    contract = replace(contract, sizes=tuple(listed_sizes(contract, asked.sizes)))
+    contract = replace(
+        contract, sizes=tuple(listed_sizes(contract, asked.sizes))[:2]
+    )  # the small one depends on the results
     return _kernel(asked, contract), contract
 
 
@@ -93,7 +96,8 @@ def with_results(asked: Asked, contract: Contract, results: Results) -> tuple[Ke
         dtype = dict(asked.results).get(name) or _result_dtype(contract, dtype)
         if dtype not in C_TYPES:
             raise UsageError(
-                f"No kernels are written for {dtype}, which {name} has.", hint=f'Give another: --results "{name}=float32".'
+                f"No kernels are written for {dtype}, which {name} has.",
+                hint=f'Give another: --results "{name}=float32".',
             )
         outputs.append(Argument(name, "out", dtype, shape))
     unknown = next((name for name, _ in asked.results if name not in names), None)
@@ -101,6 +105,7 @@ def with_results(asked: Asked, contract: Contract, results: Results) -> tuple[Ke
         raise UsageError(f"There is no result {unknown}.", hint=f"There is {', '.join(names)}.")
     arrays = sum(one.shape is not None for one in contract.args)
     contract = replace(contract, args=(*contract.args[:arrays], *outputs, *contract.args[arrays:]))
+    contract = replace(contract, sizes=tuple(listed_sizes(contract, asked.sizes)))
     return _kernel(asked, contract), contract
 
 
@@ -113,7 +118,10 @@ def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
     headline = given[0] if given else contract.sizes[0]
     if not size_allowed(contract, headline) or not _has_elements(contract, headline):
         at = ", ".join(f"{name} = {value}" for name, value in headline.items())
-        raise ContractError(f"The example's size ({at}) does not fulfil require, or leaves an array without elements.")
+        raise ContractError(
+            f"The example's size ({at}) does not fulfil require, or leaves an array without elements.",
+            hint="Change --require, or give another size with --size.",
+        )
     yield headline
     if len(given) > 1:
         yield from given[1:]

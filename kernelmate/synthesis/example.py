@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernelmate.errors import UsageError
@@ -12,12 +13,13 @@ _BOUNDS = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
 """What whole numbers of the example's arrays are drawn from; of wider types, 0 to 99."""
 
 
-def example_text(contract: Contract, path: Path) -> str:
+def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
     """The file's text.
 
     Args:
         contract: of the kernel; its reference is a function.
         path: the kernel's file, which stands beside the example.
+        takes: the reference's parameters.
 
     Raises:
         UsageError: CuPy has no arrays of one of the dtypes.
@@ -38,7 +40,7 @@ def example_text(contract: Contract, path: Path) -> str:
         "import numpy as np",
         "",
         "folder = Path(__file__).resolve().parent",
-        f"sys.path.insert(0, str((folder / {where!r}).parent))",
+        f"sys.path.insert(0, str((folder / {_quoted(where)}).parent))",
         f"from {Path(where).stem} import {function} as reference  # noqa: E402",
         "",
         *(["", *_CDIV, "", ""] if "cdiv" in called else []),
@@ -50,7 +52,7 @@ def example_text(contract: Contract, path: Path) -> str:
         f"block = {contract.block[0]}",
         f"kernel({_tuple(contract.grid)}, (block,), ({', '.join(map(_passed, contract.args))}))",
         "",
-        *_held(contract),
+        *_held(contract, takes),
     ]
     return "\n".join(lines) + "\n"
 
@@ -60,6 +62,10 @@ _CDIV = ("def cdiv(a, b):", "    return -(-a // b)")
 
 def _words(texts: tuple[str, ...]) -> set[str]:
     return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _tuple(sides: tuple[str, ...]) -> str:
@@ -84,13 +90,19 @@ def _passed(argument: Argument) -> str:
     return argument.name if argument.shape is not None else f"np.{argument.dtype}({argument.name})"
 
 
-def _held(contract: Contract) -> list[str]:
+def _on_host(argument: Argument) -> str:
+    """An argument as the reference gets it: floating arrays in float64."""
+    if argument.shape is None:
+        return argument.name
+    return f"{argument.name}.get(){'.astype(np.float64)' if argument.dtype.startswith('float') else ''}"
+
+
+def _held(contract: Contract, takes: Sequence[str]) -> list[str]:
     """Lines that print how far each result is from the reference's."""
     results = [one.name for one in contract.args if one.direction == "out"]
-    given = [f"{one.name}={one.name}.get()" for one in contract.args if one.direction == "in"]
-    given += [f"{one.name}={one.name}" for one in contract.args if one.shape is None and one.value is not None]
+    given = [f"{one.name}={_on_host(one)}" for one in contract.args if one.name in takes]
     return [
         f"wanted = reference({', '.join(given)})",
-        f"for name, got, want in zip({results!r}, {_tuple(tuple(results))}, {'wanted' if len(results) > 1 else '(wanted,)'}):",
+        f"for name, got, want in zip(({', '.join(map(_quoted, results))},), {_tuple(tuple(results))}, {'wanted' if len(results) > 1 else '(wanted,)'}):",
         '    print(f"{name}: at most {np.abs(got.get() - np.asarray(want, np.float64)).max():.3g} from the reference")',
     ]
