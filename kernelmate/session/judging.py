@@ -363,9 +363,13 @@ def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file."""
+    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file.
+
+    The file of a new kernel (`kernelmate write`) is not there yet; its folder is.
+    """
     path = Path(kernel.unit.path)
-    return path.resolve().parent if path.is_file() else Path.cwd()
+    new = kernel.unit.language == "cuda" and path.parent.is_dir()
+    return path.resolve().parent if new or path.is_file() else Path.cwd()
 
 
 ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})

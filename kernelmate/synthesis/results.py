@@ -58,18 +58,31 @@ def traced_text(contract: Contract, directory: Path) -> str:
 
 
 def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
-    """The dtypes of the results at the smallest size, run once on arrays of the contract's dtypes.
+    """The dtypes of the results, from a run at the smallest size on arrays of the contract's dtypes.
 
     Raises:
         ReferenceFailed: the reference raises, or returns something else than arrays of numbers.
     """
     size = min(contract.sizes, key=lambda one: sum(one.values()))
+    try:
+        returned = _returned(contract, directory, size)
+    except ReferenceFailed as error:
+        if size == contract.sizes[0]:
+            raise
+        _returned(contract, directory, contract.sizes[0])
+        at = ", ".join(f"{name}={value}" for name, value in size.items())
+        error.message = f"{error.message.rstrip('.')}, at {at}; at the example's size it does not."
+        error.hint = 'Say what sizes must fulfil, as in --require "cols % 4 == 0".'
+        raise
+    several = returned if isinstance(returned, tuple | list) else (returned,)
+    return tuple(_dtype(contract, one) for one in several)
+
+
+def _returned(contract: Contract, directory: Path, size: Size) -> Any:
     function = load_function(contract.reference or "", directory, contract.line)
     given = named(contract, function, _values(contract, size))
     with np.errstate(all="ignore"):
-        returned = call_user(function, given, contract.reference or "", directory)
-    several = returned if isinstance(returned, tuple | list) else (returned,)
-    return tuple(_dtype(contract, one) for one in several)
+        return call_user(function, given, contract.reference or "", directory)
 
 
 def _values(contract: Contract, size: Size) -> dict[str, Any]:
