@@ -72,7 +72,7 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
         _returned(contract, directory, contract.sizes[0])
         at = ", ".join(f"{name}={value}" for name, value in size.items())
         error.message = f"{error.message.rstrip('.')}, at {at}; at the example's size it does not."
-        error.hint = 'Say what sizes must fulfil, as in --require "cols % 4 == 0".'
+        error.hint = f'Say what sizes must fulfil, as in --require "{next(iter(size))} % 4 == 0".'
         raise
     several = returned if isinstance(returned, tuple | list) else (returned,)
     return tuple(_dtype(contract, one) for one in several)
