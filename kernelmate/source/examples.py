@@ -150,6 +150,9 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
     if missing or not any(one.shape is not None for one in found.values()):
         raise _missing(function, missing, texts)
     reader.check_sizes(found.values())
+    clash = next((one.name for one in found.values() if one.shape is not None and one.name in reader.size), None)
+    if clash is not None:
+        raise UsageError(f"{clash} is an array and a size.", hint="Give the size another name.")
     arguments = tuple(found[name] for name in function.parameters if name in found)
     used = {name for one in arguments for side in one.shape or () for name, _ in names_in(side)}
     kept = {name: value for name, value in reader.size.items() if name in used or name in function.parameters}

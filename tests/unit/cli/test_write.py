@@ -198,6 +198,7 @@ def test_results_have_the_dtype_that_is_asked_for(there: Path, run: Run) -> None
         (("reference.py:softmax", "--arrays", "x=float32[40, 50]", "--to", "a.txt"), "ends in .cu"),
         (("reference.py:softmax", "--arrays", "x=float32[40, 50]", "--to", "no/a.cu"), "no folder"),
         (("reference.py:softmax", "--arrays", "x=float32[n=40, n=50]"), "different names"),
+        (("reference.py:softmax", "--arrays", "x=float32[x=40, n=50]"), "x is an array and a size"),
         (("reference.py:softmax", "--arrays", "x=float32[40, 50]", "--size", "q=4"), "no shape has this size"),
         (("reference.py:softmax", "--arrays", "x=float32[40, 50]", "--results", "y=float32"), "There is no result y"),
         (("reference.py:broken", "--arrays", "x=float32[40]"), "no such thing"),
