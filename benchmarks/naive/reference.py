@@ -296,3 +296,11 @@ def csr_row_mean(values, row_ptr):
 def upsample_nearest(x):
     """Each pixel as a block of 2 x 2."""
     return x.repeat(2, axis=1).repeat(2, axis=2)
+
+
+def csr_inputs(rows, entries, seed):
+    """Values, and where rows of uneven lengths begin."""
+    random = np.random.default_rng(seed)
+    cuts = np.sort(random.integers(0, entries + 1, max(rows - 1, 0)))
+    row_ptr = np.concatenate([[0], cuts, [entries]])[: rows + 1].astype(np.int32)
+    return random.standard_normal(entries, np.float32), row_ptr

@@ -273,6 +273,8 @@ def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = Fal
     expected: Expected = {}
     for argument, value in zip(outputs, several, strict=True):
         array = _numbers(contract, argument.name, value, device=device)
+        if array.shape == () and shapes[argument.name] == (1,):
+            array = array.reshape(1)
         if array.shape != shapes[argument.name]:
             raise ReferenceFailed(
                 f"The reference {contract.reference} returned shape {list(array.shape)} for {argument.name}, and the contract says "

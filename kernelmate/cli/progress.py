@@ -84,6 +84,10 @@ class Progress:
         """What is begun now, in words; the stages of judging take its place."""
         self._stage, self._written, self._trying = (text, 0, 0), "", None
 
+    def schedule(self, name: str) -> None:
+        """Which way of computing the kernel the stages are of from now on."""
+        self._subject = f"{name}: "
+
     def text(self, piece: str) -> None:
         """What a model writes, as it comes: its last words stand beside the step."""
         self._written = (self._written + piece)[-4 * MOST_WRITTEN :]

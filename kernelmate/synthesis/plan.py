@@ -128,10 +128,10 @@ def free_plan(graph: Graph) -> Plan:
     roots = [index for index, one in enumerate(nodes) if one.op == "reduce" and one not in inner]
     if len(roots) > 1:
         raise Refused("it has several reductions along different axes")
-    domain = _long(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
+    domain = long_sides(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
     gone = _reduced_axes(graph, roots[0]) if roots else []
     kept = [axis for axis in range(len(domain)) if axis not in gone]
-    if any(_long(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
+    if any(long_sides(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
         raise Refused("its outputs have different shapes")
     outputs = []
     for one in graph.outputs:
@@ -180,18 +180,18 @@ def walk(plan: Plan) -> Iterator[Key]:
 def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...]:
     node, index = graph.nodes[key[0]], key[1]
     match node.op:
-        case "map" | "cast":
+        case "map" | "cast" | "scan":
             return tuple((arg, _aligned(graph.nodes[arg], node, index)) for arg in node.args)
         case "view":
             return ((node.args[0], _viewed(graph.nodes[node.args[0]], node, index)),)
         case "reshape":
             if index == (FLAT,) or _is_whole(index, domain):
                 before = graph.nodes[node.args[0]]
-                return ((node.args[0], _whole(before, domain) if _long(before) == domain else (FLAT,)),)
+                return ((node.args[0], whole_index(before, domain) if long_sides(before) == domain else (FLAT,)),)
             raise Refused("it changes the shape of an array other than as a whole")
         case "reduce":
             root = _operand(graph, key[0])
-            return ((root, _whole(graph.nodes[root], domain)),)
+            return ((root, whole_index(graph.nodes[root], domain)),)
         case "take":
             source, chosen = node.args
             if index == (FLAT,):
@@ -251,9 +251,9 @@ def _operand(graph: Graph, reduction: int) -> int:
     return node.args[0]
 
 
-def _whole(node: Node, domain: tuple[str, ...]) -> Index:
+def whole_index(node: Node, domain: tuple[str, ...]) -> Index:
     """The index of a node that covers the domain."""
-    if _long(node) != domain:
+    if long_sides(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
     axes = iter(range(len(domain)))
     return tuple(None if side == "1" else next(axes) for side in node.shape)
@@ -285,7 +285,7 @@ def _map(graph: Graph) -> Plan:
     if len(shapes) != 1:
         raise Refused("its outputs have different shapes")
     domain = shapes.pop()
-    outputs = tuple((one, _whole(graph.nodes[one], domain)) for one in graph.outputs)
+    outputs = tuple((one, whole_index(graph.nodes[one], domain)) for one in graph.outputs)
     reason = Refused("")
     for split in range(len(domain) - 1, -1, -1):
         plan = Plan(graph, domain, split, outputs, "map")
@@ -307,18 +307,18 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     """The plan of reductions along rows, or along columns, and of what follows from them."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
     roots = [one for one in reductions if one not in inner]
-    domain = _long(graph.nodes[_operand(graph, roots[0])])
+    domain = long_sides(graph.nodes[_operand(graph, roots[0])])
     gone = _reduced_axes(graph, roots[0])
     split = len(domain) - len(gone)
     kind = "rows" if gone == list(range(split, len(domain))) else "columns"
     for root in roots:
-        if _long(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
+        if long_sides(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
             raise Refused("it reduces along different axes, or along rows of different shapes")
     plan = Plan(graph, domain, split, (), kind, tuple(gone))
     kept = tuple(domain[axis] for axis in plan.reduced)
     outputs: list[Key] = []
     for one in graph.outputs:
-        shape = _long(graph.nodes[one])
+        shape = long_sides(graph.nodes[one])
         if shape not in (domain, kept):
             if _product(shape) != _product(domain) and not _reshaped(graph, one, domain):
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
@@ -334,7 +334,7 @@ def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
     stack, seen = [output], {output}
     while stack:
         node = graph.nodes[stack.pop()]
-        if node.op == "reshape" and _long(graph.nodes[node.args[0]]) == domain:
+        if node.op == "reshape" and long_sides(graph.nodes[node.args[0]]) == domain:
             return True
         alike = [arg for arg in node.args if node.op == "reshape" or graph.nodes[arg].shape == node.shape]
         if node.op in ("map", "cast", "reshape"):
@@ -343,7 +343,7 @@ def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
     return False
 
 
-def _long(node: Node) -> tuple[str, ...]:
+def long_sides(node: Node) -> tuple[str, ...]:
     """The sides of a node, without those of length 1."""
     return tuple(side for side in node.shape if side != "1")
 

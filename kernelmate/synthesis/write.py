@@ -8,9 +8,10 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
-from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, total, windows
+from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, scan, total, windows
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
+_OWN = {"scan": scan, "window": windows}
 
 
 def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Written]:
@@ -20,8 +21,9 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
-    if any(node.op == "window" for node in graph.nodes):
-        yield from windows.written(graph, text)
+    own = next((_OWN[node.op] for node in graph.nodes if node.op in _OWN), None)
+    if own is not None:
+        yield from own.written(graph, text)
         return
     try:
         plan = plan_of(graph)

@@ -122,14 +122,14 @@ def _move_to(scratch: Path) -> None:
 
 
 def _trace(request: Trace) -> Traced:
-    """The graph of a reference.
+    """The graph of a reference, or the results of one whose contract has none.
 
     Raises:
         ReferenceFailed: it cannot be traced, or has more operations than an answer holds.
     """
-    from kernelmate.synthesis.trace import trace
+    from kernelmate.synthesis.results import traced_text
 
-    text = trace(request.contract, Path(request.directory)).text()
+    text = traced_text(request.contract, Path(request.directory))
     if len(text) > MAX_HEADER // 2:
         raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
     return Traced(request.number, text)
