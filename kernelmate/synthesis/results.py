@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
 
 def _returned(contract: Contract, directory: Path, size: Size) -> Any:
     function = load_function(contract.reference or "", directory, contract.line)
-    given = named(contract, function, _values(contract, size))
+    given = named(contract, inspect.signature(function).parameters, _values(contract, size))
     with np.errstate(all="ignore"):
         return call_user(function, given, contract.reference or "", directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import traceback
 import types
@@ -108,7 +109,7 @@ def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, G
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder)
         function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
-        call: Callable[[], Any] = partial(function, **named(contract, function, values))
+        call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
         file, builder = EXPRESSION, Builder(size, EXPRESSION)
         compiled = checked_expression(contract)
