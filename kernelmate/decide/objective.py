@@ -234,11 +234,11 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     asked = list(dict.fromkeys(_asked(wish)))
     limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
     limits |= wishes.limits
-    keep = not asked and (re.search(READABLE, wish) is not None or limits.keys() == {"time"})
-    if not (asked or keep or wishes or limits or sizes or tolerance):
+    keep = not asked and re.search(READABLE, wish) is not None
+    if not (asked or keep or wishes or sizes or tolerance):
         raise UsageError("Nothing in the prompt was understood, so nothing was tried.", hint=CAN_BE_ASKED)
     metric, reading = _settle(asked, wish, baseline)
-    if re.search(READABLE, wish) and not asked:
+    if keep:
         reading = NOT_MEASURED
     elif not asked:
         metric, keep, reading = _without_metric(wishes, baseline)

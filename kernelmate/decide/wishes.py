@@ -137,8 +137,9 @@ _STRUCTURES = [
     (words, authors, re.compile(rf"\b(?P<no>{NOT})?(?:{pattern})")) for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
-    r"^\W*(?:why|what(?:'s| is| are| does| do| limits?| makes?| was)|which|where|who|when|how (?:fast|slow|much|many|does|is|good|come|are)"
-    r"|(?:is|are|does|do|was|will) (?:it|this|the|that|there|you|they)|tell me (?:why|what|about)|explain)\b"
+    r"^\W*(?:why|what(?:'s| is| are| does| do| limits?| makes?| was)|how (?:fast|slow|much|many|does|is|good|come|are)"
+    r"|tell me (?:why|what|about)|explain)\b"
+    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will)\b.*\?"
 )
 
 
@@ -159,8 +160,8 @@ class Wishes:
         return found
 
     def __bool__(self) -> bool:
-        """Anything was read."""
-        return bool(self.constraints or self.preferences or self.limits)
+        """Something is asked for, and not only what must not be lost."""
+        return bool(self.constraints or self.preferences)
 
 
 def read_wishes(text: str) -> Wishes:

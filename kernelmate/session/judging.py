@@ -249,7 +249,8 @@ class Court:
         )
         asked = None if baseline is None else objective
         held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
-        reasons = tuple(dict.fromkeys(held + verdict.reasons + decision.reasons + self._without_tools()))
+        decided = () if held and decision.accepted is not False else decision.reasons
+        reasons = tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools()))
         verdict = replace(
             verdict,
             objective=decision.objective,

@@ -343,11 +343,11 @@ class Search:
 
     def _note_wishes(self) -> None:
         """Say what was asked for and nothing that was proposed has."""
-        judged = list(self._judged.values())
-        for one in self.objective.constraints:
-            if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in judged):
+        tried = (*self._judged.values(), *self._glimpsed.values())
+        for one in self.objective.constraints if tried else ():
+            if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
                 self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
-        authors = [found.candidate.author for found in (*judged, *self._glimpsed.values())]
+        authors = [found.candidate.author for found in tried]
         for wish in self.objective.preferences:
             if not wish.avoid and not any(re.search(wish.authors, author) for author in authors):
                 self.notes.append(f"No recipe or schedule proposed for this kernel: {wish.words}.")
