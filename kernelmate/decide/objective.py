@@ -31,7 +31,7 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
-    ("time", r"bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
+    ("time", r"(?:shared(?: memory)? )?bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
     ("time", r"(?:increase|improve|raise|higher|better|more|max\w*|full|use|saturate) (?:the )?(?:\w+ )?bandwidth"),
     (
         "local_bytes",
@@ -115,7 +115,7 @@ PERMITTED = re.compile(
 )
 """How far off results may be, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
 
-WEAK = r"\b(?:optimi[sz]\w*|efficien\w+|improv\w*|perform\w*|better)\b"
+WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
 
 _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (

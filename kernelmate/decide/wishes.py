@@ -17,11 +17,12 @@ NOT = (
 
 AT_MOST = (
     r"(?:at most|(?:a )?max(?:imum)?(?: of)?|(?:no|not) more than|up to|within|limit(?:ed)? (?:it )?to|capped at|cap (?:it )?at|<=|≤"
+    r"|(?:do not|don'?t|never|not) (?:use |take |need |have |go )+(?:more than|over|above|beyond)"
     r"|(?:not|without) exceed\w*|not over|not above|down to|only|just)"
 )
 BELOW = r"(?:fewer than|less than|under|below|<)"
 REGISTERS = r"(?:registers?|regs?)"
-SHARED = r"(?:shared(?: memory| mem)?|smem|shmem)(?! (?:bank |memory )?(?:conflicts?|traffic|access\w*))"
+SHARED = r"(?:shared(?: memory| mem)?|smem|shmem)\b(?! (?:memory |mem )?(?:bank )?(?:conflicts?|traffic|access\w*|bandwidth))"
 
 BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"{BELOW} (\d+) {REGISTERS}(?: per thread)?", 1),
@@ -41,14 +42,16 @@ NO_ATOMICS = rf"{NOT}(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instruc
 DETERMINISTIC = (
     r"(?:fully )?determinis(?:tic(?:ally)?|m)|reproducib\w+(?: results?)?|bit[ -]?(?:wise|for[ -]bit)?[ -]?(?:identical|exact|stable|reproducib\w+)"
     r"|(?:the )?same (?:results?|answers?|bits|output) (?:each|every) (?:time|run)|run[ -]to[ -]run(?: stab\w+)?"
+    r"|(?:identical|equal|the same) (?:on|in|for|across|between|from) (?:each |every |all |different )?(?:runs?(?: to run)?|launch\w*)"
 )
 NEED_NOT = (
     r"(?:(?:need(?:s)? not|need(?:s)?n'?t|does not (?:have|need) to|doesn'?t (?:have|need) to|not necessarily) be |non-?|not )"
     r"determinis(?:tic(?:ally)?|m)|(?:bit[ -]?)?reproducibility does(?: not|n'?t) matter"
 )
 NOT_SLOWER = (
-    r"(?:not?|never|n'?t|cannot|can'?t) (?:be |get |getting |become |made |make it |run |any |much )*slower"
+    r"(?:not?|never|do not|don'?t|cannot|can'?t|won'?t|isn'?t|mustn'?t) (?:be |get |getting |become |made |make it |run |any |much )*slower"
     r"|no slow[ -]?downs?|without (?:any )?(?:slow\w+(?: (?:it )?down)?|loss of speed|losing speed|getting slower|being slower)"
+    r"|keep\w* (?:up )?(?:the |its )*(?:speed|performance|run ?time)\b"
     r"|(?:at |keep\w* |with )?(?:the )?same (?:speed|run ?time|performance)|as fast as (?:now|before|it is)"
 )
 
@@ -57,13 +60,15 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
         "one warp per row",
         r"rows-warp|warp-per-row",
         r"(?:one |a |1 |single |each |use )*warps?[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b|(?:one |a |1 )?row per warp"
-        r"|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) warp|warp[ -]wise rows?",
+        r"|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) warp|warp[ -]wise rows?|rows? (?:to )?(?:its own|one|a) warp"
+        r"|(?:(?:each|every|one|a) )?warp (?:\w+ ){0,3}(?:each|every|one|a) row\b",
     ),
     (
         "one block per row",
         r"rows-block|pointwise-rows|permutation-rows",
         r"(?:one |a |1 |single |each |use )*(?:thread ?)?(?:blocks?|ctas?)[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b"
-        r"|(?:one |a |1 )?row per (?:thread ?)?(?:block|cta)|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) block",
+        r"|(?:one |a |1 )?row per (?:thread ?)?(?:block|cta)|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) block"
+        r"|rows? (?:to )?(?:its own|one|a) block|(?:(?:each|every|one|a) )?block (?:(?!of\b)\w+ ){0,3}(?:each|every|one|a) row\b",
     ),
     (
         "one thread per row",
@@ -74,15 +79,15 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
         "loads in half precision",
         r"half-storage",
-        r"half[ -]precision(?: floats?)?(?: for| in| on)?(?: the)?(?: global)?(?: loads?| reads?| storage| inputs?)?"
+        r"(?:half|mixed)[ -]precision(?: floats?)?(?: for| in| on)?(?: the)?(?: global)?(?: loads?| reads?| storage| inputs?)?"
         r"|(?:fp16|float16|bf16|bfloat16|16[ -]bit floats?)(?: for| in| on)?(?: the)?(?: loads?| reads?| storage| inputs?)?"
-        r"|(?:load|read|stor|keep)\w*(?: \w+){0,4} (?:in|as|with) hal(?:f|ves)\b(?:[ -]precision)?|half (?:loads?|storage|reads?)",
+        r"|(?:load|read|stor|keep)\w*(?: \w+){0,4} (?:in|as|with) hal(?:f|ves)\b(?:[ -]precision)?|half (?:loads?|storage|reads?)|hal(?:f|ves) instead of (?:floats?|single)",
     ),
     (
         "wide loads and stores",
         r"vectorize|pointwise|packs|rows-|columns-",
         r"(?:float[24]|int[24]|uint4|double2|half2|vectori[sz]\w*|vector(?:ed)?(?= loads?| stores?| access| reads?| types?)|wider?(?= loads?| stores?| reads?)"
-        r"|(?:128|64)[ -]?bits?|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
+        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
         r"(?:(?: the| all| its| my| of)*(?: memory)?(?: loads?| stores?| access\w*| reads?| types?| writes?)(?: and (?:stores?|loads?|writes?|reads?))?)?",
     ),
     (
@@ -106,7 +111,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
         "input read once",
         r"rows-|hoist-loads|single-pass|online-softmax|contraction|tile",
-        r"(?:read|load|fetch|touch|stream)\w*(?: \w+){0,4}? once(?: only)?|(?:re-?read|read(?:ing)? \w+(?: \w+)? (?:twice|again|more than once))",
+        r"(?:read|load|fetch|touch|stream)\w*(?: \w+){0,4}? once(?: only)?|(?:re-?read|read(?:ing)? \w+(?: \w+)? (?:twice|again|more than once|(?:two|three|several|many|multiple|2|3) times))",
     ),
     ("shuffles within a warp", r"warp-reduction|warp-scan|rows-", r"warp[ -](?:level )?(?:shuffles?|reduc\w+|primitives?)|shuffles?|shfl\w*"),
     ("unrolled loops", r"unroll", r"unroll\w*(?: (?:the |all |inner |my )*loops?)?"),

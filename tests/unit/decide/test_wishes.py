@@ -51,6 +51,11 @@ PREFERRED: list[tuple[str, tuple[str, ...]]] = [
     ("use 256 threads per block", ("256 threads per block",)),
     ("keep the row in registers", ("values in registers",)),
     ("fuse the loops and use float4", (WIDE, FUSED)),
+    ("let each warp handle one row", ("one warp per row",)),
+    ("give every row its own block", ("one block per row",)),
+    ("avoid reading x three times", (ONCE,)),
+    ("make the loads wider", (WIDE,)),
+    ("use half instead of float", (HALF,)),
 ]
 
 
@@ -102,6 +107,9 @@ CONSTRAINED: list[tuple[str, str, tuple[str, ...]]] = [
     ("use at most 16 KB of shared memory", "shared_bytes", ("at most 16384 bytes of shared memory",)),
     ("fix the race without atomics", "correct", ("no atomics",)),
     ("faster, it need not be deterministic", "time", ()),
+    ("do not use more than 64 registers", "registers", ("at most 64 registers",)),
+    ("I want it faster but the results must be identical on every run", "time", (BITS,)),
+    ("avoid shared memory bank conflicts", "time", ()),
 ]
 
 
@@ -119,6 +127,7 @@ def test_what_must_hold_is_a_constraint(prompt: str, metric: str, words: tuple[s
         "less shared memory but not slower",
         "less shared memory without slowing it down",
         "reduce smem at the same speed",
+        "reduce shared memory use but keep the speed",
     ],
 )
 def test_not_slower_is_a_limit_of_time(prompt: str) -> None:
