@@ -89,6 +89,10 @@ class Progress:
         """How the prompt was understood; given to the session as its `on_read`."""
         self._read = f"read as: {objective.reading}"
 
+    def schedule(self, name: str) -> None:
+        """Which way of computing the kernel the stages are of from now on."""
+        self._subject = f"{name}: "
+
     def text(self, piece: str) -> None:
         """What a model writes, as it comes: its last words stand beside the step."""
         self._written = (self._written + piece)[-4 * MOST_WRITTEN :]

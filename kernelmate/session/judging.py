@@ -273,13 +273,13 @@ class Court:
         if judged is not None and self.contract.reference_kind in ("function", "expression"):
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
-    def trace(self, baseline: Trial) -> str:
-        """The graph of the contract's reference, as text.
+    def trace(self, prepared: Prepared) -> str:
+        """The graph of the contract's reference as text; of a contract without results, what the reference returns.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
         """
-        answer = self.worker.trace(self._task(baseline.prepared, None), self.reference_timeout_s)
+        answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
         if isinstance(answer, Death):
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)
         return answer
@@ -368,9 +368,13 @@ def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file."""
+    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file.
+
+    The file of a new kernel (`kernelmate write`) is not there yet; its folder is.
+    """
     path = Path(kernel.unit.path)
-    return path.resolve().parent if path.is_file() else Path.cwd()
+    new = kernel.unit.language == "cuda" and path.parent.is_dir()
+    return path.resolve().parent if new or path.is_file() else Path.cwd()
 
 
 ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})

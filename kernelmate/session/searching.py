@@ -120,7 +120,7 @@ class Search:
             earlier=self.earlier,
             glimpse=self.glimpse,
             expect=self.expect,
-            trace=lambda: self.court.trace(self.baselines[0]),
+            trace=lambda: self.court.trace(self.baselines[0].prepared),
         )
         try:
             for suggester in suggesters:

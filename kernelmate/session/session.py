@@ -313,6 +313,16 @@ class Session:
         search = Search(court, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
         return search.run(_recipes() if suggesters is None else suggesters)
 
+    def trace(self, kernel: Kernel, contract: Contract) -> str:
+        """The graph of a contract's reference as text; of a contract without results, what the reference returns.
+
+        Raises:
+            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        court = self._court_for(kernel, contract, self._workshop(kernel))
+        self._tell("reference", 0, 1)
+        return court.trace(self.prepare(kernel, contract=contract)[0])
+
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:
         """All that a judgement of this kernel by this session rests on, so that it can be made again elsewhere.
 

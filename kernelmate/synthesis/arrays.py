@@ -20,13 +20,15 @@ MAPS = frozenset(
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal", "sin", "cos", "tan", "tanh", "sinh", "cosh",
         "floor", "ceil", "rint", "trunc", "maximum", "minimum", "fmax", "fmin", "greater", "greater_equal", "less",
         "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "sign", "isnan", "arctan", "hypot",
-        "cbrt", "erf", "erfc",
+        "cbrt", "erf", "erfc", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
     }
 )  # fmt: skip
 """Ufuncs that a graph may hold."""
 
-_RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder", "bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}  # fmt: skip
-_OF_BOOLS = {"bitwise_and", "bitwise_or", "invert"}
+_RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder"}
+_OF_BOOLS = {
+    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "not_equal", "invert": "logical_not",
+}  # fmt: skip
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 
 
@@ -198,6 +200,10 @@ class Array(NDArrayOperatorsMixin):
             from kernelmate.synthesis.functions import reduced
 
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
+        if method == "outer" and not keywords and out is None:
+            first, second = map(self.builder.lift, inputs)
+            first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))
+            return mapped(self.builder, ufunc, (first, second))
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
             raise Untraceable(
@@ -261,8 +267,9 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     weak = [type(one) if type(one) in (int, float, bool) else None for one in inputs]
     args = [builder.lift(one) for one in inputs]
-    booleans = all(arg.dtype.kind == "b" for arg in args)
-    if name not in MAPS or (ufunc.__name__ in _OF_BOOLS and not booleans):
+    if all(arg.dtype.kind == "b" for arg in args):
+        name = _OF_BOOLS.get(name, name)
+    if name not in MAPS:
         raise Untraceable(f"np.{ufunc.__name__}")
     if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
         return mapped(builder, np.square, inputs[:1])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
+from kernelmate.synthesis.running import cumsum
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
 
 
@@ -357,6 +358,7 @@ def _dot(a: Any, b: Any) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
     "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
+    "cumsum": cumsum,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
@@ -377,7 +379,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take")},
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

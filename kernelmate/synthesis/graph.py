@@ -6,6 +6,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
+- `scan`: running sums along an axis (data);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape.
 """
@@ -112,8 +113,9 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return source.squeeze(dropped).transpose(order).reshape(shape)
         case "reshape":
             return args[0].reshape(shape)
-        case "reduce":
-            return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
+        case "reduce" | "scan":
+            name, axis = node.data if node.op == "reduce" else ("cumsum", *node.data)
+            return getattr(np, str(name))(args[0], axis=int(axis or 0))
         case "take" | "gather":
             return _by_number(node.op, args[0], args[1].astype(np.int64))
     raise AssertionError(node.op)

@@ -8,7 +8,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
-from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, total
+from kernelmate.synthesis.schedules import columns, contraction, permutation, pointwise, rows, scan, total
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -20,6 +20,9 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
+    if any(node.op == "scan" for node in graph.nodes):
+        yield from scan.written(graph, text)
+        return
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]

@@ -144,6 +144,13 @@ def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     panel(magics, *_words(options, "panel NAME", 1, 1))
 
 
+def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    words = _words(options, "write FUNCTION(ARRAYS)", 1, 99)
+    from kernelmate_widgets.writing import write
+
+    write(magics, " ".join(words), quiet=options.quiet)
+
+
 # ----------------------------------------------------------------------------------------------------- deciding
 
 
@@ -260,6 +267,7 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
+    "write": _write,
     "optimize": _optimize,
     "accept": _accept,
     "revert": _revert,
