@@ -58,14 +58,14 @@ NOT_SLOWER = (
 STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
         "one warp per row",
-        r"rows-warp|warp-per-row",
+        r"rows-warp|warp-per-row|scan-warp",
         r"(?:one |a |1 |single |each |use )*warps?[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b|(?:one |a |1 )?row per warp"
         r"|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) warp|warp[ -]wise rows?|rows? (?:to )?(?:its own|one|a) warp"
         r"|(?:(?:each|every|one|a) )?warp (?:\w+ ){0,3}(?:each|every|one|a) row\b",
     ),
     (
         "one block per row",
-        r"rows-block|pointwise-rows|permutation-rows",
+        r"rows-block|pointwise-rows|permutation-rows|scan-block",
         r"(?:one |a |1 |single |each |use )*(?:thread ?)?(?:blocks?|ctas?)[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b"
         r"|(?:one |a |1 )?row per (?:thread ?)?(?:block|cta)|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) block"
         r"|rows? (?:to )?(?:its own|one|a) block|(?:(?:each|every|one|a) )?block (?:(?!of\b)\w+ ){0,3}(?:each|every|one|a) row\b",
@@ -85,7 +85,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "wide loads and stores",
-        r"vectorize|pointwise|packs|rows-|columns-",
+        r"vectorize|pointwise|packs|rows-|columns-|scan-",
         r"(?:float[24]|int[24]|uint4|double2|half2|vectori[sz]\w*|vector(?:ed)?(?= loads?| stores?| access| reads?| types?)|wider?(?= loads?| stores?| reads?)"
         r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
         r"(?:(?: the| all| its| my| of)*(?: memory)?(?: loads?| stores?| access\w*| reads?| types?| writes?)(?: and (?:stores?|loads?|writes?|reads?))?)?",
@@ -110,7 +110,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "input read once",
-        r"rows-|hoist-loads|single-pass|online-softmax|contraction|tile",
+        r"rows-|scan-|hoist-loads|single-pass|online-softmax|contraction|tile",
         r"(?:read|load|fetch|touch|stream)\w*(?: \w+){0,4}? once(?: only)?|(?:re-?read|read(?:ing)? \w+(?: \w+)? (?:twice|again|more than once|(?:two|three|several|many|multiple|2|3) times))",
     ),
     ("shuffles within a warp", r"warp-reduction|warp-scan|rows-", r"warp[ -](?:level )?(?:shuffles?|reduc\w+|primitives?)|shuffles?|shfl\w*"),
