@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.decide.acceptance import decide
+from kernelmate.decide.holding import broken_by
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED
@@ -172,12 +173,13 @@ class Court:
         if objective.metric in COMPILED and not prepared.findings:
             verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
             decision = decide(objective, baseline.verdict, verdict, contract=self.contract)
-            if decision.objective is not None and not decision.objective.met:
+            held = broken_by(objective, verdict, prepared.compiled)
+            if held or (decision.objective is not None and not decision.objective.met):
                 verdict = replace(
                     verdict,
                     objective=decision.objective,
                     accepted=False,
-                    reasons=decision.reasons,
+                    reasons=held + decision.reasons,
                     trade_offs=decision.trade_offs,
                 )
             return Trial(prepared, verdict)
@@ -245,11 +247,14 @@ class Court:
             contract=self.contract,
             error=error,
         )
-        reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons + self._without_tools()))
+        asked = None if baseline is None else objective
+        held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
+        decided = () if held and decision.accepted is not False else decision.reasons
+        reasons = tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools()))
         verdict = replace(
             verdict,
             objective=decision.objective,
-            accepted=decision.accepted,
+            accepted=False if held else decision.accepted,
             reasons=reasons,
             trade_offs=decision.trade_offs,
             speedup=decision.speedup or verdict.speedup,

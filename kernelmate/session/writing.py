@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kernelmate.errors import KernelmateError, SourceError
+from kernelmate.errors import KernelmateError, ReferenceFailed, SourceError
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
 from kernelmate.source import apply_edits
@@ -94,7 +94,11 @@ def write_kernel(
     if results.graph is None:
         return Writing((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
     kernel, contract = with_results(asked, contract, results)
-    return _judged(session, kernel, contract, Graph.of(results.graph), most, on_trying)
+    try:
+        graph = Graph.of(session.trace(kernel, contract))
+    except ReferenceFailed as error:  # at the small size, which was not known before
+        return Writing((), (error.message,), error.file, error.line)
+    return _judged(session, kernel, contract, graph, most, on_trying)
 
 
 def _judged(

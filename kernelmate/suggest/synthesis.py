@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kernelmate.decide.holding import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Kernel
 from kernelmate.suggest.base import SuggestRequest
@@ -35,11 +36,13 @@ class Synthesis:
         """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
         contract = request.contract
         python = contract.reference_kind in ("function", "expression")
-        if request.trace is None or not python or request.objective.metric != "time" or request.objective.keep:
+        asked = request.objective
+        unmeasured = asked.keep and not asked.constraints
+        if request.trace is None or not python or asked.metric != "time" or unmeasured:
             return
         try:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
-            for written in list(kernels_for(graph, bare, contract))[:MOST]:
+            for written in self._wanted(request, list(kernels_for(graph, bare, contract)))[:MOST]:
                 if request.stop():
                     return
                 yield from self._placed(request, bare, written)
@@ -47,6 +50,12 @@ class Synthesis:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:
             self.notes.append(f"No kernel was written from the reference. {error.message}")
+
+    def _wanted(self, request: SuggestRequest, found: list[Written]) -> list[Written]:
+        """Those that the prompt does not rule out, the preferred first."""
+        scores = [suits(request.objective, f"{self.name}:{one.schedule}") for one in found]
+        ranked = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
+        return [one for score, one in ranked if score >= 0]
 
     def _placed(self, request: SuggestRequest, bare: Kernel, written: Written) -> Iterator[Candidate]:
         """The candidate in the user's file, of which `bare` is what stays; none where a launch there cannot follow."""

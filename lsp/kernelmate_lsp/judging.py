@@ -106,6 +106,7 @@ class Judge:
                 stop=job.unwanted.is_set,
                 suggesters=authors(session.settings, kernel, wishes),
                 objective=wanted.objective,
+                on_read=lambda aim: on_stage(aim.reading, 0, 0),
                 on_trying=lambda state: on_stage(trying_line(state), 0, 0),
             )
 

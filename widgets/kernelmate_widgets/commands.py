@@ -103,6 +103,7 @@ def search(
                 objective=wanted.objective,
                 contract=version.contract,
                 on_trying=progress.trying,
+                on_read=lambda aim: progress.step(aim.reading),
             )
     except BaseException:
         progress.gone()

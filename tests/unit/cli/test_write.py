@@ -91,6 +91,10 @@ def ordered(x):
     return y
 
 
+def doubled(x):
+    return x * 2 if x.shape[0] > 64 else x
+
+
 def thirds(x):
     return 2 * x.reshape(3, -1)
 
@@ -227,6 +231,13 @@ def test_a_function_that_cannot_be_traced_exits_with_1_and_names_line_and_operat
     assert (written["kernels"], written["files"]) == ([], [])
     assert "np.sort" in written["notes"][0]
     assert not (there / "ordered.cu").exists()
+
+
+def test_a_function_that_branches_on_a_size_exits_with_1_and_names_the_sizes(there: Path, run: Run) -> None:
+    told = run("write", "reference.py:doubled", "--arrays", "x=float32[n=500]")
+    assert told.exit_code == 1
+    assert "they differ between n=500 and n=1" in told.stdout
+    assert not (there / "doubled.cu").exists()
 
 
 def test_a_file_that_is_there_is_overwritten_only_with_force(
