@@ -75,6 +75,10 @@ class _Threads:
         self.shapes = self._shapes()
         self.block = self._block()
         self.native = self._is_native()
+        if not self.native and self.rank > 1 and self._height() == 8:
+            self.block = (16, 16)  # as high as the blocks of many kernels
+            self.native = self._is_native()
+            self.block = self.block if self.native else (WARP, 8)
         self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
         self.outer: list[str] = []
 
@@ -98,7 +102,8 @@ class _Threads:
         """Statements that store the values; locals go to `lines`."""
         plan, kernel = self.plan, self.kernel
         stores: list[str] = []
-        several = len(plan.targets) > 1 and any(plan.name(key) in self._outputs() for key in walked(plan) if plan.is_leaf(key))  # fmt: skip
+        read = {plan.name(key) for key in walked(plan) if plan.is_leaf(key)}
+        several = len(plan.targets) > 1 and any(target.name in read for target in plan.targets)
         for target, value in zip(plan.targets, values, strict=True):
             stored = kernel.stored(target.name, value, plan.node(target.key).dtype)
             if several and not re.fullmatch(r"\w+", stored):  # what is changed may still be read
@@ -108,9 +113,6 @@ class _Threads:
             place = text.address(target.shape, [parsed(str(one)) for one in target.place])
             stores.append(f"{target.name}[{place}] = {stored};")
         return stores
-
-    def _outputs(self) -> set[str]:
-        return {target.name for target in self.plan.targets}
 
     def _read(self) -> list[str]:
         keys = [key for key in walked(self.plan) if self.plan.is_leaf(key)]
