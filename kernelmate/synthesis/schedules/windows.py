@@ -229,7 +229,6 @@ class _Threads:
         return lines
 
     def _row(self) -> str:
-        """The local of a thread's row, or of its first one."""
         return self.names[1]
 
     def _row_from(self, number: str) -> str:
@@ -241,8 +240,7 @@ class _Threads:
         across = self.kernel.names.fresh("across")
         lines = [f"const int {across} = ({lengths[0]} + blockDim.x - 1) / blockDim.x;"]
         lines.append(f"const int {self.names[0]} = blockIdx.x % {across} * blockDim.x + threadIdx.x;")
-        rest = f"blockIdx.x / {across}"
-        within = f"{rest}"
+        within = rest = f"blockIdx.x / {across}"
         if self.rank > 2:
             down = lengths[1]
             if height > 1:
