@@ -108,8 +108,13 @@ class Array(NDArrayOperatorsMixin):
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, node: int) -> None:
-        self.builder, self.node = builder, node
+        self.builder, self._node = builder, node
         self.shared = False
+
+    @property
+    def node(self) -> int:
+        """Its place in the graph."""
+        return self._node
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -169,10 +174,15 @@ class Array(NDArrayOperatorsMixin):
         return subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        whole = (slice(None),) * self.ndim
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(one is Ellipsis or one == slice(None) for one in keys) or len(keys) > len(whole) + 1:
-            raise Untraceable("an assignment to a part of an array")
+        if (
+            not all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in keys)
+            or len(keys) > self.ndim + 1
+        ):
+            from kernelmate.synthesis.slices import assigned
+
+            assigned(self, key, value)
+            return
         self.assign(self.builder.lift(value))
 
     def assign(self, value: Array) -> None:
@@ -182,7 +192,7 @@ class Array(NDArrayOperatorsMixin):
         if self.shared:
             raise Untraceable("an assignment to an array that another one is a view of")
         value = broadcast_to(value, self.shape)
-        self.node = cast(value, self.dtype).node
+        self._node = cast(value, self.dtype).node
 
     def view_of(self, axes: Sequence[int | None]) -> Array:
         """A view with these axes of this array, None for a new one."""

@@ -8,7 +8,9 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
 - `scan`: running sums along an axis (data);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
-- `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape.
+- `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
+- `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
+  the second operand, which has the result's shape or is a number.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
+from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, WRAP, AxisMap
 
 Datum = str | int | float | bool | None
 
@@ -88,6 +91,29 @@ def _by_number(op: str, source: Any, index: Any) -> Any:
     return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
 
 
+def _window(node: Node, args: Sequence[Any], shape: tuple[int, ...], size: Size) -> Any:
+    source = np.asarray(args[0])
+    positions = np.indices(shape, sparse=True)
+    inside = np.ones(shape, dtype=bool)
+    index = []
+    for entry, side in zip(node.data, source.shape, strict=True):
+        axis = AxisMap.of(entry)
+        at = np.asarray(int(evaluate_expression(axis.offset, size)))
+        for place, step in axis.terms:
+            at = at + step * positions[place]
+        inside &= at % axis.every == 0
+        at = at // axis.every
+        if axis.beyond == WRAP:
+            at = at % max(side, 1)
+        elif axis.beyond in (OTHERWISE, ABOVE):
+            inside &= (at < side) & ((at >= 0) | (axis.beyond == ABOVE))
+        index.append(np.clip(at, 0, max(side - 1, 0)))
+    if not source.size:
+        return np.broadcast_to(args[1] if len(args) > 1 else np.zeros(1, source.dtype), shape)
+    chosen = np.broadcast_to(source[tuple(index)], shape)
+    return chosen if len(args) == 1 else np.where(inside, chosen, args[1])
+
+
 def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
@@ -96,7 +122,7 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
         case "size":
             return np.asarray(evaluate_expression(str(node.data[0]), size))
         case "constant":
-            return np.asarray(node.data[0], dtype=node.dtype)
+            return np.broadcast_to(np.asarray(node.data[0], dtype=node.dtype), shape)
         case "iota":
             return np.arange(shape[0])
         case "map" if node.data[0] == "where":
@@ -118,4 +144,4 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return getattr(np, str(name))(args[0], axis=int(axis or 0))
         case "take" | "gather":
             return _by_number(node.op, args[0], args[1].astype(np.int64))
-    raise AssertionError(node.op)
+    return _window(node, args, shape, size)

@@ -37,7 +37,7 @@ class Written:
     Attributes:
         schedule: its name, part of the candidate's author. why: one sentence.
         definition: the kernel's text. helpers: device functions above it, may be empty.
-        grid: sides in the contract's language. block: threads.
+        grid: sides in the contract's language. block: threads, of each side where there are several.
     """
 
     schedule: str
@@ -45,7 +45,7 @@ class Written:
     definition: str
     helpers: str
     grid: tuple[str, ...]
-    block: int
+    block: int | tuple[int, ...]
 
 
 def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
@@ -298,10 +298,11 @@ class KernelText:
         if written.helpers:
             above = _above_comment(kernel.unit.text, above)
             edits.append((above, above, written.helpers + "\n\n"))
-        launch = {"grid": written.grid, "block": (str(written.block),), "shared": "0"}
+        block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+        launch = {"grid": written.grid, "block": block, "shared": "0"}
         changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
         own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=written.grid, block=(str(written.block),), shared="0")
+        fallback = replace(self.contract, grid=written.grid, block=block, shared="0")
         return changed, fallback if own is None else replace(fallback, line=own.line)
 
 

@@ -204,6 +204,8 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
             source, chosen = node.args
             at = f"@{chosen}"
             return ((source, (*index, at)), (chosen, index))
+        case "window":
+            raise Refused("it takes parts of arrays, or joins them")
     return ()
 
 

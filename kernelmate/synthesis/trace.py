@@ -247,7 +247,8 @@ class _Function:
         try:
             return self._function(*args, **keywords)
         except Untraceable:
-            if any(isinstance(one, Array) for one in args):
+            several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
+            if any(isinstance(one, Array) for one in several):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 
