@@ -26,10 +26,11 @@ from benchmarks.large_set import LARGE, listed
 from benchmarks.machine import describe, save
 from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Workload
 from kernelmate.checks.carried import Law, carried, law_of
+from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.laws import BASE_ELEMENTS, elements_at
-from kernelmate.checks.reference import Expected, Reference, python_reference
+from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL, Style
 from kernelmate.checks.tolerances import derive

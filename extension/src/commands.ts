@@ -41,6 +41,11 @@ export class Commands {
   /** The client's middleware: what the editor calls by the server's names comes here first. */
   readonly middleware: Middleware = {
     executeCommand: async (command, args, next) => {
+      if (command === "kernelmate.write") {
+        // Of a Python function: there is no kernel yet.
+        const written: unknown = await next(command, args);
+        return written;
+      }
       const [first] = args as unknown[];
       const given = isKernel(first) ? first : await this.kernelHere();
       if (given === undefined) {

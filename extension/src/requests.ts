@@ -16,7 +16,7 @@ export interface Known {
 }
 
 export interface Search {
-  objective: { prompt: string };
+  objective: { prompt: string; reading: string };
   baseline: Verdict;
   candidates: Candidate[];
   best: number | null;

@@ -60,7 +60,8 @@ function render(now: State): void {
     parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
   }
   if (known === search) {
-    parts.push(element("h2", "", `“${search.objective.prompt}”`), ...search.notes.map((note) => element("p", "", note)));
+    parts.push(element("h2", "", `“${search.objective.prompt}”`), element("p", "muted", search.objective.reading));
+    parts.push(...search.notes.map((note) => element("p", "", note)));
     if (search.best === null) {
       parts.push(element("p", "doubt", "No candidate is worth taking."));
     }

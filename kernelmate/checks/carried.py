@@ -25,6 +25,7 @@ from statistics import fmean
 
 import numpy as np
 
+from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.kinds import (
     Array,
     Arrays,
@@ -35,18 +36,16 @@ from kernelmate.checks.kinds import (
     unit_roundoff,
     wide,
 )
+from kernelmate.checks.moves import Movable, movable
 from kernelmate.checks.pooling import FEW, of_vector, pool_of, poolings, rms
-from kernelmate.checks.reference import Expected, Reference
 from kernelmate.checks.sizes import SmallSizes
 from kernelmate.checks.tolerances import (
     KERNEL_MOVE,
     MOST_TERMS,
     Allowed,
     Measured,
-    Movable,
     accumulating_dtype,
     measured,
-    movable,
     rounded_outputs,
     terms_of,
     toleranced,

@@ -22,8 +22,8 @@ import numpy as np
 import platformdirs
 
 from kernelmate.checks.carried import Law, OutputLaw, law_of
+from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_host
-from kernelmate.checks.reference import Expected, Reference
 from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
 from kernelmate.checks.styles import NORMAL, UNIFORM, Style
 from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs

@@ -13,6 +13,7 @@ import numpy as np
 from kernelmate.backends.base import Computes
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import absolute_error, compare, nan_in
+from kernelmate.checks.evaluations import Expected, Reference, Told
 from kernelmate.checks.guards import lost_bits
 from kernelmate.checks.inputs import DeviceRandom
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_device, on_host, wide
@@ -28,7 +29,7 @@ from kernelmate.checks.laws import (
     seconds_of,
 )
 from kernelmate.checks.memo import Memo
-from kernelmate.checks.reference import Expected, Reference, kernel_reference, python_reference
+from kernelmate.checks.reference import kernel_reference, python_reference
 from kernelmate.checks.styles import Style
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
 from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
@@ -324,7 +325,7 @@ class Oracle:
         kernel = self._kernel
         reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
         assert reference is not None
-        told = reference if kernel is not None else self._telling(reference)
+        told = reference if kernel is not None else Told(reference, lambda: self._tell(REFERENCE_STAGE, 0, 1))
         return _ANSWERS.get(self._key(size, shot), lambda: self._ask(told, size, shot, given, exact=kernel is None))
 
     def _from_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays, theirs: Theirs) -> Answer:
@@ -336,15 +337,6 @@ class Oracle:
         return _ANSWERS.get(
             key, lambda: replace(self._held(reference, whose, size, shot, given, want, exact=False), against="baseline")
         )
-
-    def _telling(self, reference: Reference) -> Reference:
-        """The reference, with each of its calls told as a step of its stage."""
-
-        def told(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-            self._tell(REFERENCE_STAGE, 0, 1)
-            return reference(arrays, size, working)
-
-        return told
 
     def _ask(self, reference: Reference, size: Size, shot: Shot, given: Arrays, *, exact: bool) -> Answer:
         if not self.large(size) or self._device is None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import keyword
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,32 +17,14 @@ import numpy as np
 from kernelmate.checks import reference_process
 from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
+from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
+from kernelmate.checks.reference_messages import Call
 from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
-
-Expected = dict[str, Array]
-
-
-class Reference(Protocol):
-    """What says which outputs are right."""
-
-    def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """Every out and inout array for these inputs, floats in float64.
-
-        Args:
-            arrays: inputs by argument, as the kernel gets them or moved a little; NumPy's, or CuPy's on a GPU.
-            size: the size they belong to.
-            working: the floating dtype to compute in; None is float64. A kernel computes as it does.
-
-        Raises:
-            ReferenceFailed: it raised, or gave something else than the contract says.
-        """
-        ...
-
 
 _FORBIDDEN = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.JoinedStr)
 _FILES = frozenset(
@@ -84,14 +69,27 @@ class _Apart:
         self._number, helpers = process.load(contract, directory)
         note_helpers(contract.reference, directory, helpers)
         self._here: Reference | None = None
+        self._seconds: tuple[dict[str, int], float] = {}, math.inf
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
         """As `Reference.__call__`."""
-        if not any(on_device(array) for array in arrays.values()):
-            return self._process.evaluate(self._number, self._contract, arrays, size, working)
+        return self.several([(arrays, working)], size)[0]
+
+    def seconds(self, size: Size) -> float:
+        """As `Batching.seconds`."""
+        last, seconds = self._seconds
+        return seconds if last == dict(size) else math.inf
+
+    def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
+        """As `Batching.several`."""
+        if not any(on_device(array) for arrays, _ in calls for array in arrays.values()):
+            begun = time.perf_counter()
+            answers = self._process.evaluate(self._number, self._contract, calls, size)
+            self._seconds = dict(size), (time.perf_counter() - begun) / len(calls)
+            return answers
         self._here = self._here or _reference_here(self._contract, self._directory)
         assert self._here is not None
-        return self._here(arrays, size, working)
+        return [self._here(arrays, size, working) for arrays, working in calls]
 
 
 class _Callable(Protocol):
@@ -157,10 +155,14 @@ class _Function:
         self._contract, self._function, self._directory = contract, function, directory
         self._rebuilt: dict[tuple[bool, np.dtype[Any] | None], Callable[..., Any]] = {(False, None): function}
 
+    @cached_property
+    def _parameters(self) -> Parameters:
+        return inspect.signature(self._function).parameters
+
     def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
         """As `_Callable.__call__`."""
         contract = self._contract
-        given = named(contract, self._function, values)
+        given = named(contract, self._parameters, values)
         key = device, working
         if key not in self._rebuilt:
             folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
@@ -172,13 +174,16 @@ class _Function:
             return _shaped(contract, returned, size, device=device)
 
 
-def named(contract: Contract, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Those values that a function names.
+Parameters = Mapping[str, inspect.Parameter]
+"""A function's parameters, by name."""
+
+
+def named(contract: Contract, parameters: Parameters, values: dict[str, Any]) -> dict[str, Any]:
+    """Those values that a function with these parameters names.
 
     Raises:
         ReferenceFailed: it names what there is not.
     """
-    parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     given = {name: value for name, value in values.items() if takes_all or name in parameters}
     missing = [
@@ -268,6 +273,8 @@ def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = Fal
     expected: Expected = {}
     for argument, value in zip(outputs, several, strict=True):
         array = _numbers(contract, argument.name, value, device=device)
+        if array.shape == () and shapes[argument.name] == (1,):
+            array = array.reshape(1)
         if array.shape != shapes[argument.name]:
             raise ReferenceFailed(
                 f"The reference {contract.reference} returned shape {list(array.shape)} for {argument.name}, and the contract says "

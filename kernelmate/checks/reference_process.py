@@ -13,16 +13,31 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 
 from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.checks.reference_messages import (
+    Answer,
+    Call,
+    Described,
+    Evaluate,
+    Failed,
+    Load,
+    Loaded,
+    Made,
+    Make,
+    NoMemory,
+    Request,
+    Trace,
+    Traced,
+)
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
@@ -39,89 +54,6 @@ GRACE_S = 2.0
 
 _ALIGNED = 64
 """Bytes that the place of each array is a multiple of."""
-
-Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""Name, type by NumPy's name, and shape of each array that follows a header."""
-
-
-class Load(msgspec.Struct, frozen=True, tag=True):
-    """Load a contract's reference; evaluations name it by this request's number."""
-
-    number: int
-    contract: Contract
-    directory: str
-
-
-class Evaluate(msgspec.Struct, frozen=True, tag=True):
-    """Evaluate a loaded reference on the arrays that follow; `working` names the floating type to compute in."""
-
-    number: int
-    loaded: int
-    size: dict[str, int]
-    working: str | None
-    arrays: Described
-
-
-class Make(msgspec.Struct, frozen=True, tag=True):
-    """Call the contract's maker of inputs."""
-
-    number: int
-    contract: Contract
-    directory: str
-    size: dict[str, int]
-    seed: int
-
-
-class Trace(msgspec.Struct, frozen=True, tag=True):
-    """Trace the contract's reference."""
-
-    number: int
-    contract: Contract
-    directory: str
-
-
-class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
-
-    number: int
-    helpers: dict[str, str]
-
-
-class Made(msgspec.Struct, frozen=True, tag=True):
-    """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
-
-    number: int
-    arrays: Described
-    helpers: dict[str, str] = {}
-
-
-class Traced(msgspec.Struct, frozen=True, tag=True):
-    """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
-
-    number: int
-    graph: str
-
-
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
-
-    number: int
-    message: str
-    file: str | None
-    line: int | None
-    column: int | None
-    hint: str | None
-
-
-class NoMemory(msgspec.Struct, frozen=True, tag=True):
-    """An allocation failed."""
-
-    number: int
-    detail: str
-
-
-Request: TypeAlias = Load | Evaluate | Make | Trace
-Answer: TypeAlias = Loaded | Made | Traced | Failed | NoMemory
 
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -170,22 +102,24 @@ class ReferenceProcess:
                 self._break(contract, "sent arrays that nobody asked for")
             return number, answer.helpers
 
-    def evaluate(
-        self, loaded: int, contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None
-    ) -> Arrays:
-        """As `Reference.__call__`, of NumPy's arrays.
+    def evaluate(self, loaded: int, contract: Contract, calls: Sequence[Call], size: Size) -> list[Arrays]:
+        """As `Reference.__call__` for each call, of NumPy's arrays.
 
         Raises:
             ReferenceFailed: the reference failed, or the process ended or sent something else than its arrays.
         """
         shapes = argument_shapes(contract, size)
-        wanted = {a.name: (shapes[a.name], a.dtype) for a in contract.args if a.direction in ("out", "inout")}
+        outputs = [a for a in contract.args if a.direction in ("out", "inout")]
+        wanted = {
+            answer_name(index, a.name): (shapes[a.name], _outputs(a.dtype))
+            for index in range(len(calls))
+            for a in outputs
+        }
+        arrays, named = _shared(calls)
         with self._turn:
-            request = Evaluate(
-                self._next(), loaded, dict(size), None if working is None else working.name, described(arrays)
-            )
-            answer = self._ask(contract, request, arrays)
-            return self._taken(contract, answer, {n: (shape, _outputs(dtype)) for n, (shape, dtype) in wanted.items()})
+            request = Evaluate(self._next(), loaded, dict(size), named, described(arrays))
+            taken = self._taken(contract, self._ask(contract, request, arrays), wanted)
+        return [{a.name: taken[answer_name(index, a.name)] for a in outputs} for index in range(len(calls))]
 
     def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
         """The arrays that the contract's own `inputs` function makes, of the contract's types; modules as of `load`.
@@ -286,6 +220,24 @@ class ReferenceProcess:
             line=contract.line,
             hint="A reference must return its arrays, and do nothing to its process.",
         )
+
+
+def answer_name(index: int, output: str) -> str:
+    """The name under which an output of one of several calls is sent."""
+    return f"{index}:{output}"
+
+
+def _shared(calls: Sequence[Call]) -> tuple[Arrays, tuple[tuple[str | None, dict[str, str]], ...]]:
+    """The arrays of all calls, each once, and the calls by the arrays' names."""
+    names: dict[int, str] = {}
+    arrays: Arrays = {}
+    for given, _ in calls:
+        for array in given.values():
+            arrays[names.setdefault(id(array), str(len(names)))] = array
+    return arrays, tuple(
+        (None if working is None else working.name, {name: names[id(array)] for name, array in given.items()})
+        for given, working in calls
+    )
 
 
 def _signal(number: int) -> str:

@@ -44,12 +44,14 @@ tolerance doubles, and the sensitivity is measured with moves that stand out fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from kernelmate.checks.evaluations import Expected, Reference, evaluations
 from kernelmate.checks.kinds import (
     Array,
     Arrays,
@@ -61,9 +63,9 @@ from kernelmate.checks.kinds import (
     unit_roundoff,
     wide,
 )
-from kernelmate.checks.reference import Expected, Reference
+from kernelmate.checks.moves import Movable, at_edges, movable, with_one_moved
 from kernelmate.records import Contract, Size
-from kernelmate.source import numpy_dtype, scalar_values
+from kernelmate.source import numpy_dtype
 
 STORE_UNITS = 2.0
 FUNCTION_UNITS = 16.0
@@ -76,9 +78,6 @@ INNER_FACTOR = 8.0
 
 JUMP = 2.0**-14
 """A move of an input to which an output answers by this share of the outputs' median size, or more, crosses a step."""
-
-LARGEST_WHOLE = 2.0**20
-"""Whole numbers up to here may be meant as such; beyond, many numbers of float32 are whole by chance."""
 
 MOVE = 2.0**-22
 """Relative move of inputs to an exact reference; the answer's move is scaled to the unit roundoff."""
@@ -245,15 +244,6 @@ def _finite(errors: dict[str, Array]) -> Expected:
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
-def movable(contract: Contract, arrays: Arrays) -> list[str]:
-    """Inputs that may be moved a little: floating ones. Integers may be positions, and are exact."""
-    return [
-        a.name
-        for a in contract.args
-        if a.direction in ("in", "inout") and is_inexact(arrays[a.name].dtype) and arrays[a.name].size
-    ]
-
-
 def _sensitivity(
     contract: Contract,
     reference: Reference,
@@ -278,84 +268,30 @@ def _sensitivity(
     inputs = Movable.of(arrays, names)
     edges = {name: at_edges(contract, arrays, size, name) for name in names}
     held = inputs.holding(edges) if any(edge.any() for edge in edges.values()) else None
-    for draw in range(EXACT_DRAWS if exact else KERNEL_DRAWS):
-        holds = held is not None and draw % 2 == 0
-        moved = (held if held is not None and holds else inputs).moved(move, rng)
-        _keep_largest(moves if holds or held is None else across, reference(moved, size), want, move)
+    draws = range(EXACT_DRAWS if exact else KERNEL_DRAWS)
+    movers = [held if held is not None and draw % 2 == 0 else inputs for draw in draws]
+    answers = evaluations(reference, ((mover.moved(move, rng), None) for mover in movers), size)
+    for mover, answer in zip(movers, answers, strict=True):
+        _keep_largest(moves if held is None or mover is held else across, answer, want, move)
     for name in moves if held is not None else ():
         _keep_smooth(moves[name], across[name], want[name], move)
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
         finer = np.dtype(np.longdouble if double else np.float64)
-        for _ in range(INNER_DRAWS):
-            near = inputs.moved(INNER_MOVE, rng)
-            near.update({name: wide(near[name], working) for name in names})
-            answer = reference(near, size, finer)
-            _keep_largest(inner, reference(near, size, working), answer, unit_roundoff(working))
+        nearby = _near(inputs, names, working, rng)
+        both = evaluations(reference, ((near, dtype) for near in nearby for dtype in (finer, working)), size)
+        for answer in both:
+            _keep_largest(inner, next(both), answer, unit_roundoff(working))
     return moves, inner
 
 
-@dataclass(frozen=True, slots=True)
-class Movable:
-    """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
-
-    `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
-    may be positions or classes in floating dress, and are exact in any case. Beyond `LARGEST_WHOLE` numbers of a
-    narrow type are whole by chance, and move.
-    """
-
-    wide: Arrays
-    fixed: Arrays
-
-    @staticmethod
-    def of(arrays: Arrays, names: list[str]) -> Movable:
-        """The inputs, of which those with these names may be moved."""
-        widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
-        with np.errstate(all="ignore"):
-            return Movable(
-                widened,
-                {n: (widened[n] == np.rint(widened[n])) & ~(np.abs(widened[n]) > LARGEST_WHOLE) for n in names},
-            )
-
-    def holding(self, edges: Arrays) -> Movable:
-        """The same inputs, of which these elements stay as well."""
-        return Movable(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
-
-    def moved(self, move: float, rng: Any) -> dict[str, Array]:
-        """The inputs with those that may be moved by about `move` of each element.
-
-        Args:
-            move: standard deviation of the relative move.
-            rng: a generator of the arrays' own module.
-        """
-        moved = dict(self.wide)
-        for name, fixed in self.fixed.items():
-            held, stay = flat(self.wide[name]), flat(fixed)
-            moved[name] = module_of(held).empty(fixed.shape, held.dtype)
-            for part in blocks_of(held):
-                factors = rng.standard_normal(held[part].shape)
-                factors *= move
-                factors += 1.0
-                factors[stay[part]] = 1.0
-                with np.errstate(all="ignore"):
-                    moved[name].reshape(-1)[part] = held[part] * factors
-        return moved
-
-
-def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array:
-    """Elements of a floating input that equal a scalar argument, its negative or a neighbour: comparisons change there."""
-    scalars = scalar_values(contract, size)
-    held = arrays[name]
-    edges = module_of(held).zeros(held.shape, bool)
-    if held.dtype.kind != "f":
-        return edges  # type: ignore[no-any-return]
-    for argument in contract.args:
-        if argument.shape is None and argument.value is not None:
-            value = abs(float(arrays[argument.name] if argument.name in arrays else scalars[argument.name]))
-            if 0 < value < math.inf:
-                edges |= np.abs(np.abs(held) - held.dtype.type(value)) <= 2 * np.spacing(held.dtype.type(value))
-    return edges  # type: ignore[no-any-return]
+def _near(inputs: Movable, names: list[str], working: np.dtype[Any], rng: Any) -> Iterator[Arrays]:
+    """Sets of inputs near the given ones, exact in the working type."""
+    for _ in range(INNER_DRAWS):
+        near = inputs.moved(INNER_MOVE, rng)
+        near.update({name: wide(near[name], working) for name in names})
+        yield near
 
 
 def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
@@ -382,17 +318,18 @@ def terms_of(
     """
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))
-    most = 1.0
-    moved = {name: wide(array) for name, array in arrays.items()}
-    for name in movable(contract, arrays):
-        flat, follow = moved[name].reshape(-1), []
-        for place in rng.integers(0, arrays[name].size, 4 if exact else 1):
-            stood = flat[place]
-            with np.errstate(all="ignore"):
-                flat[place] += abs(stood) / 64 + (1e-3 if stood == 0 else 0.0)
-            got = reference(moved, size)
-            flat[place] = stood
-            follow.append(sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items()))
+    inputs, names, places = {n: wide(a) for n, a in arrays.items()}, movable(contract, arrays), 4 if exact else 1
+    calls = (
+        ({**inputs, name: with_one_moved(inputs[name], place)}, None)
+        for name in names
+        for place in rng.integers(0, arrays[name].size, places)
+    )
+    answers, most = evaluations(reference, calls, size), 1.0
+    for name in names:
+        follow = [
+            sum(int(((got[n] != w) & ~((got[n] != got[n]) & (w != w))).sum()) for n, w in want.items())
+            for got in islice(answers, places)
+        ]
         most = max(most, of_places(follow) * arrays[name].size / outputs)
     return min(float(MOST_TERMS), most)
 

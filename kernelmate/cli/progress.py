@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    from kernelmate.records import Judged, SearchState
+    from kernelmate.records import Judged, Objective, SearchState
 
 MOST_WRITTEN = 40
 """Characters of what a model writes that are shown."""
@@ -51,6 +51,7 @@ class Progress:
         self._began = time.monotonic()
         self._trying: tuple[SearchState, float] | None = None
         self._first = ""
+        self._read = ""
 
     def __enter__(self) -> Progress:
         """Begin to count the seconds."""
@@ -83,6 +84,14 @@ class Progress:
     def step(self, text: str) -> None:
         """What is begun now, in words; the stages of judging take its place."""
         self._stage, self._written, self._trying = (text, 0, 0), "", None
+
+    def read(self, objective: Objective) -> None:
+        """How the prompt was understood; given to the session as its `on_read`."""
+        self._read = f"read as: {objective.reading}"
+
+    def schedule(self, name: str) -> None:
+        """Which way of computing the kernel the stages are of from now on."""
+        self._subject = f"{name}: "
 
     def text(self, piece: str) -> None:
         """What a model writes, as it comes: its last words stand beside the step."""
@@ -150,5 +159,6 @@ class Progress:
             state, told_at = self._trying
             line = f"{trying_line(state, state.elapsed_s + time.monotonic() - told_at)} ({line})"
         self._spinner.update(text=Text(line))
-        above = [candidate_table(tuple(self._judged), reasons=False)] if self._judged else []
+        above: list[RenderableType] = [candidate_table(tuple(self._judged), reasons=False)] if self._judged else []
+        above = [*([Text(printable(self._read))] if self._read else []), *above]
         return Group(*above, *([Text(self._first)] if self._first else []), self._spinner)

@@ -129,6 +129,7 @@ def search(
             reference=reference,
             objective=objective,
             on_trying=progress.trying,
+            on_read=progress.read,
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)

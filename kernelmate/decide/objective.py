@@ -7,6 +7,14 @@ import unicodedata
 from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS, metric_value
+from kernelmate.decide.wishes import (
+    Wishes,
+    read_sizes,
+    read_wishes,
+    unknown_words,
+    wishes_sentence,
+    without_questions,
+)
 from kernelmate.errors import UsageError
 from kernelmate.records import MetricName, Objective, Verdict
 
@@ -23,7 +31,7 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
-    ("time", r"bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
+    ("time", r"(?:shared(?: memory)? )?bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
     ("time", r"(?:increase|improve|raise|higher|better|more|max\w*|full|use|saturate) (?:the )?(?:\w+ )?bandwidth"),
     (
         "local_bytes",
@@ -107,7 +115,7 @@ PERMITTED = re.compile(
 )
 """How far off results may be, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
 
-WEAK = r"\b(?:optimi[sz]\w*|efficien\w+|improv\w*|perform\w*|better)\b"
+WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
 
 _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
@@ -122,6 +130,18 @@ GUARD_WORDS = (
 
 LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
 RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
+
+_ABROAD = re.compile(
+    "|".join(
+        (*(pattern for _, pattern in UNSPACED), *(rf"\b(?!accelerat|rapid)(?:{pattern})\b" for _, pattern in FOREIGN))
+    )
+    + r"|\b(?:repariere|behebe|korrigiere|corrige|repare|arregla|fehler|errores|erreurs?|absturz)\w*|[\u3040-\u30ff\u4e00-\u9fff]"
+)
+"""Prompts in other languages, of which only the commonest words are known: the others are not told of as unknown."""
+
+_KNOWN = re.compile(
+    "|".join((*(pattern.pattern for _, pattern in _VOCABULARY), MEND, READABLE, WEAK, GUARD_WORDS, LOWER, RAISE))
+)
 
 SPELLED = [
     "shared",
@@ -153,10 +173,24 @@ SPELLED = [
     "runtime",
     "coalescing",
     "transactions",
+    "atomics",
+    "deterministic",
+    "vectorize",
+    "vectorise",
+    "tensor",
+    "unroll",
+    "loads",
 ]
 """Words that a mistyped one is taken for."""
 
 NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to being right and no slower; which reads best is yours to say."
+
+CAN_BE_ASKED = (
+    "Ask for less time, memory, shared memory, registers, spills or memory traffic, higher occupancy, better accuracy or a repair; "
+    "for what must hold (at most 32 registers, no atomics, deterministic, not slower); for structure (one warp per row, float4 loads, "
+    "tiles in shared memory, the input read once); or for sizes (as fast as possible at rows = 8)."
+)
+"""What to do about a prompt that is not understood."""
 
 UNDERSTOOD: dict[Asked, str] = {
     "time": "less time per launch",
@@ -179,7 +213,7 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         name: the metric, where the user gave it by name; then the prompt is only kept.
 
     Raises:
-        UsageError: the prompt is empty, or `name` is no metric.
+        UsageError: the prompt is empty, only a question, or nothing in it is understood; or `name` is no metric.
     """
     if name is not None:
         return _named(prompt, name)
@@ -187,16 +221,27 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         raise UsageError(
             "The prompt is empty.", hint='Say what you want, for example "reduce memory usage" or "make it faster".'
         )
-    text, tolerance = _permitted(_fold(prompt))
-    wish, *kept = re.split(GUARD_WORDS, text)
+    return _read(prompt, baseline)
+
+
+def _read(prompt: str, baseline: Verdict | None) -> Objective:
+    named, sizes = read_sizes(prompt)
+    text, tolerance = _permitted(without_questions(_fold(named)))
+    if not text and tolerance is None:
+        raise UsageError("The prompt is a question, and a search changes the kernel.", hint=f"`explain` says what limits a kernel. {CAN_BE_ASKED}")  # fmt: skip
+    wishes = read_wishes(text)
+    wish, *kept = re.split(GUARD_WORDS, wishes.text)
     asked = list(dict.fromkeys(_asked(wish)))
     limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
+    limits |= wishes.limits
     keep = not asked and re.search(READABLE, wish) is not None
+    if not (asked or keep or wishes or sizes or tolerance):
+        raise UsageError("Nothing in the prompt was understood, so nothing was tried.", hint=CAN_BE_ASKED)
     metric, reading = _settle(asked, wish, baseline)
     if keep:
         reading = NOT_MEASURED
-    elif not asked and tolerance is not None:
-        reading = "Less time per launch."
+    elif not asked:
+        metric, keep, reading = _without_metric(wishes, baseline)
     if len(asked) > 1 and metric == "time":
         others = [_single(other, baseline) for other in asked if other != "time"]
         if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", wish):
@@ -207,8 +252,25 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
     if tolerance is not None:
         reading += f" Results may be off by {tolerance:g} of their value."
-    reading += _other_target(prompt, baseline)
-    return Objective(metric, _direction(metric), prompt, reading, limits, tolerance, keep)
+    constraints, preferences = tuple(wishes.constraints), tuple(wishes.preferences)
+    unknown = () if _ABROAD.search(wishes.text) else unknown_words(wishes.text, _KNOWN)
+    reading += wishes_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
+    return Objective(
+        metric, _direction(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
+    )
+
+
+def _without_metric(wishes: Wishes, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
+    """Metric, whether it need only be kept, and the sentence, where a prompt names only constraints, structure or sizes."""
+    bounded = [one for one in wishes.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")]
+    for one in bounded[:1] if len(wishes.constraints) == 1 and not wishes.preferences else ():
+        metric: MetricName = "registers" if one.kind == "registers" else "shared_bytes"
+        value = None if baseline is None else metric_value(metric, baseline)
+        if value is None or one.most is None or value > one.most:
+            return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
+    if wishes.constraints and not wishes.preferences:
+        return "time", True, "A version that holds to what is said, and is no slower."
+    return "time", False, "Less time per launch."
 
 
 def _permitted(text: str) -> tuple[str, float | None]:
@@ -236,10 +298,7 @@ def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
 def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[MetricName, str]:
     """The one metric, and the sentence that says how the prompt was read."""
     if not asked:
-        return (
-            "time",
-            "Nothing in the prompt names something that can be measured, so it is read as: less time per launch.",
-        )
+        return "time", "Less time per launch."
     if CORRECT in asked and (baseline is None or not metric_value(CORRECT, baseline)):
         return CORRECT, f"{UNDERSTOOD[CORRECT][0].upper()}{UNDERSTOOD[CORRECT][1:]}."
     if len(asked) > 1:

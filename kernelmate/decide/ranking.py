@@ -1,4 +1,4 @@
-"""Ranking of candidates: by the objective first and, within its noise, by simplicity."""
+"""Ranking of candidates: by the objective first and, within its noise, by preferred structure and simplicity."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kernelmate.decide.acceptance import NOISE
+from kernelmate.decide.holding import suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.measure.statistics import EDITED
 from kernelmate.records import Contract, Judged, Kernel, Objective, Speedup, Verdict
@@ -18,7 +19,7 @@ TELLING_CHARACTERS = 8
 
 
 def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, contract: Contract) -> list[Judged]:
-    """Candidates, the best first: by standing, then the objective and, within its noise, the simpler one first.
+    """Candidates, the best first: by standing, then the objective and, within its noise, preferred structure, then the simpler one.
 
     Args:
         found: judged against one baseline.
@@ -31,7 +32,9 @@ def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, co
     while left and left[0].verdict.accepted is not False:
         first = left[0].verdict
         close = [one for one in left if _within_noise(first, one.verdict, objective)]
-        simplest = min(close, key=lambda one: complexity(one, kernel, contract))
+        simplest = min(
+            close, key=lambda one: (-suits(objective, one.candidate.author), complexity(one, kernel, contract))
+        )
         ranked.append(simplest)
         left = [one for one in left if one is not simplest]
     return ranked + left

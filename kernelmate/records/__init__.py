@@ -36,7 +36,16 @@ from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Si
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
 from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
-from kernelmate.records.suggestions import Candidate, Claim, Judged, Objective, Optimization, SearchState
+from kernelmate.records.suggestions import (
+    Candidate,
+    Claim,
+    Constraint,
+    Judged,
+    Objective,
+    Optimization,
+    Preference,
+    SearchState,
+)
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -76,6 +85,7 @@ __all__ = [
     "Compiled",
     "Confirmation",
     "Confirmed",
+    "Constraint",
     "Contract",
     "Control",
     "Cost",
@@ -112,6 +122,7 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Place",
+    "Preference",
     "Promise",
     "PtxInstruction",
     "Recorded",

@@ -13,6 +13,35 @@ from kernelmate.records.verdict import MetricName, Verdict
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """What every version must hold to that is accepted.
+
+    Attributes:
+        kind: a figure of the verdict, or what the kernel's PTX tells (`atomics`, `deterministic`).
+        most: the most that the figure may be; None where there is none.
+        words: it in words.
+    """
+
+    kind: Literal["registers", "shared_bytes", "atomics", "deterministic"]
+    most: int | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Structure that a prompt names.
+
+    Attributes:
+        words: it in words. authors: a regular expression of the authors whose versions have it.
+        avoid: it is not wanted.
+    """
+
+    words: str
+    authors: str
+    avoid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Objective:
     """What a prompt asks for: a metric, and which way is better.
 
@@ -22,7 +51,9 @@ class Objective:
         limits: the most that another metric may get worse, as a fraction (0.02: two per cent); metrics not named keep
             the default.
         tolerance: how far results may be off, as a fraction of their value, where the user allows more than the contract.
-        keep: the metric need not improve, only not get worse: what was asked for cannot be measured.
+        keep: the metric need not improve, only not get worse: what was asked for cannot be measured, or is only a constraint.
+        constraints: what must hold. preferences: structure to try first, or not at all.
+        sizes: those that decide, in place of the headline. unknown: words of the prompt that were not understood.
     """
 
     metric: MetricName
@@ -32,6 +63,10 @@ class Objective:
     limits: Mapping[str, float] = field(default_factory=dict)
     tolerance: float | None = None
     keep: bool = False
+    constraints: tuple[Constraint, ...] = ()
+    preferences: tuple[Preference, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 Figure = Literal[

@@ -164,6 +164,22 @@ def exported_json(verdicts: Sequence[Verdict], files: Sequence[str], notes: Sequ
     }
 
 
+def written_json(kernels: Sequence[Any], files: Sequence[str], notes: Sequence[str]) -> Document:
+    """What `write` prints: every kernel that was judged, the best first; files are of the first, none where it is not right."""
+    judged = [
+        {
+            "author": f"synthesis:{one.schedule}",
+            "why": one.why,
+            "source": one.kernel.unit.text,
+            "contract": plain(one.contract),
+            "cost": None,
+            "verdict": verdict_json(one.verdict),
+        }
+        for one in kernels
+    ]
+    return {"schema": SCHEMA, "written": {"kernels": judged, "files": list(files), "notes": list(notes)}}
+
+
 def error_json(error: KernelmateError) -> Document:
     """What stopped a command."""
     return error_document(error.code, error.message, error.file, error.line, error.column, error.hint)

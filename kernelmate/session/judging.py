@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.decide.acceptance import decide
+from kernelmate.decide.holding import broken_by
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED
@@ -172,12 +173,13 @@ class Court:
         if objective.metric in COMPILED and not prepared.findings:
             verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
             decision = decide(objective, baseline.verdict, verdict, contract=self.contract)
-            if decision.objective is not None and not decision.objective.met:
+            held = broken_by(objective, verdict, prepared.compiled)
+            if held or (decision.objective is not None and not decision.objective.met):
                 verdict = replace(
                     verdict,
                     objective=decision.objective,
                     accepted=False,
-                    reasons=decision.reasons,
+                    reasons=held + decision.reasons,
                     trade_offs=decision.trade_offs,
                 )
             return Trial(prepared, verdict)
@@ -245,11 +247,14 @@ class Court:
             contract=self.contract,
             error=error,
         )
-        reasons = tuple(dict.fromkeys(verdict.reasons + decision.reasons + self._without_tools()))
+        asked = None if baseline is None else objective
+        held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
+        decided = () if held and decision.accepted is not False else decision.reasons
+        reasons = tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools()))
         verdict = replace(
             verdict,
             objective=decision.objective,
-            accepted=decision.accepted,
+            accepted=False if held else decision.accepted,
             reasons=reasons,
             trade_offs=decision.trade_offs,
             speedup=decision.speedup or verdict.speedup,
@@ -268,13 +273,13 @@ class Court:
         if judged is not None and self.contract.reference_kind in ("function", "expression"):
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
-    def trace(self, baseline: Trial) -> str:
-        """The graph of the contract's reference, as text.
+    def trace(self, prepared: Prepared) -> str:
+        """The graph of the contract's reference as text; of a contract without results, what the reference returns.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
         """
-        answer = self.worker.trace(self._task(baseline.prepared, None), self.reference_timeout_s)
+        answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
         if isinstance(answer, Death):
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)
         return answer
@@ -363,9 +368,13 @@ def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file."""
+    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file.
+
+    The file of a new kernel (`kernelmate write`) is not there yet; its folder is.
+    """
     path = Path(kernel.unit.path)
-    return path.resolve().parent if path.is_file() else Path.cwd()
+    new = kernel.unit.language == "cuda" and path.parent.is_dir()
+    return path.resolve().parent if new or path.is_file() else Path.cwd()
 
 
 ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})

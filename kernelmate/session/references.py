@@ -122,7 +122,42 @@ def _example(contract: Contract) -> str:
     return f"Write for example {','.join(f'{name}={value}' for name, value in contract.sizes[0].items())}."
 
 
-def loosened(contract: Contract, objective: Objective | None) -> Contract:
+SAME_NAMES = {"row": "rows", "col": "cols", "column": "cols", "columns": "cols", "elements": "n"}
+"""What people call sizes, and what contracts do."""
+
+
+def as_asked(contract: Contract, objective: Objective | None) -> Contract:
+    """The contract with the tolerance that an objective allows, and with the sizes that it names as those that decide.
+
+    Sizes that a prompt names only in part are the headline in the rest. The listed ones are checked too, with weight 0.
+
+    Raises:
+        UsageError: a named size is none of the kernel's, or not allowed by the contract.
+    """
+    if objective is None or not objective.sizes:
+        return _loosened(contract, objective)
+    asked = [{**contract.sizes[0], **_known_names(contract, size)} for size in objective.sizes]
+    asked = [size for place, size in enumerate(asked) if size not in asked[:place]]
+    others = [size for size in contract.sizes if size not in asked]
+    weights = (*(1.0 for _ in asked), *(0.0 for _ in others))
+    made = with_sizes(contract, (*asked, *others))
+    return _loosened(replace(made, weights=weights if others or len(asked) > 1 else ()), objective)
+
+
+def _known_names(contract: Contract, size: Mapping[str, int]) -> dict[str, int]:
+    known = {name.lower(): name for name in contract.sizes[0]}
+    found = {}
+    for name, value in size.items():
+        called = name if name in contract.sizes[0] else known.get(SAME_NAMES.get(name.lower(), name.lower()))
+        called = called or known.get(name.lower())
+        if called is None:
+            listed = ", ".join(contract.sizes[0]) or "none"
+            raise UsageError(f"The prompt names the size {name}, which this kernel does not have; it has {listed}.", hint=_example(contract))  # fmt: skip
+        found[called] = value
+    return found
+
+
+def _loosened(contract: Contract, objective: Objective | None) -> Contract:
     """The contract with the tolerance that an objective allows, where it allows more than the contract says."""
     allowed = None if objective is None else objective.tolerance
     if allowed is None:

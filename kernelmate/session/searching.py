@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from kernelmate.decide.holding import holds_already
 from kernelmate.decide.metrics import rightness
 from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
@@ -100,6 +102,9 @@ class Search:
             InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
+        if why_not is None and holds_already(self.objective, self.baseline, self.baselines[0].prepared.compiled):
+            words = ", ".join(one.words for one in self.objective.constraints)
+            why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
         if why_not is not None:
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
         request = SuggestRequest(
@@ -115,7 +120,7 @@ class Search:
             earlier=self.earlier,
             glimpse=self.glimpse,
             expect=self.expect,
-            trace=lambda: self.court.trace(self.baselines[0]),
+            trace=lambda: self.court.trace(self.baselines[0].prepared),
         )
         try:
             for suggester in suggesters:
@@ -336,7 +341,19 @@ class Search:
             return False
         return not self.budget.fits("quick", "full", *self._final())
 
+    def _note_wishes(self) -> None:
+        """Say what was asked for and nothing that was proposed has."""
+        tried = (*self._judged.values(), *self._glimpsed.values())
+        for one in self.objective.constraints if tried else ():
+            if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
+                self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
+        authors = [found.candidate.author for found in tried]
+        for wish in self.objective.preferences:
+            if not wish.avoid and not any(re.search(wish.authors, author) for author in authors):
+                self.notes.append(f"No recipe or schedule proposed for this kernel: {wish.words}.")
+
     def _note_the_end(self) -> None:
+        self._note_wishes()
         passed = len(self._glimpsed.keys() - self._judged.keys() - self._twins.keys())
         if passed:
             self.notes.append(

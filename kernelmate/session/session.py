@@ -26,6 +26,7 @@ from kernelmate.records import (
     Judged,
     Kernel,
     MetricName,
+    Objective,
     Optimization,
     Target,
     Verdict,
@@ -38,7 +39,7 @@ from kernelmate.session.judging import Court, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.preparing import Prepared, Workshop
 from kernelmate.session.recording import Recorder
-from kernelmate.session.references import loosened, with_reference, with_sizes
+from kernelmate.session.references import as_asked, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.source import contract_for, infer_contract, parse_contract
@@ -262,6 +263,7 @@ class Session:
         objective: MetricName | None = None,
         contract: Contract | None = None,
         on_trying: OnTrying | None = None,
+        on_read: Callable[[Objective], None] | None = None,
     ) -> Optimization:
         """Search for a version that does what the prompt asks for; every one that is proposed is judged.
 
@@ -278,6 +280,7 @@ class Session:
             objective: what the prompt means; None reads it from the words.
             contract: in place of the kernel's own.
             on_trying: told of each version before it is tried, by a quick evaluation or in full.
+            on_read: told how the prompt was understood, before anything is tried.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
@@ -286,7 +289,7 @@ class Session:
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
         court = self._court(kernel, sizes, reference, contract)
-        court = replace(court, contract=loosened(court.contract, said))
+        court = replace(court, contract=as_asked(court.contract, said))
         before = time.monotonic()
         baselines = court.baselines(wrong=said.metric == "correct")
         baseline_s = time.monotonic() - before
@@ -294,6 +297,8 @@ class Session:
             quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
             court = replace(court, quick_timeout_s=min(court.timeout_s, quick_s))
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
+        if on_read is not None:
+            on_read(aim)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
         parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])
 
@@ -307,6 +312,16 @@ class Session:
         budget = Budget(budget_s, baseline_s, began)
         search = Search(court, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
         return search.run(_recipes() if suggesters is None else suggesters)
+
+    def trace(self, kernel: Kernel, contract: Contract) -> str:
+        """The graph of a contract's reference as text; of a contract without results, what the reference returns.
+
+        Raises:
+            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are not to be had.
+        """
+        court = self._court_for(kernel, contract, self._workshop(kernel))
+        self._tell("reference", 0, 1)
+        return court.trace(self.prepare(kernel, contract=contract)[0])
 
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:
         """All that a judgement of this kernel by this session rests on, so that it can be made again elsewhere.
@@ -341,7 +356,7 @@ class Session:
             options = carried.given.options
             settings = self.settings
             workshop = Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
-            contract = loosened(carried.given.contract, carried.objective)
+            contract = as_asked(carried.given.contract, carried.objective)
             court = replace(self._court_for(kernel, contract, workshop), seed=carried.seed)
             found = confirm(court, carried, promises, on_judged)
             if Path(kernel.unit.path).parent == Path(carried.given.directory):

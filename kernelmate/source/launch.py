@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, LaunchShape, Size
@@ -134,6 +135,13 @@ def argument_shape(argument: Argument, size: Size, line: int | None = None) -> t
     Raises:
         ContractError: a dimension is not a whole number of at least 0.
     """
+    return _shape(argument, tuple(size.items()), line)
+
+
+@lru_cache(maxsize=4096)
+def _shape(argument: Argument, sizes: tuple[tuple[str, int], ...], line: int | None) -> tuple[int, ...]:
+    """`argument_shape`; a verdict asks for the same shapes thousands of times."""
+    size = dict(sizes)
     shape = []
     for axis, text in enumerate(argument.shape or ()):
         what = f"dimension {axis} of {argument.name}"

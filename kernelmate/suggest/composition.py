@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from kernelmate.decide.holding import aimed_at, suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
@@ -104,7 +105,7 @@ class Composition:
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
-        if request.objective.keep:
+        if request.objective.keep and not request.objective.constraints:
             return  # no rewrite of ours makes a kernel read better
         known = _Known({_content(request.kernel, request.contract)})
         search, rest = self._search(request, known), _alternatives(request, known)
@@ -145,16 +146,18 @@ class Composition:
 
         The launch has its place among them on the kernel as it is; later versions are tuned when it is clear which leads.
         """
-        metric = request.objective.metric
+        asked = request.objective
         most = 0.0 if step.idle else HELPS
         open_ = [
             recipe
             for recipe in self._recipes
-            if metric in recipe.metrics
+            if aimed_at(asked, recipe.metrics, step.verdict) is not None
+            and suits(asked, f"recipe:{recipe.name}") >= 0
             and recipe.name not in step.recipes
             and not (step.recipes and recipe is self._launch)
             and known.gains.get(recipe.name, 0.0) <= most
         ]
+        open_.sort(key=lambda recipe: -suits(asked, f"recipe:{recipe.name}"))
         return sorted(open_, key=lambda recipe: known.gains.get(recipe.name, 1.0)) if step.recipes else open_
 
     def _try(
@@ -229,7 +232,8 @@ def _offers(
     """What recipes make of a version; those that are `closed` are asked for no more."""
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
     for recipe in recipes:
-        for alone in recipe.candidates(here):
+        aim = aimed_at(request.objective, recipe.metrics, step.verdict) or request.objective
+        for alone in recipe.candidates(replace(here, objective=aim)):
             joined, whys = _joined(request, step, recipe, alone)
             yield _Offer(recipe, whys, joined, _content(alone.kernel, alone.contract))
             if recipe.name in closed:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kernelmate.decide.holding import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
-from kernelmate.records import Candidate
+from kernelmate.records import Candidate, Kernel
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.leftovers import without_own_helpers, without_unused_numbers
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.synthesis.graph import Graph
@@ -34,25 +36,34 @@ class Synthesis:
         """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
         contract = request.contract
         python = contract.reference_kind in ("function", "expression")
-        if request.trace is None or not python or request.objective.metric != "time" or request.objective.keep:
+        asked = request.objective
+        unmeasured = asked.keep and not asked.constraints
+        if request.trace is None or not python or asked.metric != "time" or unmeasured:
             return
         try:
-            graph = Graph.of(request.trace())
-            for written in list(kernels_for(graph, request.kernel, contract))[:MOST]:
+            graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
+            for written in self._wanted(request, list(kernels_for(graph, bare, contract)))[:MOST]:
                 if request.stop():
                     return
-                yield from self._placed(request, written)
+                yield from self._placed(request, bare, written)
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:
             self.notes.append(f"No kernel was written from the reference. {error.message}")
 
-    def _placed(self, request: SuggestRequest, written: Written) -> Iterator[Candidate]:
-        """The candidate in the user's file; none where a launch there cannot follow."""
+    def _wanted(self, request: SuggestRequest, found: list[Written]) -> list[Written]:
+        """Those that the prompt does not rule out, the preferred first."""
+        scores = [suits(request.objective, f"{self.name}:{one.schedule}") for one in found]
+        ranked = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
+        return [one for score, one in ranked if score >= 0]
+
+    def _placed(self, request: SuggestRequest, bare: Kernel, written: Written) -> Iterator[Candidate]:
+        """The candidate in the user's file, of which `bare` is what stays; none where a launch there cannot follow."""
         try:
-            kernel, contract = KernelText(request.kernel, request.contract).placed(written)
+            kernel, contract = KernelText(bare, request.contract).placed(written)
         except KernelmateError as error:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
             return
+        kernel = without_unused_numbers(request.kernel, kernel)
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN)
         yield Candidate(f"{self.name}:{written.schedule}", written.why, kernel, contract)

@@ -8,9 +8,7 @@ kernel does when it runs is not looked at here: that is the worker's and the gua
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 
 import tree_sitter
 import tree_sitter_cuda
@@ -19,7 +17,7 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Finding, Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.source.blocks import find_blocks
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.tokens import lex
 from kernelmate.suggest.foreign_words import (
     MOST_TEXT,
     Forbidden,
@@ -27,6 +25,19 @@ from kernelmate.suggest.foreign_words import (
     check_words,
     left_defined,
     macros_added,
+)
+from kernelmate.suggest.pieces import (
+    INCLUDED,
+    NAMESPACES,
+    NESTING,
+    Piece,
+    aligned_type,
+    launch_numbers,
+    names_of,
+    own_helpers,
+    pieces_of,
+    without_kernel,
+    words_of,
 )
 
 _HELPERS = frozenset(
@@ -36,22 +47,9 @@ _HELPERS = frozenset(
         "preproc_call", "preproc_undef", ";",
     }
 )  # fmt: skip
-_INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
-"""Endings of files that others include, which may use any helper in them."""
-_NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
-_NESTING = _NAMESPACES | {"template_declaration", "linkage_specification"}
 _ON_DEVICE = frozenset({"__device__", "__constant__", "constexpr"})
 _LAUNCHES = "The kernel launches another one, which would run outside of what is judged."
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One thing of a text: its node, its text, and its tokens without layout."""
-
-    node: tree_sitter.Node
-    text: str
-    words: tuple[str, ...]
 
 
 def spliced(baseline: Kernel, text: str) -> Kernel:
@@ -71,8 +69,10 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
     check_words(text, baseline.unit.text, baseline.source)
     if _launches(text) and not _launches(baseline.source):
         raise Forbidden(_LAUNCHES)
-    known = {piece.words for opened in (frozenset[str](), _NAMESPACES) for piece in _pieces(baseline.unit.text, opened)}
-    helpers = [piece for piece in _pieces(_without_kernel(kernel)) if piece.words not in known]
+    known = {
+        piece.words for opened in (frozenset[str](), NAMESPACES) for piece in pieces_of(baseline.unit.text, opened)
+    }
+    helpers = [piece for piece in pieces_of(without_kernel(kernel)) if piece.words not in known]
     for piece in helpers:
         _check_node(piece.node)
     _check_names(baseline, helpers, macros := macros_added(text, baseline.unit.text))
@@ -81,7 +81,9 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
     prefix = 'extern "C" ' if baseline.signature.extern_c and not kernel.signature.extern_c else ""
     above = baseline.contract_span[0] if baseline.contract_span is not None else baseline.start
     ended = [
-        f"#undef {name}" for name in macros if left_defined(kernel.source, [name]) or name not in _words(kernel.source)
+        f"#undef {name}"
+        for name in macros
+        if left_defined(kernel.source, [name]) or name not in words_of(kernel.source)
     ]
     below = "\n\n" + "\n".join(ended) if ended else ""
     edits = [(baseline.start, baseline.end, prefix + kernel.source + below)]
@@ -123,10 +125,10 @@ def screen(
         check_words(candidate.unit.text, baseline.unit.text, baseline.source)
         if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
             raise Forbidden("The text holds a contract of its own.")
-        texts = [_without_kernel(kernel) for kernel in (baseline, candidate)]
-        numbers = _launch_numbers(texts[0]) & _launch_numbers(texts[1])
-        before, after = (list(_pieces(text, _NAMESPACES, numbers)) for text in texts)
-        own = frozenset() if baseline.unit.path.endswith(_INCLUDED) else _own_helpers(before)
+        texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
+        numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
+        before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
+        own = frozenset() if baseline.unit.path.endswith(INCLUDED) else own_helpers(before)
         new = _added([piece for piece in before if piece.words not in own], after)
         new = [piece for piece in new if piece.words not in own]
         for piece in new:
@@ -156,7 +158,7 @@ def without_contracts(text: str) -> str:
 
 def _check_names(
     baseline: Kernel,
-    added: Sequence[_Piece],
+    added: Sequence[Piece],
     macros: Sequence[str],
     in_headers: Callable[[], Collection[str]] = lambda: (),
     own: Collection[tuple[str, ...]] = (),
@@ -176,14 +178,14 @@ def _check_names(
     functions: list[str] = []
     others = list(macros)
     for piece in added:
-        for kind, name in _names(piece.node):
+        for kind, name in names_of(piece.node):
             (functions if kind == "function" else others).append(name)
     if not (functions or others):
         return
-    pieces = [piece for piece in _pieces(_without_kernel(baseline), _NAMESPACES) if piece.words not in own]
+    pieces = [piece for piece in pieces_of(without_kernel(baseline), NAMESPACES) if piece.words not in own]
     file = [token.text for piece in pieces for token in lex(piece.text).tokens]
     called = {name for name, after in itertools.pairwise(file) if after in ("(", "<", "<<<")}
-    outside = {name for piece in pieces for _, name in _names(piece.node)}
+    outside = {name for piece in pieces for _, name in names_of(piece.node)}
     words = frozenset(file) | frozenset(in_headers())
     taken = next((name for name in others if name in words), None) or next(
         (name for name in functions if name in called | outside | (words - set(file))), None
@@ -192,46 +194,6 @@ def _check_names(
         raise Forbidden(
             f"The text gives {taken} another meaning, which has one elsewhere in the file or in its headers."
         )
-
-
-def _own_helpers(pieces: Sequence[_Piece]) -> frozenset[tuple[str, ...]]:
-    """The words of device functions that stand in the kernel's own file and that nothing but the kernel names."""
-    named = Counter(word for piece in pieces for word in frozenset(piece.words))
-    own = set()
-    for piece in pieces:
-        names = list(_names(piece.node))
-        device = "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & set(piece.words)
-        if device and len(names) == 1 and names[0][0] == "function" and named[names[0][1]] == 1:
-            own.add(piece.words)
-    return frozenset(own)
-
-
-def _names(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
-    """Kind and name of what a piece declares."""
-    if node.type in _NESTING:
-        for child in node.named_children:
-            yield from _names(child)
-    elif (aligned := _aligned_type(tuple(_words((node.text or b"").decode("utf-8", "replace"))))) is not None:
-        yield "other", aligned
-    elif node.type in {"function_definition", "declaration", "type_definition"}:
-        for declarator in node.children_by_field_name("declarator"):
-            name, function = _declared_name(declarator)
-            yield "function" if function else "other", name
-    elif node.type in {"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "alias_declaration"}:
-        named = node.child_by_field_name("name")
-        if named is not None:
-            yield "other", (named.text or b"").decode("utf-8", "replace")
-
-
-def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
-    """The name in a declarator, without template arguments and namespaces, and whether a function's."""
-    function = False
-    while True:
-        function |= declarator.type == "function_declarator"
-        inner = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
-        if inner is None:
-            return (declarator.text or b"").decode("utf-8", "replace").strip("*& "), function
-        declarator = inner
 
 
 def _merged(edits: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
@@ -252,65 +214,7 @@ def _only_kernel(baseline: Kernel, text: str) -> Kernel:
     return kernels[0]
 
 
-def _without_kernel(kernel: Kernel) -> str:
-    """The unit's text with a semicolon in the place of the definition, and without the contract."""
-    text = kernel.unit.text
-    spans = sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True)
-    for start, end in spans:
-        text = text[:start] + (";" if start == kernel.start else "") + text[end:]
-    return text
-
-
-def _pieces(text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()) -> Iterator[_Piece]:
-    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
-
-    `numbers` are names whose numbers are launch parameters.
-    """
-    raw = text.encode("utf-8", "surrogatepass")
-    stack = [tree_sitter.Parser(_LANGUAGE).parse(raw).root_node]
-    while stack:
-        node = stack.pop()
-        if node.type == "translation_unit" or node.type in opened:
-            stack.extend(reversed(node.children))
-            continue
-        piece = raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
-        words = tuple(_words(piece, numbers))
-        if words and words != (";",) and (node.is_named or node.type == "ERROR"):
-            yield _Piece(node, piece, words)
-
-
-def _launch_numbers(text: str) -> frozenset[str]:
-    """Names of a text that are given a number, `const int threads = 256;`, and then stand in launches alone."""
-    outside = list(_words(text))
-    given = {
-        name
-        for name, sign, number in zip(outside, outside[1:], outside[2:], strict=False)
-        if sign == "=" and number.isdigit()
-    }
-    return frozenset(name for name in given if outside.count(name) == 1)
-
-
-def _words(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The words of a text without comments, layout and launch parameters."""
-    tokens = lex(text).tokens
-    index = 0
-    while index < len(tokens):
-        if tokens[index].text == "<<<":
-            while index < len(tokens) and not _closes_launch(tokens, index):
-                index += 1
-            index += 3
-            continue
-        named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
-        if not (named and tokens[index].text.isdigit()):
-            yield tokens[index].text
-        index += 1
-
-
-def _closes_launch(tokens: Sequence[Token], index: int) -> bool:
-    return [token.text for token in tokens[index : index + 3]] == [">", ">", ">"]
-
-
-def _added(before: Sequence[_Piece], after: Sequence[_Piece]) -> list[_Piece]:
+def _added(before: Sequence[Piece], after: Sequence[Piece]) -> list[Piece]:
     """Pieces that are new, once every old one was found again in its order.
 
     Raises:
@@ -332,16 +236,16 @@ def _added(before: Sequence[_Piece], after: Sequence[_Piece]) -> list[_Piece]:
 
 def _check_node(node: tree_sitter.Node) -> None:
     """What a candidate adds must be a helper of the device's."""
-    if node.type in _NESTING:
+    if node.type in NESTING:
         condition = node.child_by_field_name("condition") or node.child_by_field_name("name")
         parameters = node.child_by_field_name("parameters")
         for child in node.named_children:
             if child not in (condition, parameters):
                 _check_node(child)
         return
-    words = tuple(_words((node.text or b"").decode("utf-8", "replace")))
+    words = tuple(words_of((node.text or b"").decode("utf-8", "replace")))
     start = " ".join(words[:8])
-    if node.type in _HELPERS or not words or words == (";",) or _aligned_type(words):
+    if node.type in _HELPERS or not words or words == (";",) or aligned_type(words):
         return
     if "__global__" in words:
         raise Forbidden("The text defines another kernel.")
@@ -355,13 +259,6 @@ def _check_node(node: tree_sitter.Node) -> None:
             return
         raise Forbidden(f"The text brings host code: {start} ...")
     raise Forbidden(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
-
-
-def _aligned_type(words: Sequence[str]) -> str | None:
-    """The name of `struct __align__(16) Name { ... }`, which the grammar takes for a function."""
-    kind, *attribute, name, opening = words[:7] if len(words) > 6 else ("",) * 7
-    aligned = kind in ("struct", "union") and attribute[:2] == ["__align__", "("] and attribute[3:] == [")"]
-    return name if aligned and opening == "{" else None
 
 
 def _defined_name(node: tree_sitter.Node) -> str:

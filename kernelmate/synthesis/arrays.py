@@ -20,13 +20,15 @@ MAPS = frozenset(
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal", "sin", "cos", "tan", "tanh", "sinh", "cosh",
         "floor", "ceil", "rint", "trunc", "maximum", "minimum", "fmax", "fmin", "greater", "greater_equal", "less",
         "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "sign", "isnan", "arctan", "hypot",
-        "cbrt", "erf", "erfc",
+        "cbrt", "erf", "erfc", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
     }
 )  # fmt: skip
 """Ufuncs that a graph may hold."""
 
-_RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder", "bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}  # fmt: skip
-_OF_BOOLS = {"bitwise_and", "bitwise_or", "invert"}
+_RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder"}
+_OF_BOOLS = {
+    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "not_equal", "invert": "logical_not",
+}  # fmt: skip
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 
 
@@ -106,8 +108,13 @@ class Array(NDArrayOperatorsMixin):
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, node: int) -> None:
-        self.builder, self.node = builder, node
+        self.builder, self._node = builder, node
         self.shared = False
+
+    @property
+    def node(self) -> int:
+        """Its place in the graph."""
+        return self._node
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,10 +174,15 @@ class Array(NDArrayOperatorsMixin):
         return subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        whole = (slice(None),) * self.ndim
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(one is Ellipsis or one == slice(None) for one in keys) or len(keys) > len(whole) + 1:
-            raise Untraceable("an assignment to a part of an array")
+        if (
+            not all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in keys)
+            or len(keys) > self.ndim + 1
+        ):
+            from kernelmate.synthesis.slices import assigned
+
+            assigned(self, key, value)
+            return
         self.assign(self.builder.lift(value))
 
     def assign(self, value: Array) -> None:
@@ -180,7 +192,7 @@ class Array(NDArrayOperatorsMixin):
         if self.shared:
             raise Untraceable("an assignment to an array that another one is a view of")
         value = broadcast_to(value, self.shape)
-        self.node = cast(value, self.dtype).node
+        self._node = cast(value, self.dtype).node
 
     def view_of(self, axes: Sequence[int | None]) -> Array:
         """A view with these axes of this array, None for a new one."""
@@ -202,6 +214,10 @@ class Array(NDArrayOperatorsMixin):
             from kernelmate.synthesis.indexed import accumulated, added_at
 
             return added_at(*inputs) if method == "at" else accumulated(ufunc, *inputs, **keywords)
+        if method == "outer" and not keywords and out is None:
+            first, second = map(self.builder.lift, inputs)
+            first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))
+            return mapped(self.builder, ufunc, (first, second))
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
             raise Untraceable(
@@ -265,8 +281,9 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     weak = [type(one) if type(one) in (int, float, bool) else None for one in inputs]
     args = [builder.lift(one) for one in inputs]
-    booleans = all(arg.dtype.kind == "b" for arg in args)
-    if name not in MAPS or (ufunc.__name__ in _OF_BOOLS and not booleans):
+    if all(arg.dtype.kind == "b" for arg in args):
+        name = _OF_BOOLS.get(name, name)
+    if name not in MAPS:
         raise Untraceable(f"np.{ufunc.__name__}")
     if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
         return mapped(builder, np.square, inputs[:1])

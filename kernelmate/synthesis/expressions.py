@@ -18,6 +18,12 @@ _COMPARISONS = {
     "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=",
     "logical_and": "&&", "logical_or": "||",
 }  # fmt: skip
+_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>"}
+_LOOSE = {**_COMPARISONS, **_BITS}
+_OF_COUNTS = {"floor_divide": ("/", PRODUCT), "remainder": ("%", PRODUCT)}
+_STAYS_NARROW = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "right_shift", "floor_divide", "remainder"})
+"""Operations on whole numbers of fewer bits than an int whose results need no more bits."""
+_NARROW = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}
 _CALLS = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
@@ -94,10 +100,16 @@ class Expressions:
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
-        """Whether it is a bound by a constant, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
-        nodes = self.plan.graph.nodes
+        """Whether it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
-        return bounded and nodes[node.args[1]].op == "constant"
+        return bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
+
+    def _is_given(self, index: int) -> bool:
+        """Whether a value is a number of the text, an argument or a size, and so never NaN."""
+        node = self.plan.graph.nodes[index]
+        while node.op in ("view", "reshape", "cast"):
+            node = self.plan.graph.nodes[node.args[0]]
+        return node.op in ("constant", "scalar", "size")
 
     def _whole_power(self, node: Node) -> int | None:
         if node.op != "map" or node.data[0] != "power":
@@ -229,13 +241,40 @@ class Expressions:
             args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
-        narrow = node.dtype in ("int8", "uint8", "int16", "uint16") or (node.dtype == "bool" and name in _BINARY)
-        if name in ("floor_divide", "remainder") and node.dtype == "int64" and not narrow and self._is_unsigned(node):
-            sign = "/" if name == "floor_divide" else "%"
-            return f"{bound(args[0], PRODUCT)} {sign} {bound(args[1], ATOM)}", PRODUCT
-        if narrow or (name in ("floor_divide", "remainder", "sign", "power") and not node.dtype.startswith("float")):
-            raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
+        self._refuse_other_meaning(node, name)
         return self._mapped(node, name, args, kinds)
+
+    def _refuse_other_meaning(self, node: Node, name: str) -> None:
+        """Refuse operations on whole numbers that C++ defines otherwise than NumPy."""
+        if node.dtype.startswith("float"):
+            return
+        narrow = (node.dtype in _NARROW and name not in _STAYS_NARROW) or (node.dtype == "bool" and name in _BINARY)
+        divides = name in ("floor_divide", "remainder")
+        down = divides and not (self._is_counting(node.args[0]) and self._is_positive(node.args[1]))
+        if narrow or down or name in ("sign", "power"):
+            raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
+        if name in ("left_shift", "right_shift"):
+            by = self.plan.graph.nodes[node.args[1]]
+            bits = 8 * np.dtype(node.dtype).itemsize
+            if by.op != "constant" or not 0 <= int(by.data[0] or 0) < bits:
+                raise Refused("it shifts by a number of bits that is not known")
+
+    def _is_counting(self, index: int) -> bool:
+        """Whether a whole number cannot be negative."""
+        node = self.plan.graph.nodes[index]
+        if node.dtype.startswith("uint") or node.op in ("iota", "size"):
+            return True
+        if node.op in ("view", "reshape", "cast"):
+            return self._is_counting(node.args[0]) and not node.dtype.startswith("float")
+        return self._is_positive(index) or (
+            node.op == "map"
+            and node.data[0] in ("add", "multiply", "floor_divide", "remainder", "right_shift", "bitwise_and")
+            and all(map(self._is_counting, node.args))
+        )
+
+    def _is_positive(self, index: int) -> bool:
+        node = self.plan.graph.nodes[index]
+        return node.op == "size" or (node.op == "constant" and not node.dtype.startswith("float") and int(node.data[0] or 0) > 0)  # fmt: skip
 
     def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
         """A whole number among floats, written as a float."""
@@ -295,28 +334,29 @@ class Expressions:
         real = node.dtype.startswith("float")
         if name == "divide" and not any(kind.startswith("float") for kind in kinds):
             args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
-        if name in _BINARY:
-            sign, level = _BINARY[name]
+        if name in _BINARY or (name in _OF_COUNTS and not real):
+            sign, level = _BINARY.get(name) or _OF_COUNTS[name]
             return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
-        if name in _COMPARISONS:
-            return f"{bound(args[0], SUM)} {_COMPARISONS[name]} {bound(args[1], SUM)}", LOOSE
+        if name in _LOOSE:
+            level = ATOM if name in _BITS else SUM
+            return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
             return f"{bound(args[0], SUM)} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
         if name == "square" or (name == "power" and self._whole_power(node) is not None):
             count = 2 if name == "square" else self._whole_power(node) or 2
             return " * ".join([bound(args[0], ATOM)] * count), PRODUCT
-        if name in ("negative", "logical_not"):
-            return f"{'-' if name == 'negative' else '!'}{bound(args[0], ATOM)}", PRODUCT
+        if name in ("negative", "logical_not", "invert"):
+            sign = {"negative": "-", "logical_not": "!", "invert": "~"}[name]
+            return f"{sign}{bound(args[0], ATOM)}", PRODUCT
         if name == "reciprocal":
             return f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
         if name == "isnan":
             return f"isnan({args[0][0]})", ATOM
         if name in ("maximum", "minimum") and real and self._repeats_first(node):
             sign = "<" if name == "maximum" else ">"
-            return (
-                f"{bound(args[0], SUM)} {sign} {bound(args[1], SUM)} ? {bound(args[1], SUM)} : {bound(args[0], SUM)}",
-                LOOSE,
-            )
+            first, second = bound(args[0], SUM), bound(args[1], SUM)
+            test = f"{first} {sign} {second}" + ("" if self._is_given(node.args[1]) else f" || isnan({args[1][0]})")
+            return f"{test} ? {second} : {first}", LOOSE
         if name in ("maximum", "minimum") and not real:
             args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
@@ -327,8 +367,10 @@ class Expressions:
 
     def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
         source = self.plan.graph.nodes[node.args[0]].dtype
-        if node.dtype in ("float16", "int8", "uint8", "int16", "uint16") and source != "bool":
+        if node.dtype == "float16" and source != "bool":
             raise Refused(f"it rounds to {node.dtype} in between")
+        if node.dtype in _NARROW and source not in ("bool", node.dtype) and not source.startswith("float"):
+            return f"static_cast<{_NARROW[node.dtype]}>({arg[0]})", ATOM
         if node.dtype == "bool":
             return f"{bound(arg, SUM)} != 0", LOOSE
         return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM

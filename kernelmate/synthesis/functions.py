@@ -12,6 +12,7 @@ import numpy as np
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
+from kernelmate.synthesis.slices import PARTS, part_of
 
 
 def traced_of(*values: Any) -> Array:
@@ -190,7 +191,7 @@ def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
 
 
 def subscript(a: Array, key: Any) -> Array:
-    """Whole or reversed axes, new axes, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
+    """Whole axes, new axes, parts, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(one is not None and one is not Ellipsis for one in keys)
     if any(one is Ellipsis for one in keys):
@@ -199,27 +200,34 @@ def subscript(a: Array, key: Any) -> Array:
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
+    if isinstance(keys[0], Array) and keys[0].dtype.kind == "b":
+        raise Untraceable("indexing by an array of truth values")
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
     for known in (by_number, backwards):
         found = known(a, keys)
         if found is not None:
             return found
+    if sum(one is not None for one in keys) > a.ndim:
+        raise Untraceable("more indices than axes")
+    sides = iter(a.shape)
+    if not all(one is None or _keeps(one, next(sides)) for one in keys):
+        return part_of(a, keys)
     axes: list[int | None] = []
     axis = 0
     for one in keys:
         if one is None:
             axes.append(None)
             continue
-        side = a.shape[axis]
-        single = isinstance(one, int) and text_of(side) == "1" and int(one) in (0, -1)
-        if not (single or (isinstance(one, slice) and _whole(one, side))):
-            raise Untraceable(
-                "indexing by an array" if isinstance(one, Array) else "a part of an array by an index or slice"
-            )
-        axes += [] if single else [axis]
+        axes += [axis] if isinstance(one, slice) else []
         axis += 1
     return a.view_of(axes)
+
+
+def _keeps(key: Any, side: int) -> bool:
+    """Whether a key takes a whole axis, or the only element of one."""
+    single = isinstance(key, int) and text_of(side) == "1" and int(key) in (0, -1)
+    return single or (isinstance(key, slice) and _whole(key, side))
 
 
 def _all_whole(keys: Sequence[Any], sides: Sequence[int]) -> bool:
@@ -227,6 +235,8 @@ def _all_whole(keys: Sequence[Any], sides: Sequence[int]) -> bool:
 
 
 def _whole(part: slice, side: int) -> bool:
+    if any(isinstance(one, Array) for one in (part.start, part.stop, part.step)):
+        raise Untraceable("a slice whose bound is a value")
     start, stop = part.start in (None, 0), part.stop is None or text_of(part.stop) == text_of(side)
     return start and stop and part.step in (None, 1)
 
@@ -364,7 +374,6 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **INDEXED,
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
     "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
@@ -376,6 +385,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
     "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
+    **PARTS, **INDEXED,
 }  # fmt: skip
 """Functions of NumPy by name."""
 

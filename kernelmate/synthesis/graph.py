@@ -12,6 +12,8 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
 - `scatter`: for each number the sum of the second operand where the first has that number, or how often it occurs;
 - `segment`: sums of the second operand between neighbouring offsets, which the first has.
+- `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
+  the second operand, which has the result's shape or is a number.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
+from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, WRAP, AxisMap
 
 Datum = str | int | float | bool | None
 
@@ -116,6 +119,29 @@ def _summed(node: Node, args: Sequence[Any], length: int) -> Any:
     return total
 
 
+def _window(node: Node, args: Sequence[Any], shape: tuple[int, ...], size: Size) -> Any:
+    source = np.asarray(args[0])
+    positions = np.indices(shape, sparse=True)
+    inside = np.ones(shape, dtype=bool)
+    index = []
+    for entry, side in zip(node.data, source.shape, strict=True):
+        axis = AxisMap.of(entry)
+        at = np.asarray(int(evaluate_expression(axis.offset, size)))
+        for place, step in axis.terms:
+            at = at + step * positions[place]
+        inside &= at % axis.every == 0
+        at = at // axis.every
+        if axis.beyond == WRAP:
+            at = at % max(side, 1)
+        elif axis.beyond in (OTHERWISE, ABOVE):
+            inside &= (at < side) & ((at >= 0) | (axis.beyond == ABOVE))
+        index.append(np.clip(at, 0, max(side - 1, 0)))
+    if not source.size:
+        return np.broadcast_to(args[1] if len(args) > 1 else np.zeros(1, source.dtype), shape)
+    chosen = np.broadcast_to(source[tuple(index)], shape)
+    return chosen if len(args) == 1 else np.where(inside, chosen, args[1])
+
+
 def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
@@ -124,7 +150,7 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
         case "size":
             return np.asarray(evaluate_expression(str(node.data[0]), size))
         case "constant":
-            return np.asarray(node.data[0], dtype=node.dtype)
+            return np.broadcast_to(np.asarray(node.data[0], dtype=node.dtype), shape)
         case "iota":
             return np.arange(shape[0])
         case "map" if node.data[0] == "where":
@@ -145,4 +171,4 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
         case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment":
             return _indexed(node, args, shape)
-    raise AssertionError(node.op)
+    return _window(node, args, shape, size)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
 from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.slices import diff, flip
 
 
 def scanned(a: Array, kind: str, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
@@ -30,29 +31,33 @@ def _scan(a: Array, kind: str, axis: int, *, backwards: bool) -> Array:
     return a.builder.add("scan", [a], a.shape, a.dtype, (kind, axis, backwards))
 
 
-def flipped(a: Array, axis: Any = None) -> Array:
+def turned(a: Array, axis: Any = None) -> Array:
     """The array with some axes reversed; a reversed scan becomes a scan from the end."""
     axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
-        a = _flipped(a, int(one) % a.ndim)
+        a = _turned(a, int(one) % a.ndim)
     return a
 
 
-def _flipped(a: Array, axis: int) -> Array:
-    node, side = a.builder.nodes[a.node], a.shape[axis]
-    if text_of(side) == "1":
+def _turned(a: Array, axis: int) -> Array:
+    node = a.builder.nodes[a.node]
+    if node.op != "scan" or node.data[1] != axis:
+        return flip(a, axis)
+    operand = _turned_back(Array(a.builder, node.args[0]), axis)
+    return _scan(operand, str(node.data[0]), axis, backwards=not node.data[2])
+
+
+def _turned_back(a: Array, axis: int) -> Array:
+    """The reversed array, whose operands are reversed instead where it is a map: two reversals are none."""
+    node = a.builder.nodes[a.node]
+    if text_of(a.shape[axis]) == "1":
         return a
-    if node.op == "scan" and node.data[1] == axis:
-        operand = _flipped(Array(a.builder, node.args[0]), axis)
-        return _scan(operand, str(node.data[0]), axis, backwards=not node.data[2])
     if node.op in ("map", "cast"):
         args = [Array(a.builder, one) for one in node.args]
-        several = [_flipped(one, one.ndim - a.ndim + axis) if one.ndim >= a.ndim - axis else one for one in args]
+        several = [_turned_back(one, one.ndim - a.ndim + axis) if one.ndim >= a.ndim - axis else one for one in args]
         return a.builder.add(node.op, several, a.shape, a.dtype, node.data)
-    numbers = (side - 1) - a.builder.add("iota", (), [side], np.int64)
-    if node.op == "pick" and node.data[0] == axis and node.args[1] == numbers.node:
-        return Array(a.builder, node.args[0])
-    return picked(a, numbers, axis)
+    source = Array(a.builder, node.args[0]) if node.op == "window" else a
+    return source if source.ndim == a.ndim and flip(source, axis).node == a.node else flip(a, axis)
 
 
 def picked(a: Array, index: Any, axis: int) -> Array:
@@ -134,13 +139,12 @@ class Segments:
         return counted(*args, **kwargs)
 
 
-def difference(a: Array, n: Any = 1, axis: Any = -1) -> Array:
-    """Each element of a vector less the one before it."""
-    if a.ndim != 1 or n != 1 or axis not in (0, -1) or a.dtype.kind not in "if":
-        raise Untraceable("np.diff of other than a vector")
+def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
+    """Each element less the one before it; of a vector of whole numbers, which may be offsets of rows, by number."""
+    if a.ndim != 1 or n != 1 or a.dtype.kind not in "iu" or more:
+        return diff(a, n, axis, **more)
     front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
-    found: Array = picked(a, front + 1, 0) - picked(a, front, 0)
-    return found
+    return picked(a, front + 1, 0) - picked(a, front, 0)
 
 
 def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
@@ -182,10 +186,11 @@ def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
-    """`x[:, ::-1]`, with whole axes besides; None for other keys."""
+    """A scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
     axes = [place for place, one in enumerate(keys) if isinstance(one, slice) and one == slice(None, None, -1)]
     whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in axes)
-    return flipped(a, tuple(axes)) if axes and whole and len(keys) == a.ndim else None
+    scans = a.builder.nodes[a.node].op == "scan"
+    return turned(a, tuple(axes)) if scans and axes and whole and len(keys) == a.ndim else None
 
 
 def _scans(kind: str) -> Callable[..., Array]:
@@ -197,6 +202,6 @@ def _scans(kind: str) -> Callable[..., Array]:
 
 INDEXED: dict[str, Callable[..., Any]] = {
     "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "diff": difference, "repeat": repeated,
-    "flip": lambda m, axis=None: flipped(m, axis), "fliplr": lambda m: flipped(m, 1), "flipud": lambda m: flipped(m, 0),
+    "flip": lambda m, axis=None: turned(m, axis), "fliplr": lambda m: turned(m, 1), "flipud": lambda m: turned(m, 0),
 }  # fmt: skip
 """Functions of NumPy by name."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
-from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
-from kernelmate.source import apply_edits, argument_shapes, change_launch, evaluate, parse_contract
+from kernelmate.source import apply_edits, argument_shapes, change_launch, parse_contract
+from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -37,7 +37,7 @@ class Written:
     Attributes:
         schedule: its name, part of the candidate's author. why: one sentence.
         definition: the kernel's text. helpers: device functions above it, may be empty.
-        grid: sides in the contract's language. block: threads.
+        grid: sides in the contract's language. block: threads, of each side where there are several.
     """
 
     schedule: str
@@ -45,7 +45,7 @@ class Written:
     definition: str
     helpers: str
     grid: tuple[str, ...]
-    block: int
+    block: int | tuple[int, ...]
 
 
 def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
@@ -162,6 +162,8 @@ class KernelText:
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
+        self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
+        """Whether the baseline compares, so that it may return NaN where fmaxf returns a number."""
         self.infinity = "INFINITY" if "INFINITY" in kernel.source else plain
         indents = re.findall(r"\n([ \t]+)\S", kernel.source)
         self.indent = min(indents, key=len) if indents else "  "
@@ -189,7 +191,7 @@ class KernelText:
         for one in self.contract.args:
             if one.shape is None and one.dtype.startswith(("int", "uint")):
                 value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
-                if value and self._always_equal(value, expression):
+                if value and always_equal(self.contract, value, expression):
                     return one.name
         return size_text(expression, self.sizes)
 
@@ -205,16 +207,10 @@ class KernelText:
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
-    def _always_equal(self, first: str, second: str) -> bool:
-        names = list(self.contract.sizes[0])
-        probes = [
-            *self.contract.sizes,
-            *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5)),
-        ]
-        try:
-            return all(evaluate(first, one) == evaluate(second, one) for one in probes)
-        except ContractError:
-            return False
+    def threads(self, count: int) -> tuple[str, list[str]]:
+        """The name of the constant that holds the threads of a block, and its declaration."""
+        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2])}Threads")
+        return name, [f"constexpr int {name} = {count};  // of each block that is launched"]
 
     def promise(self, read: Iterable[str], passes: int = 1) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
@@ -257,7 +253,8 @@ class KernelText:
         wanted = self.element(name)
         if floating and kind.startswith("float") and wanted == self.real:
             return text
-        return f"static_cast<{wanted}>({text})"
+        is_cast = re.fullmatch(rf"static_cast<{re.escape(wanted)}>\([^()]*\)", text)
+        return text if is_cast else f"static_cast<{wanted}>({text})"
 
     def head(self) -> str:
         """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true."""
@@ -301,10 +298,11 @@ class KernelText:
         if written.helpers:
             above = _above_comment(kernel.unit.text, above)
             edits.append((above, above, written.helpers + "\n\n"))
-        launch = {"grid": written.grid, "block": (str(written.block),), "shared": "0"}
+        block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+        launch = {"grid": written.grid, "block": block, "shared": "0"}
         changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
         own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=written.grid, block=(str(written.block),), shared="0")
+        fallback = replace(self.contract, grid=written.grid, block=block, shared="0")
         return changed, fallback if own is None else replace(fallback, line=own.line)
 
 

@@ -13,6 +13,8 @@ Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
 
 `@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
+`flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, by the elements
+behind the axis, and within its length (the first axis has no such).
 """
 
 FLAT = "flat"
@@ -70,8 +72,13 @@ class Plan:
     def access(self, key: Key) -> str:
         """How a leaf is met.
 
-        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, or `@N` (the row, at the value of node N).
+        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, `@N` (the row, at the value of
+        node N), or `across` (one axis of another shape of the whole).
         """
+        if any(str(one).startswith(f"{FLAT}/") for one in key[1]):
+            if self.kind != "rows" or sum(one is not None for one in key[1]) > 1:
+                raise Refused("it broadcasts arrays of which the shape was changed")
+            return "across"
         if self.kind == "free":
             return "flat" if any(one is not None for one in key[1]) else "once"
         rows = [one for one in key[1] if one is not None]
@@ -121,10 +128,10 @@ def free_plan(graph: Graph) -> Plan:
     roots = [index for index, one in enumerate(nodes) if one.op == "reduce" and one not in inner]
     if len(roots) > 1:
         raise Refused("it has several reductions along different axes")
-    domain = _long(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
+    domain = long_sides(nodes[_operand(graph, roots[0])] if roots else nodes[graph.outputs[0]])
     gone = _reduced_axes(graph, roots[0]) if roots else []
     kept = [axis for axis in range(len(domain)) if axis not in gone]
-    if any(_long(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
+    if any(long_sides(nodes[one]) != tuple(domain[axis] for axis in kept) for one in graph.outputs):
         raise Refused("its outputs have different shapes")
     outputs = []
     for one in graph.outputs:
@@ -173,19 +180,18 @@ def walk(plan: Plan) -> Iterator[Key]:
 def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...]:
     node, index = graph.nodes[key[0]], key[1]
     match node.op:
-        case "map" | "cast":
+        case "map" | "cast" | "scan":
             return tuple((arg, _aligned(graph.nodes[arg], node, index)) for arg in node.args)
         case "view":
             return ((node.args[0], _viewed(graph.nodes[node.args[0]], node, index)),)
         case "reshape":
             if index == (FLAT,) or _is_whole(index, domain):
-                return ((node.args[0], (FLAT,)),)
+                before = graph.nodes[node.args[0]]
+                return ((node.args[0], whole_index(before, domain) if long_sides(before) == domain else (FLAT,)),)
             raise Refused("it changes the shape of an array other than as a whole")
         case "reduce":
             root = _operand(graph, key[0])
-            return ((root, _whole(graph.nodes[root], domain)),)
-        case "scan":
-            return ((node.args[0], index),)
+            return ((root, whole_index(graph.nodes[root], domain)),)
         case "take":
             source, chosen = node.args
             if index == (FLAT,):
@@ -198,6 +204,8 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
             source, chosen = node.args
             at = f"@{chosen}"
             return ((source, (*index, at)), (chosen, index))
+        case "window":
+            raise Refused("it takes parts of arrays, or joins them")
     return ()
 
 
@@ -206,14 +214,25 @@ def _aligned(arg: Node, node: Node, index: Index) -> Index:
     if index == (FLAT,):
         if arg.shape == node.shape:
             return index
-        if all(side == "1" for side in arg.shape):
-            return (None,) * len(arg.shape)
-        raise Refused("it broadcasts arrays of which the shape was changed")
+        return _across(arg, node)
     behind = index[len(index) - len(arg.shape) :]
     return tuple(None if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
 
 
+def _across(arg: Node, node: Node) -> Index:
+    """The index of an operand that has some axes of a node of which every element is met by its number in the whole."""
+    sides = node.shape
+    found: list[str | None] = []
+    for axis, side in enumerate(arg.shape, len(sides) - len(arg.shape)):
+        inner, within = _product(sides[axis + 1 :]), "" if _product(sides[:axis]) == "1" else f"%{side}"
+        found.append(None if side == "1" else f"{FLAT}/{inner}{within}")
+    return tuple(found)
+
+
 def _viewed(source: Node, node: Node, index: Index) -> Index:
+    if any(str(one).startswith(f"{FLAT}/") for one in index):
+        places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+        return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
     if index == (FLAT,):
         kept = [int(axis) for axis in node.data if axis is not None and source.shape[int(axis)] != "1"]
         if kept != sorted(kept):
@@ -232,9 +251,9 @@ def _operand(graph: Graph, reduction: int) -> int:
     return node.args[0]
 
 
-def _whole(node: Node, domain: tuple[str, ...]) -> Index:
+def whole_index(node: Node, domain: tuple[str, ...]) -> Index:
     """The index of a node that covers the domain."""
-    if _long(node) != domain:
+    if long_sides(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
     axes = iter(range(len(domain)))
     return tuple(None if side == "1" else next(axes) for side in node.shape)
@@ -266,7 +285,7 @@ def _map(graph: Graph) -> Plan:
     if len(shapes) != 1:
         raise Refused("its outputs have different shapes")
     domain = shapes.pop()
-    outputs = tuple((one, _whole(graph.nodes[one], domain)) for one in graph.outputs)
+    outputs = tuple((one, whole_index(graph.nodes[one], domain)) for one in graph.outputs)
     reason = Refused("")
     for split in range(len(domain) - 1, -1, -1):
         plan = Plan(graph, domain, split, outputs, "map")
@@ -288,20 +307,20 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     """The plan of reductions along rows, or along columns, and of what follows from them."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
     roots = [one for one in reductions if one not in inner]
-    domain = _long(graph.nodes[_operand(graph, roots[0])])
+    domain = long_sides(graph.nodes[_operand(graph, roots[0])])
     gone = _reduced_axes(graph, roots[0])
     split = len(domain) - len(gone)
     kind = "rows" if gone == list(range(split, len(domain))) else "columns"
     for root in roots:
-        if _long(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
+        if long_sides(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
             raise Refused("it reduces along different axes, or along rows of different shapes")
     plan = Plan(graph, domain, split, (), kind, tuple(gone))
     kept = tuple(domain[axis] for axis in plan.reduced)
     outputs: list[Key] = []
     for one in graph.outputs:
-        shape = _long(graph.nodes[one])
+        shape = long_sides(graph.nodes[one])
         if shape not in (domain, kept):
-            if _product(shape) != _product(domain):
+            if _product(shape) != _product(domain) and not _reshaped(graph, one, domain):
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
@@ -310,7 +329,21 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     return replace(plan, outputs=tuple(outputs))
 
 
-def _long(node: Node) -> tuple[str, ...]:
+def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
+    """Whether an output has as many elements as the domain, of which it is another shape."""
+    stack, seen = [output], {output}
+    while stack:
+        node = graph.nodes[stack.pop()]
+        if node.op == "reshape" and long_sides(graph.nodes[node.args[0]]) == domain:
+            return True
+        alike = [arg for arg in node.args if node.op == "reshape" or graph.nodes[arg].shape == node.shape]
+        if node.op in ("map", "cast", "reshape"):
+            stack += [arg for arg in alike if arg not in seen]
+            seen.update(alike)
+    return False
+
+
+def long_sides(node: Node) -> tuple[str, ...]:
     """The sides of a node, without those of length 1."""
     return tuple(side for side in node.shape if side != "1")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+from kernelmate.synthesis.plan import Plan
 
 WARP = 32
 
@@ -15,6 +16,9 @@ _COMBINE = {
     "max": "{0} = fmax{2}({0}, {1});",
     "min": "{0} = fmin{2}({0}, {1});",
 }
+
+_KEEPING = {"max": ">", "min": "<"}
+"""Comparisons of reductions for which CUDA's own functions drop NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +34,35 @@ class Reductions:
     """The functions that one kernel needs.
 
     Args:
-        kernel: whose helpers they are. team: whose threads' values are combined.
+        plan: of the kernel. kernel: whose helpers they are. team: whose threads' values are combined.
         threads: the name of the constant that holds the threads of a block.
 
     Attributes:
         names: of the functions' locals.
     """
 
-    def __init__(self, kernel: KernelText, team: Team, threads: str) -> None:
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
         self.kernel, self.team, self.threads = kernel, team, threads
-        self.names = fresh_names(kernel, "value", "offset", "partial", "warp")
+        self.names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
         self._functions: dict[tuple[str, str], str] = {}
+        self._keeping: dict[str, str] = {}
+        # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
+        self._keeps_nan = all(node.data[0] in _KEEPING for node in plan.graph.nodes if node.op == "reduce")
 
     def combined(self, kind: str, target: str, value: str) -> str:
         """The statement that takes one more value into a target."""
+        if kind in _KEEPING and self._keeps_nan:
+            if kind not in self._keeping:
+                self._keeping[kind] = self.kernel.names.outermost(f"nan_{kind}")
+            return f"{target} = {self._keeping[kind]}({target}, {value});"
         return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
+
+    def joined(self, kind: str, first: str, second: str) -> str:
+        """The expression of two values combined."""
+        signs = {"sum": "+", "prod": "*"}
+        if kind in signs:
+            return f"{first} {signs[kind]} {second}"
+        return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
 
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
@@ -54,6 +72,20 @@ class Reductions:
 
     def texts(self) -> list[str]:
         """Definitions of those that were asked for, each followed by an empty line."""
+        functions = self._texts()
+        lines: list[str] = []
+        first, second, ctype = self.names.first, self.names.second, self.kernel.real
+        for kind, name in self._keeping.items():
+            body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
+            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, NaN where one of them is."
+            lines += [
+                comment,
+                self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),
+                "",
+            ]
+        return [*lines, *functions]
+
+    def _texts(self) -> list[str]:
         lines: list[str] = []
         value = self.names.value
         for (kind, ctype), name in self._functions.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import traceback
 import types
@@ -109,7 +110,7 @@ def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, G
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder)
         function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
-        call: Callable[[], Any] = partial(function, **named(contract, function, values))
+        call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
         file, builder = EXPRESSION, Builder(size, EXPRESSION)
         compiled = checked_expression(contract)
@@ -159,12 +160,16 @@ def _plain(text: str) -> str:
 def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]:
     several = returned if isinstance(returned, tuple | list) else (returned,)
     wanted = [one for one in contract.args if one.direction in ("out", "inout")]
+    if not wanted:
+        return [builder.lift(value) for value in several]  # a new kernel's: nothing is said of its results yet
     if len(several) != len(wanted):
         raise Untraceable(f"{len(several)} results where the contract has {len(wanted)} out and inout arguments")
     found = []
     for argument, value in zip(wanted, several, strict=True):
         shape = tuple(builder.dim(text) for text in map(_plain, argument.shape or ()))
         array = builder.lift(value)
+        if not array.shape and argument.shape == ("1",):
+            array = expand_dims(array, 0)
         if tuple(map(int, array.shape)) != tuple(map(int, shape)):
             raise Untraceable(f"a result of another shape than {argument.name}")
         found.append(broadcast_to(array, shape))
@@ -243,7 +248,8 @@ class _Function:
         try:
             return self._function(*args, **keywords)
         except Untraceable:
-            if any(isinstance(one, Array | Segments) for one in args):
+            several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
+            if any(isinstance(one, Array | Segments) for one in several):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 

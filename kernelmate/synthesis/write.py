@@ -20,11 +20,14 @@ from kernelmate.synthesis.schedules import (
     scan,
     segments,
     total,
+    windows,
 )
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
-_BY_OPERATION = {"scan": scan, "scatter": histogram, "segment": segments, "pick": gather, "along": gather}
+_OWN = {
+    "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
+}  # fmt: skip
 """Operations that decide the schedule, the first one of a graph that is found here."""
 
 
@@ -36,25 +39,28 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     """
     text = KernelText(kernel, contract)
     found = {node.op for node in graph.nodes}
-    for op, by_number in _BY_OPERATION.items():
+    for op, own in _OWN.items():
         if op in found:
-            yield from by_number.written(graph, text)
+            yield from own.written(graph, text)
             return
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
         yield from schedule.written(plan, text)
     except Refused as reason:
-        try:
-            free = free_plan(graph)
-            reduces = any(node.op == "reduce" for node in free.graph.nodes)
-            yield from (contraction if reduces else permutation).written(free, text)
-            return
-        except Refused:
-            pass
-        try:
-            if not any(node.op in BY_NUMBER for node in graph.nodes):
-                raise reason
-            yield from gather.written(graph, text)
-        except Refused:
-            raise reason from None
+        others = [_free] + [windows.written] * any(node.op == "reshape" for node in graph.nodes)
+        others += [gather.written] * any(node.op in BY_NUMBER for node in graph.nodes)
+        for other in others:
+            try:
+                yield from other(graph, KernelText(kernel, contract))
+                return
+            except Refused:
+                continue
+        raise reason from None
+
+
+def _free(graph: Graph, text: KernelText) -> Iterator[Written]:
+    """Kernels that meet arrays in any order of the axes."""
+    free = free_plan(graph)
+    reduces = any(node.op == "reduce" for node in free.graph.nodes)
+    yield from (contraction if reduces else permutation).written(free, text)

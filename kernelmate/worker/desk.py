@@ -166,12 +166,12 @@ class _Reporter:
 def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
     """The graph of the reference, which the evaluator traces where there is one."""
     from kernelmate.checks import reference_process
-    from kernelmate.synthesis.trace import trace
+    from kernelmate.synthesis.results import traced_text
 
     report("reference", 0, 1)
     contract, directory = task.candidate.contract, Path(task.directory)
     process = reference_process.current()
-    return trace(contract, directory).text() if process is None else process.trace(contract, directory)
+    return traced_text(contract, directory) if process is None else process.trace(contract, directory)
 
 
 def spent(backend: Backend | None = None) -> bool:

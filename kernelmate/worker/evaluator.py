@@ -20,14 +20,12 @@ import msgspec
 import numpy as np
 
 from kernelmate.backends.processes import die_with_parent
+from kernelmate.checks.evaluations import Reference
 from kernelmate.checks.inputs import made_inputs
 from kernelmate.checks.kinds import Arrays
-from kernelmate.checks.reference import Reference, python_reference
-from kernelmate.checks.reference_process import (
-    MAX_HEADER,
-    TYPES,
+from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference_messages import (
     Answer,
-    Channel,
     Evaluate,
     Failed,
     Load,
@@ -35,10 +33,16 @@ from kernelmate.checks.reference_process import (
     Made,
     Make,
     NoMemory,
-    ReferenceProcess,
     Request,
     Trace,
     Traced,
+)
+from kernelmate.checks.reference_process import (
+    MAX_HEADER,
+    TYPES,
+    Channel,
+    ReferenceProcess,
+    answer_name,
     described,
     read_arrays,
     read_header,
@@ -118,17 +122,28 @@ def _move_to(scratch: Path) -> None:
 
 
 def _trace(request: Trace) -> Traced:
-    """The graph of a reference.
+    """The graph of a reference, or the results of one whose contract has none.
 
     Raises:
         ReferenceFailed: it cannot be traced, or has more operations than an answer holds.
     """
-    from kernelmate.synthesis.trace import trace
+    from kernelmate.synthesis.results import traced_text
 
-    text = trace(request.contract, Path(request.directory)).text()
+    text = traced_text(request.contract, Path(request.directory))
     if len(text) > MAX_HEADER // 2:
         raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
     return Traced(request.number, text)
+
+
+def _evaluated(reference: Reference, request: Evaluate, arrays: Arrays) -> Arrays:
+    """The outputs of all calls, by the names that they are sent under."""
+    made: Arrays = {}
+    for index, (working, named) in enumerate(request.calls):
+        given = {name: arrays[key] for name, key in named.items()}
+        # The type may be a wider one than arrays have.
+        outputs = reference(given, request.size, None if working is None else np.dtype(working))
+        made.update({answer_name(index, name): array for name, array in outputs.items()})
+    return made
 
 
 class _Evaluator:
@@ -159,11 +174,7 @@ class _Evaluator:
                     return _trace(request), {}
                 case Evaluate():
                     contract, reference = self._loaded[request.loaded]
-                    working = (
-                        None if request.working is None else np.dtype(request.working)
-                    )  # a wider one than arrays have, too
-                    made = reference(arrays, request.size, working)
-                    where = contract.reference
+                    made, where = _evaluated(reference, request, arrays), contract.reference
                 case Make():
                     contract, where = request.contract, request.contract.inputs
                     shapes = argument_shapes(contract, request.size)

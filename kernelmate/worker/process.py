@@ -26,7 +26,7 @@ _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6
 _WAITING_EVENTS = 256
 """Messages that may lie unread; a child that sends more waits, as it would before a full pipe."""
-_SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 24 * 3600.0
+_SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 60.0
 _FATAL = "Fatal Python error"
 """How `faulthandler` begins; the lines after it are worth more than the last ones."""
 
@@ -65,7 +65,7 @@ class Process:
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
         self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
-        self._scratch = _scratch()
+        self._scratch, self._lock = _scratch()
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -201,6 +201,9 @@ class Process:
     def _release(self) -> None:
         """Let the threads run out, then close the streams. One that an escaped process keeps open is left alone."""
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         until = time.monotonic() + 1.0
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
             with contextlib.suppress(queue.Empty):
@@ -221,27 +224,43 @@ def _own_group() -> dict[str, Any]:
     return {"start_new_session": True}
 
 
-def _scratch() -> str:
-    """A new folder for temporary files of the child; those that sessions killed a day ago have left are removed."""
+def _scratch() -> tuple[str, int | None]:
+    """A new folder for temporary files of the child, and a descriptor that holds a lock on it where the system has such.
+
+    Folders that killed sessions have left are removed: nobody holds their locks.
+    """
     parent = Path(tempfile.gettempdir())
-    for left in parent.glob(f"{_SCRATCH_PREFIX}*-*"):
-        with contextlib.suppress(OSError, ValueError):
-            owner = int(left.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0])
-            if time.time() - left.stat().st_mtime > _STALE_S and not _lives(owner):
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=parent)
-
-
-def _lives(pid: int) -> bool:
     if sys.platform == "win32":
-        return True
+        return tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent), None
+    for left in parent.glob(f"{_SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            # One that was just made may not be locked yet.
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                os.close(_locked(left))
+                shutil.rmtree(left, ignore_errors=True)
+    made = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        return made, _locked(Path(made))
+    except OSError:
+        # This file system has no locks, so nobody takes one either and removes the folder.
+        return made, None
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of a folder that holds its lock.
+
+    Raises:
+        OSError: another process holds it, or the folder is not this user's.
+    """
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def ending(status: int | None) -> str:

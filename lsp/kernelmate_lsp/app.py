@@ -18,10 +18,13 @@ from kernelmate_lsp.features import (
     lenses,
     results,
     structure,
+    writing,
 )
 from kernelmate_lsp.server import KernelmateServer
 
-FEATURES = (documents, hover, lenses, inlay_hints, structure, completion, commands, results, actions, inline_completion)
+FEATURES = (
+    documents, hover, lenses, inlay_hints, structure, completion, commands, results, writing, actions, inline_completion,
+)  # fmt: skip
 
 
 def make_server() -> KernelmateServer:

@@ -12,6 +12,8 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import Outgoing, Purse, Wishes, authors
+from kernelmate.session.writing import Writing, write_kernel
+from kernelmate.synthesis.draft import Asked
 from kernelmate_lsp.checking import settings_key
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.lane import Job, Unwanted
@@ -68,7 +70,7 @@ class Judge:
         Raises:
             Unwanted: the user wants no more. KernelmateError: contract, reference, settings or machine need a change.
         """
-        return self._with(job, kernel, configuration, on_stage, lambda session: session.bench(kernel))
+        return self._with(job, _folder(kernel), configuration, on_stage, lambda session: session.bench(kernel))
 
     def optimize(
         self,
@@ -104,10 +106,11 @@ class Judge:
                 stop=job.unwanted.is_set,
                 suggesters=authors(session.settings, kernel, wishes),
                 objective=wanted.objective,
+                on_read=lambda aim: on_stage(aim.reading, 0, 0),
                 on_trying=lambda state: on_stage(trying_line(state), 0, 0),
             )
 
-        return self._with(job, kernel, configuration, on_stage, search)
+        return self._with(job, _folder(kernel), configuration, on_stage, search)
 
     def compare(
         self, job: Job, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
@@ -117,8 +120,21 @@ class Judge:
         Raises:
             Unwanted: the user wants no more. KernelmateError: contracts, settings or machine need a change.
         """
-        made = self._with(job, after, configuration, on_stage, lambda session: session.compare(before, after))
+        folder = _folder(after)
+        made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
         return made.baseline, made.candidate
+
+    def write(self, job: Job, asked: Asked, configuration: Configuration, on_stage: OnStage) -> Writing:
+        """New kernels for a Python function; no file is written.
+
+        Raises:
+            Unwanted: the user wants no more. KernelmateError: function, settings or machine need a change.
+        """
+
+        def work(session: Session) -> Writing:
+            return write_kernel(session, asked, on_trying=lambda schedule: on_stage(schedule, 0, 0))
+
+        return self._with(job, asked.path.parent, configuration, on_stage, work)
 
     def _purse_for(self, limit_usd: float) -> Purse:
         """What the editor's searches may pay for, all of them together; what was spent counts when the limit is raised."""
@@ -130,7 +146,7 @@ class Judge:
     def _with(
         self,
         job: Job,
-        kernel: Kernel,
+        folder: Path,
         configuration: Configuration,
         on_stage: OnStage,
         work: Callable[[Session], T],
@@ -138,15 +154,15 @@ class Judge:
         job.check()
         self._job, self._on_stage = job, on_stage
         try:
-            return work(self._open(kernel, configuration))
+            return work(self._open(folder, configuration))
         except KernelmateError:
             job.check()  # what a killed worker leads to is nobody's mistake
             raise
         finally:
             self._job = self._on_stage = None
 
-    def _open(self, kernel: Kernel, configuration: Configuration) -> Session:
-        settings = configuration.settings(Path(kernel.unit.path).parent)
+    def _open(self, folder: Path, configuration: Configuration) -> Session:
+        settings = configuration.settings(folder)
         key = settings_key(settings)
         if self._session is None or key != self._key:
             if self._session is not None:
@@ -159,3 +175,8 @@ class Judge:
             raise Unwanted
         if self._on_stage is not None:
             self._on_stage(stage, done, total)
+
+
+def _folder(kernel: Kernel) -> Path:
+    """Whose settings are in force for a kernel."""
+    return Path(kernel.unit.path).parent

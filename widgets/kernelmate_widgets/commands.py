@@ -103,6 +103,7 @@ def search(
                 objective=wanted.objective,
                 contract=version.contract,
                 on_trying=progress.trying,
+                on_read=lambda aim: progress.step(aim.reading),
             )
     except BaseException:
         progress.gone()
@@ -141,6 +142,13 @@ def panel(magics: KernelmateMagics, name: str) -> None:
 
 def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     panel(magics, *_words(options, "panel NAME", 1, 1))
+
+
+def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    words = _words(options, "write FUNCTION(ARRAYS)", 1, 99)
+    from kernelmate_widgets.writing import write
+
+    write(magics, " ".join(words), quiet=options.quiet)
 
 
 # ----------------------------------------------------------------------------------------------------- deciding
@@ -259,6 +267,7 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
+    "write": _write,
     "optimize": _optimize,
     "accept": _accept,
     "revert": _revert,

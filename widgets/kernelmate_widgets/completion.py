@@ -74,6 +74,8 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
         return _beginning(event.symbol, [f"{name}=" for name in Settings.model_fields])
     if event.symbol.startswith("-"):
         return _beginning(event.symbol, OPTIONS_OF_LINE)
+    if words[0] == "write":
+        return _beginning(event.symbol, [name for name, value in _own(namespace) if callable(value)])
     if words[0] == "optimize" and len(words) >= 2:
         return _beginning(event.symbol, map(quoted, PROMPTS))
     return _beginning(event.symbol, _kernels(namespace))

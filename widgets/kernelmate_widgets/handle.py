@@ -162,8 +162,11 @@ class KernelHandle:
             )
         candidate = found.candidate
         assert self.optimization is not None
+        # Sizes that a prompt named decided its search, and are not the kernel's.
+        own = self.version.contract
+        contract = replace(candidate.contract, sizes=own.sizes, weights=own.weights)
         version = Version(
-            candidate.kernel, candidate.contract, found.verdict, candidate.author, candidate.why,
+            candidate.kernel, contract, found.verdict, candidate.author, candidate.why,
             self.optimization.objective.prompt, candidate.cost,
         )  # fmt: skip
         with self._lock:

@@ -294,24 +294,40 @@ def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: P
             hint="Name a Python function that returns the expected arrays.",
         )
     _check_parameters(contract, function, text)
+    where = carried_function(function, text, folder, f"--ref {text}")
+    return replace(contract, reference=where, reference_kind="function")
+
+
+def carried_function(function: Callable[..., Any], text: str, folder: Path, asked: str) -> str:
+    """A function of the notebook by value, in a file that the worker can load: `path:function`.
+
+    Args:
+        function: what is carried.
+        text: what the user calls it.
+        folder: where the file goes.
+        asked: the option or command that names it, for errors.
+
+    Raises:
+        UsageError: it cannot be carried.
+    """
     try:
         import cloudpickle
     except ImportError:
         raise UsageError(
-            "--ref needs cloudpickle, which is not installed.", hint="pip install 'kernelmate[notebook]'"
+            f"{asked} needs cloudpickle, which is not installed.", hint="pip install 'kernelmate[notebook]'"
         ) from None
     try:
         carried = cloudpickle.dumps(function)
     except Exception as error:
         raise UsageError(
-            f"--ref {text} cannot be carried to the worker: {type(error).__name__}: {error}.",
+            f"{asked} cannot be carried to the worker: {type(error).__name__}: {error}.",
             hint="Let it use its arguments and modules only, or put it in a file and name it in the contract.",
         ) from error
     name = text if is_name(text) else "reference"
     path = folder / f"{name}.py"
     encoded = base64.b64encode(carried).decode()
     path.write_text(_SHIM.format(name=name, path=[one for one in sys.path if one], carried=encoded))
-    return replace(contract, reference=f"{path}:{name}", reference_kind="function")
+    return f"{path}:{name}"
 
 
 _SHIM = '''"""A function of a notebook, for the worker."""

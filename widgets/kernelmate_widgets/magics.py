@@ -134,6 +134,7 @@ class KernelmateMagics(Magics):
     def command(self, line: str) -> Any:
         """Do something with kernels that %%kernelmate has bound.
 
+        %kernelmate write softmax_rows(x)
         %kernelmate optimize softmax "reduce memory usage"
         %kernelmate accept softmax 2
         %kernelmate revert softmax

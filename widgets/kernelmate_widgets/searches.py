@@ -138,6 +138,7 @@ class BackgroundSearch:
                 suggesters=authors(session.settings, version.kernel, wishes),
                 objective=options.objective,
                 contract=version.contract,
+                on_read=lambda aim: watcher.on_step(aim.reading),
                 on_trying=lambda state: watcher.on_step(trying_line(state)),
             )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.checks.evaluations import Expected
 from kernelmate.checks.kinds import is_inexact, same_bits, wide
-from kernelmate.checks.reference import Expected
 from kernelmate.checks.trials import Outcome, still_poisoned
 from kernelmate.records import Contract
 

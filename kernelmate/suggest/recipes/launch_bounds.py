@@ -41,6 +41,11 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     limiter = request.verdict.occupancy.limiter if request.verdict.occupancy is not None else None
     if request.objective.metric == "occupancy" and limiter != "registers":
         return
+    for one in request.objective.constraints:
+        if one.kind == "registers" and one.most is not None and LEAST <= one.most < resources.registers:
+            cap = one.most // UNIT * UNIT
+            why = f"The compiler may take {cap} registers per thread, as was asked for, instead of the {resources.registers} that it takes by itself."  # fmt: skip
+            yield _bounded(request, tree, f"__maxnreg__({cap})", why)
     caps = _caps(threads, resources.registers)
     for blocks, cap in caps:
         why = f"At least {blocks} blocks of {threads} threads must fit an SM, so a thread may take {cap} registers instead of {resources.registers}."  # fmt: skip

@@ -93,12 +93,11 @@ class Layout:
 class _ColumnReductions(Reductions):
     """Device functions that combine the values of the threads of each column."""
 
-    def __init__(self, kernel: KernelText, threads: str, columns: str) -> None:
-        super().__init__(kernel, Team("column", 0, 0), threads)
+    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str) -> None:
+        super().__init__(plan, kernel, Team("column", 0, 0), threads)
         self.columns = columns
 
-    def texts(self) -> list[str]:
-        """Definitions of those that were asked for, each followed by an empty line."""
+    def _texts(self) -> list[str]:
         lines: list[str] = []
         value, offset, partial_, warp = (getattr(self.names, one) for one in ("value", "offset", "partial", "warp"))
         column = f"threadIdx.x % {self.columns}"
@@ -129,7 +128,7 @@ class _Columns(Passes):
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
         self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
         bare = camel(kernel.kernel.name.rpartition("::")[2])
-        names.kThreads = kernel.names.outermost(f"k{bare}Threads")
+        names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
         self.layout = layout = Layout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
@@ -146,9 +145,9 @@ class _Columns(Passes):
             self.at[layout.column] = names.column
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         if width == 1:
-            self.reductions = Reductions(kernel, Team("block", threads, threads), names.kThreads)
+            self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
-            self.reductions = _ColumnReductions(kernel, names.kThreads, names.kColumns)
+            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
@@ -167,7 +166,7 @@ class _Columns(Passes):
         for keys in self.levels():
             body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
-        constants = [f"constexpr int {names.kThreads} = {self.threads};  // of each block that is launched"]
+        constants = list(self.constants)
         if self.width > 1:
             comment = "  // neighbouring columns of a block, read in whole sectors"
             constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
@@ -185,7 +184,7 @@ class _Columns(Passes):
             f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),
-            "\n".join([*constants, "", *self.reductions.texts()]).rstrip(),
+            "\n".join([*constants, "", *self.reductions.texts()]).strip(),
             (" * ".join(blocks),),
             self.threads,
         )

@@ -98,6 +98,13 @@ class _Shape:
         ):
             raise Refused("an array is read where another thread may have written it")
 
+    @property
+    def outermost(self) -> int | None:
+        """The batch axis that is the first of every array, whose length no address needs."""
+        orders = [tuple(self.whole), *self.left.values(), *self.right.values(), *self.rest.values()]
+        first = self.whole[0]
+        return first if first in self.batch and all(first not in order[1:] for order in orders) else None
+
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
         """The arrays that some values need without the reduction, and how they are met."""
         found: dict[str, Order] = {}
@@ -137,7 +144,8 @@ class _Contraction:
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in (*shape.left, *shape.right)}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
         self.opening: list[str] = []
-        self.lengths = shape.axes.lengths(kernel, {shape.m: "height", shape.n: "width", shape.k: "depth"}, self.opening)
+        sides = {shape.m: "height", shape.n: "width", shape.k: "depth"}
+        self.lengths = shape.axes.lengths(kernel, sides, self.opening, skipped=shape.outermost)
         self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name

@@ -9,20 +9,21 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from kernelmate.records import Size
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.identities import always
 from kernelmate.synthesis.kernel_text import (
     KernelText,
     Written,
     block_of,
-    camel,
     fresh_names,
     those_written,
     wrapped,
 )
 from kernelmate.synthesis.packs import Packs
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.passes import Passes
 
@@ -69,7 +70,7 @@ class Rows(Passes):
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
         self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed")
-        self.names.kThreads = kernel.names.outermost(f"k{camel(bare)}Threads")
+        self.names.kThreads, self.constants = kernel.threads(team.block)
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
@@ -83,8 +84,12 @@ class Rows(Passes):
         columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
-        self.reductions = Reductions(kernel, team, self.names.kThreads)
+        self.firsts: dict[str, tuple[str, str, str]] = {}
+        for key in walk(plan):
+            if plan.node(key).op in ("input", "iota") and plan.access(key) == "across":
+                self._meet_across(key)
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
+        self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
@@ -96,6 +101,8 @@ class Rows(Passes):
         access = self.plan.access(key)
         if access == "part":
             return self.kernel.loaded(name, f"{name}[{self._part(key)}]")
+        if access == "across":
+            return self.kernel.loaded(name, f"{name}[{self._across(key)}]")
         if access.startswith("@"):
             return self.kernel.loaded(name, f"{self.pointers[name]}[{self.expressions.at[access]}]")
         texts = {"once": f"{name}[0]", "row": f"{name}[{self.names.row}]"}
@@ -104,9 +111,38 @@ class Rows(Passes):
     def _position(self, key: Key) -> str:
         """The position along an axis, of a row or within it."""
         access = self.plan.access(key)
+        if access == "across":
+            return f"static_cast<long long>({self._across(key)})"
         if access == "column":
             return f"{self.names.c} + {self.names.j}"
         return {"once": "0", "row": f"static_cast<long long>({self.names.row})"}.get(access) or self._part(key)
+
+    def _meet_across(self, key: Key) -> None:
+        """Name the position along an axis of another shape at which a row begins: a row has a whole number of its elements.
+
+        Raises:
+            Refused: it does not, or not at every size.
+        """
+        axis = next(str(one) for one in key[1] if one is not None)
+        inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")
+        columns = self.plan.columns
+
+        def fits(size: Size) -> bool:
+            behind, row = int(evaluate(inner, size)), int(evaluate(columns, size))
+            steps = row // behind if behind and row % behind == 0 else 0
+            return row == 0 or (steps > 0 and (not side or int(evaluate(side, size)) % steps == 0))
+
+        if not always(self.kernel.contract, fits):
+            raise Refused("it meets an array along an axis that crosses its rows")
+        if axis not in self.firsts:
+            name = self.kernel.names.fresh(side[:-1] if re.fullmatch(r"\w+s", side) else "part")
+            behind = self.kernel.size(inner)
+            first = self.kernel.names.fresh(f"first_{name}")
+            self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"
+
+    def _across(self, key: Key) -> str:
+        """The name of the position along an axis of another shape."""
+        return self.firsts[next(str(one) for one in key[1] if one is not None)][0]
 
     def _part(self, key: Key) -> str:
         """The number of an element in an array that has some axes of the rows."""
@@ -145,9 +181,8 @@ class Rows(Passes):
             if width > 1
             else f"// One row by a {team.name}."
         )
-        row = f"constexpr int {names.kThreads} = {team.block};  // of each block that is launched"
         helpers = [
-            row,
+            *self.constants,
             "",
             *self.reductions.texts(),
             *self.helpers(),
@@ -158,7 +193,7 @@ class Rows(Passes):
             f"{self.schedule}-{team.name}" if team.name == "warp" else f"{self.schedule}-block-{team.block}",
             self.why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),
-            "\n".join(helpers),
+            "\n".join(helpers).lstrip(),
             grid,
             team.block,
         )
@@ -177,6 +212,10 @@ class Rows(Passes):
         count = names.kPack if self.packs.width > 1 else "1"
         lines += self.packs.structs(count)
         lines.append(f"const int {names.rank} = {rank};")
+        for axis, (_, first, behind) in self.firsts.items():
+            side = self.kernel.size(axis.partition("%")[2]) if "%" in axis else ""
+            within = f" % {side if side.isidentifier() else f'({side})'}" if side else ""
+            lines.append(f"const int {first} = static_cast<int>({names.row} * {names.columns} / {behind}{within});")
         for name in self.rowed:
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
             lines.append(
@@ -191,11 +230,16 @@ class Rows(Passes):
         names, packs = self.names, self.packs
         outer, self.expressions.outer = self.expressions.outer, []
         read = self.read(roots)
+        places = [
+            f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
+            for name, first, behind in self.firsts.values()
+            if any(re.search(rf"\b{name}\b", line) for line in body)
+        ]
         kpack = names.kPack if packs.width > 1 else "1"
         lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
         lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
         lines += ["#pragma unroll"] if packs.width > 1 else []
-        lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", body)
+        lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", [*places, *body])
         lines += [
             f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
             for one in stores

@@ -129,7 +129,6 @@ class _Rows(Rows):
         super().__init__(plan, kernel, team)
         self.scans = _scans(plan)
         self.backwards = bool(plan.node(self.scans[0]).data[2])
-        self.suffix = "f" if kernel.real == "float" else ""
         more = fresh_names(kernel, "start", "inside", "before", "other", "total")
         self.names.__dict__.update({**more.__dict__, **self.reductions.names.__dict__})
         self.kinds = {(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans}
@@ -159,7 +158,7 @@ class _Rows(Rows):
             warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
             body.insert(0, f"__shared__ {ctype} {partial_}[{warps}];")
             loop = [
-                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.joined(kind, total, before)};",
+                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.reductions.joined(kind, total, before)};",
                 reductions.combined(kind, total, f"{partial_}[{warp}]"),
             ]
             body += [
@@ -173,11 +172,6 @@ class _Rows(Rows):
         comment = f"// Of the values of all threads before this one; `{total}` is that of the whole {self.team.name}."
         head = f"__device__ __forceinline__ {ctype} {name}({ctype} {value}, {ctype}& {total})"
         return [comment, self.kernel.definition(head, body), ""]
-
-    def joined(self, kind: str, first: str, second: str) -> str:
-        """The expression of two values combined."""
-        signs = {"sum": "+", "prod": "*"}
-        return f"{first} {signs[kind]} {second}" if kind in signs else f"f{kind}{self.suffix}({first}, {second})"
 
     def start(self, kind: str, ctype: str) -> str:
         """The neutral value."""
@@ -228,11 +222,11 @@ class _Rows(Rows):
             call = f"{self.functions[kind]}({run}, {total})"
             lines += [
                 f"{kind[1]} {total};",
-                f"const {kind[1]} {before} = {self.joined(kind[0], carry, call)};",
+                f"const {kind[1]} {before} = {self.reductions.joined(kind[0], carry, call)};",
                 self.reductions.combined(kind[0], carry, total),
             ]
             name = fresh("prefix")
-            after.append(f"const {kind[1]} {name} = {self.joined(kind[0], before, f'{sum_}[{names.j}]')};")
+            after.append(f"const {kind[1]} {name} = {self.reductions.joined(kind[0], before, f'{sum_}[{names.j}]')};")
             self.expressions.known[key] = name
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
@@ -332,9 +326,15 @@ class _Columns(Passes):
             start = self.expressions.number(_STARTS[kind]) if ctype == kernel.real else str(int(_STARTS[kind]))
             name = kernel.names.fresh(_NAMES[kind])
             carried.append(f"{ctype} {name} = {start};")
-            suffix = "f" if kernel.real == "float" else ""
-            joined = {"sum": f"{name} += {text};", "prod": f"{name} *= {text};"}
-            body.append(joined.get(kind) or f"{name} = f{kind}{suffix}({name}, {text});")
+            if kind in ("max", "min"):
+                value = kernel.names.fresh("value")
+                sign = ">" if kind == "max" else "<"
+                body += [
+                    f"const {ctype} {value} = {text};",
+                    f"if ({value} {sign} {name} || isnan({value})) {name} = {value};  // NaN stays, as in NumPy",
+                ]
+            else:
+                body.append(f"{name} {'+' if kind == 'sum' else '*'}= {text};")
             self.expressions.known[key] = name
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         place = address(self.layout.every, self.lengths, self.at)

@@ -11,7 +11,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, camel, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions, Team
 from kernelmate.synthesis.schedules.passes import Passes
@@ -60,10 +60,10 @@ class _Total(Passes):
                 raise Refused("it uses positions along an axis that is merged with others")
         if many:
             self._refuse_many()
-        self.names = fresh_names(kernel, "i", "count")
-        self.names.kThreads = kernel.names.outermost(f"k{camel(kernel.kernel.name.rpartition('::')[2])}Threads")
+        self.names = fresh_names(kernel, "i", "count", "first", "step")
+        self.names.kThreads, self.constants = kernel.threads(threads)
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-        self.reductions = Reductions(kernel, self.team, self.names.kThreads)
+        self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
 
     def _refuse_many(self) -> None:
         """Many blocks can only add a sum of their own to each output."""
@@ -105,10 +105,14 @@ class _Total(Passes):
         kernel, names, threads = self.kernel, self.names, self.team.block
         count = kernel.count(self.plan.domain)
         body = [] if count == names.count else [f"const size_t {names.count} = {count};"]
+        if self.many:
+            body += [
+                f"const size_t {names.first} = static_cast<size_t>(blockIdx.x) * {names.kThreads} + threadIdx.x;",
+                f"const size_t {names.step} = static_cast<size_t>(gridDim.x) * {names.kThreads};",
+            ]
         for keys in self.levels():
             body += [*self.reduction(keys), ""]
         body += self._results()
-        constant = f"constexpr int {names.kThreads} = {threads};  // of each block that is launched"
         grid = f"min(cdiv({self.plan.columns}, {threads * PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
         how = (
             "many blocks, each of which adds its part once"
@@ -120,7 +124,7 @@ class _Total(Passes):
             f"Written from the reference: {how}; partial results are combined by shuffles."
             + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),
             kernel.definition(kernel.head(), body),
-            "\n".join([constant, "", *self.reductions.texts()]).rstrip(),
+            "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),
             (grid,),
             threads,
         )
@@ -131,10 +135,7 @@ class _Total(Passes):
         """A pass over all elements, four of each thread in flight."""
         names = self.names
         outer, self.expressions.outer = self.expressions.outer, []
-        first, step = "threadIdx.x", names.kThreads
-        if self.many:
-            first = f"static_cast<size_t>(blockIdx.x) * {names.kThreads} + threadIdx.x"
-            step = f"static_cast<size_t>(gridDim.x) * {names.kThreads}"
+        first, step = (names.first, names.step) if self.many else ("threadIdx.x", names.kThreads)
         head = f"for (size_t {names.i} = {first}; {names.i} < {names.count}; {names.i} += {step})"
         known = self.expressions.known
         self.expressions.known = {

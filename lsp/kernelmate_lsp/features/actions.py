@@ -15,6 +15,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
 from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.features import writing
 from kernelmate_lsp.features.commands import CHIPS, Place, as_mapping, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.judging import OnStage
@@ -39,6 +40,8 @@ async def actions(server: KernelmateServer, params: types.CodeActionParams) -> l
     found = list(_fixes(reading, params.context.diagnostics))
     line, column = reading.positions.place(params.range.start)
     spot = reading.spot_at(line, column)
+    if server.configuration.trusted:
+        found += writing.actions_at(reading, line)
     if spot is not None:
         found += _repairs(server, known, spot, params.context.diagnostics)
         found += _of_kernel(server, known, reading, spot)
@@ -151,7 +154,7 @@ async def _judged_edit(server: KernelmateServer, place: Place, recipe: str) -> t
         return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration, tell)
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
-    judged = await follow(server, place, title, {}, work)
+    judged = await follow(server, place.key, title, {}, work)
     if judged is None:
         return None
     after = judged[1][0]

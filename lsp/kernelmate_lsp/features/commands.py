@@ -100,7 +100,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: Job, tell: OnStage) -> tuple[Verdict, ...]:
         return server.judge.bench(job, place.spot.kernel, server.configuration, tell)
 
-    verdicts = await follow(server, place, f"Benchmark {place.spot.kernel.name}", given, work)
+    verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
     place.known.benched[place.spot.id] = Benched(place.spot.kernel, verdicts, time.time(), place.reading.version)
@@ -128,7 +128,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
         return server.judge.optimize(job, place.spot.kernel, server.configuration, wanted, tell, judged)
 
-    found = await follow(server, place, f"{place.spot.kernel.name}: {prompt}", given, work)
+    found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
         return None
     # One time for both: of a search and a benchmark the newer is shown, and this search is newer than none of its parts.
@@ -188,21 +188,19 @@ def edit_of(server: KernelmateServer, place: Place, found: Found, judged: Judged
 
 async def follow(
     server: KernelmateServer,
-    place: Place,
+    key: tuple[str, str, str],
     title: str,
     given: Mapping[str, Any],
     work: Callable[[Job, OnStage], Any],
 ) -> Any:
     """Have work done in the judging lane, with progress that its user can cancel; None where that happened."""
-    async with Progress(
-        server, title, given.get("workDoneToken"), lambda: server.judging.cancel(place.key)
-    ) as progress:
+    async with Progress(server, title, given.get("workDoneToken"), lambda: server.judging.cancel(key)) as progress:
 
         def tell(stage: str, done: int, total: int) -> None:
             progress.tell(f"{stage} {done} of {total}" if total else stage, done * 100 // total if total else None)
 
         try:
-            return await server.judging.submit(place.key, lambda job: work(job, tell))
+            return await server.judging.submit(key, lambda job: work(job, tell))
         except Unwanted:
             return None
 

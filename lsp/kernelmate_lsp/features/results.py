@@ -91,7 +91,7 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, before, place.spot.kernel, server.configuration, tell)
 
-    judged = await follow(server, place, f"{place.spot.kernel.name} against {of}", given, work)
+    judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
     if judged is None:
         return None
     at, version = time.time(), place.reading.version

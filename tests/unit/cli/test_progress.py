@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from kernelmate.cli.progress import Progress
+from kernelmate.decide.objective import read_objective
 from kernelmate.records import Candidate, Judged, SearchState, Speedup, Verdict
 from kernelmate.report.versions import first_line, trying_line
 from kernelmate.source import find_kernels, infer_contract, text_unit
@@ -44,6 +45,15 @@ def test_work_that_lasts_is_shown_and_wiped() -> None:
     assert "compiling 2/3" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[2K") or "\x1b[2K" in stream.getvalue().rsplit("compiling", 1)[1]
     assert not [thread for thread in threading.enumerate() if "Timer" in type(thread).__name__]
+
+
+def test_how_the_prompt_was_read_stands_above() -> None:
+    stream = Terminal()
+    with Progress(console(stream), after_s=0.0) as progress:
+        progress.read(read_objective("make it faster without atomics"))
+        progress.stage("compile", 1, 3)
+        assert stream.drawn.wait(30)
+    assert "read as: Less time per launch. Must hold: no atomics." in stream.getvalue()
 
 
 @pytest.mark.parametrize(("tty", "quiet"), [(False, False), (True, True)])

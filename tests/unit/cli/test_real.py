@@ -444,3 +444,16 @@ def test_a_folder_that_cannot_be_written_is_told_and_left_alone(
     assert "Traceback" not in done.stderr
     assert file.read_text() == samples.source
     assert [path.name for path in small_disk.iterdir()] == ["twice.cu"]
+
+
+def test_a_prompt_that_is_not_understood_is_a_usage_error(tmp_path: Path) -> None:
+    file = tmp_path / "row_sum.cu"
+    file.write_text(TREE_SUM)
+    done = subprocess.run(
+        [*KERNELMATE, "optimize", str(file), "paint it blue", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "usage"
+    assert "Nothing in the prompt was understood" in error["message"]
+    assert "one warp per row" in error["hint"]

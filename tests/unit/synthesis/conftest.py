@@ -33,7 +33,7 @@ def make(tmp_path: Path) -> Make:
         if not expression:
             (tmp_path / "reference.py").write_text(f"import numpy as np\n\n\n{reference}\n")
         named = f'"{reference}"' if expression else '"reference.py:reference"'
-        lines = [f"sizes = [{sizes}]", f'grid = "{grid}"', f"block = {block}", f"reference = {named}", more, "[args]"]
+        lines = [f"sizes = [{sizes}]", f'grid = ["{grid}"]', f"block = {block}", f"reference = {named}", more, "[args]"]
         lines += [f'{name} = "{entry}"' for name, entry in args.items()]
         contract = "\n".join(f"// {line}" for line in ["/// kernelmate", *filter(None, lines), "///"])
         declared = parameters or ", ".join(_parameter(name, entry) for name, entry in args.items())

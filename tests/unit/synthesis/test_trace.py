@@ -115,7 +115,7 @@ REFUSED = {
     "a loop over elements": ("def reference(x):\n    for row in x:\n        pass\n    return x", 5, "a loop over the elements"),
     "an unknown function": ("def reference(x):\n    y = x + 1\n    return np.sort(y, axis=1)", 6, "np.sort"),
     "an unknown method": ("def reference(x):\n    return x.argsort()", 5, "argsort"),
-    "part of an array": ("def reference(x):\n    y = x.copy()\n    y[0, :] = 1\n    return y", 6, "assignment to a part"),
+    "part of an array": ("def reference(x):\n    y = x.copy()\n    y[x.argmax()] = 1\n    return y", 6, "argmax"),
     "a loop over a size": ("def reference(x):\n    y = x * 0\n    for _ in range(x.shape[1]):\n        y = y + x\n    return y", 7, "depend on a size"),
     "a branch over a size": ("def reference(x, cols):\n    if cols > 30:\n        return x * 2\n    return x + x", 6, "depend on a size"),
     "a size as a Python number": ("import math\ndef reference(x, cols):\n    return x * math.gcd(cols, 4)", 6, "np.gcd"),

@@ -334,7 +334,7 @@ def header(message: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def made(number: int = 1, name: str = "y", dtype: str = "float64", shape: tuple[int, ...] = (2,)) -> bytes:
+def made(number: int = 1, name: str = "0:y", dtype: str = "float64", shape: tuple[int, ...] = (2,)) -> bytes:
     return header(frames.Made(number, ((name, dtype, shape),)))
 
 
@@ -344,7 +344,7 @@ def made(number: int = 1, name: str = "y", dtype: str = "float64", shape: tuple[
         (made(shape=(1 << 40,)) + bytes(16), "of shape"),
         (made(dtype="object") + bytes(16), "sent object"),
         (made(dtype="float32") + bytes(8), "sent float32"),
-        (made(name="z") + bytes(16), "other arrays"),
+        (made(name="0:z") + bytes(16), "other arrays"),
         (made(number=7) + bytes(16), "another question"),
         (header(frames.Loaded(1, {})), "other arrays"),
         (b"\xff\xff\xff\xff", "a header of 4294967295 bytes"),
@@ -357,23 +357,28 @@ def made(number: int = 1, name: str = "y", dtype: str = "float64", shape: tuple[
 def test_whatever_is_not_the_arrays_asked_for_is_an_error(answer: bytes, said: str) -> None:
     process = answering(answer)
     with pytest.raises(ReferenceFailed, match=said):
-        process.evaluate(0, CONTRACT, {}, {"n": 2}, None)
+        process.evaluate(0, CONTRACT, [({}, None)], {"n": 2})
     with pytest.raises(ReferenceFailed, match=said):
-        process.evaluate(0, CONTRACT, {}, {"n": 2}, None)
+        process.evaluate(0, CONTRACT, [({}, None)], {"n": 2})
 
 
 @pytest.mark.parametrize("area", [1, mmap.PAGESIZE])
 def test_the_arrays_asked_for_are_taken(area: int) -> None:
     values = np.array([1.5, -2.0])
     after, before = (values.tobytes(), b"") if area == 1 else (b"", values.tobytes())
-    found = answering(made() + after, before, area).evaluate(0, CONTRACT, {}, {"n": 2}, None)
+    (found,) = answering(made() + after, before, area).evaluate(0, CONTRACT, [({}, None)], {"n": 2})
     assert found["y"].dtype == np.float64
     assert (found["y"] == values).all()
 
 
+def test_an_answer_to_fewer_calls_than_were_made_is_an_error() -> None:
+    with pytest.raises(ReferenceFailed, match="other arrays"):
+        answering(made() + bytes(16)).evaluate(0, CONTRACT, [({}, None), ({}, None)], {"n": 2})
+
+
 def test_arrays_that_were_taken_do_not_change_afterwards() -> None:
     process = answering(made(), np.array([1.5, -2.0]).tobytes(), mmap.PAGESIZE)
-    found = process.evaluate(0, CONTRACT, {}, {"n": 2}, None)
+    (found,) = process.evaluate(0, CONTRACT, [({}, None)], {"n": 2})
     process._answers.area[:16] = bytes(16)
     assert found["y"].tolist() == [1.5, -2.0]
 

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from kernelmate.worker.process import Process
 
 PARENT = """
 import sys, threading
@@ -128,3 +131,27 @@ def test_a_fork_of_the_parent_that_ends_leaves_the_worker_alone(tmp_path: Path, 
         [sys.executable, str(script), command[-1], "", ""], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout == "True\n"
+
+
+def test_scratch_folders_of_killed_sessions_are_removed_and_those_of_living_ones_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, fresh = tmp_path / "kernelmate-scratch-left", tmp_path / "kernelmate-scratch-fresh"
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    first = Process(command, dict(os.environ), 1000)
+    (own,) = tmp_path.iterdir()
+    for folder in (left, fresh):
+        folder.mkdir()
+        (folder / "file").touch()
+    for folder in (left, own):
+        os.utime(folder, (1, 1))
+    second = Process(command, dict(os.environ), 1000)
+    try:
+        assert own.exists()
+        assert fresh.exists()
+        assert not left.exists()
+    finally:
+        first.kill()
+        second.kill()
+    assert [path.name for path in tmp_path.iterdir()] == [fresh.name]

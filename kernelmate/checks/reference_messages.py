@@ -1,0 +1,100 @@
+"""What the judging process and the evaluator say to each other about references."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kernelmate.checks.kinds import Arrays
+from kernelmate.records import Contract
+
+Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Name, type by NumPy's name, and shape of each array that follows a header."""
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Load a contract's reference; evaluations name it by this request's number."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
+class Evaluate(msgspec.Struct, frozen=True, tag=True):
+    """Evaluate a loaded reference once or several times on the arrays that follow.
+
+    Each of `calls` names the floating type to compute in, and the array of each argument. Calls may share arrays.
+    """
+
+    number: int
+    loaded: int
+    size: dict[str, int]
+    calls: tuple[tuple[str | None, dict[str, str]], ...]
+    arrays: Described
+
+
+class Make(msgspec.Struct, frozen=True, tag=True):
+    """Call the contract's maker of inputs."""
+
+    number: int
+    contract: Contract
+    directory: str
+    size: dict[str, int]
+    seed: int
+
+
+class Trace(msgspec.Struct, frozen=True, tag=True):
+    """Trace the contract's reference."""
+
+    number: int
+    contract: Contract
+    directory: str
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
+
+    number: int
+    helpers: dict[str, str]
+
+
+class Made(msgspec.Struct, frozen=True, tag=True):
+    """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
+
+    number: int
+    arrays: Described
+    helpers: dict[str, str] = {}
+
+
+class Traced(msgspec.Struct, frozen=True, tag=True):
+    """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+
+    number: int
+    graph: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
+
+    number: int
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    hint: str | None
+
+
+class NoMemory(msgspec.Struct, frozen=True, tag=True):
+    """An allocation failed."""
+
+    number: int
+    detail: str
+
+
+Call: TypeAlias = tuple[Arrays, np.dtype[Any] | None]
+"""An evaluation: the arguments' arrays, and the floating dtype to compute in; None is float64."""
+
+Request: TypeAlias = Load | Evaluate | Make | Trace
+Answer: TypeAlias = Loaded | Made | Traced | Failed | NoMemory

@@ -1,0 +1,75 @@
+"""Constraints held against versions, and preferences against the authors that propose them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from kernelmate.decide.metrics import metric_value
+from kernelmate.decide.objective import NOT_MEASURED
+from kernelmate.records import Compiled, MetricName, Objective, Verdict
+
+_ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
+_ATOMIC = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:atom|red)\.(?!async)[\w.:]+", re.MULTILINE)
+_FLOATS = re.compile(r"\.add[\w.:]*\.b?f(?:16|32|64)|\.b?f(?:16|32|64)[\w.:]*\.add")
+
+
+def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tuple[str, ...]:
+    """What a version breaks of the constraints, in words; what is not known of it breaks none.
+
+    Args:
+        objective: what was asked for.
+        verdict: on the version.
+        compiled: the version.
+    """
+    reasons: list[str] = []
+    for one in objective.constraints:
+        if one.kind == "registers" or one.kind == "shared_bytes":
+            value = metric_value(one.kind, verdict)
+            if value is not None and one.most is not None and value > one.most:
+                unit = " bytes" if one.kind == "shared_bytes" else ""
+                reasons.append(f"asked for {one.words}, has {value:.0f}{unit}")
+            continue
+        atomics = _ATOMIC.findall(_own_ptx(compiled))
+        if one.kind == "atomics" and atomics:
+            reasons.append(f"asked for {one.words}, has {len(atomics)} in its PTX")
+        elif one.kind == "deterministic" and any(_FLOATS.search(atomic) for atomic in atomics):
+            reasons.append(f"asked for {one.words}, adds floats by atomics, in any order")
+        elif one.kind == "deterministic" and any(finding.code == "nondeterministic" for finding in verdict.findings):
+            reasons.append(f"asked for {one.words}, equal launches gave different answers")
+    return tuple(reasons)
+
+
+def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled) -> bool:
+    """Only constraints were asked for, and the kernel as it is breaks none."""
+    only = objective.keep and bool(objective.constraints) and not objective.preferences
+    return only and not objective.reading.startswith(NOT_MEASURED) and not broken_by(objective, baseline, compiled)
+
+
+def suits(objective: Objective, author: str) -> int:
+    """How many of the preferred structures an author's versions have; negative where they have one that is to be avoided."""
+    named = [one for one in objective.preferences if re.search(one.authors, author)]
+    avoided = sum(one.avoid for one in named)
+    return -avoided if avoided else len(named)
+
+
+def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Verdict) -> Objective | None:
+    """The objective as a recipe for these metrics is asked: for a figure that a constraint bounds and a version exceeds.
+
+    None where the recipe serves neither the objective nor such a constraint.
+    """
+    for one in objective.constraints:
+        if one.kind == "registers" or one.kind == "shared_bytes":
+            value = metric_value(one.kind, verdict)
+            if one.kind in metrics and value is not None and one.most is not None and value > one.most:
+                return replace(objective, metric=one.kind, direction="decrease")
+    return objective if objective.metric in metrics else None
+
+
+def _own_ptx(compiled: Compiled) -> str:
+    """The PTX of a version without other kernels in its file."""
+    parts = _ENTRY.split(compiled.ptx)
+    own = [parts[0]]
+    own += [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == compiled.lowered_name]
+    return "".join(own)

@@ -1,0 +1,153 @@
+"""Writes a new kernel for a Python function: contract, kernel and launch, judged like any other version."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from kernelmate.errors import KernelmateError, ReferenceFailed, SourceError
+from kernelmate.records import Contract, Kernel, Verdict
+from kernelmate.session.session import Session
+from kernelmate.source import apply_edits
+from kernelmate.synthesis.draft import Asked, draft, with_results
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.results import Results
+from kernelmate.synthesis.write import kernels_for
+
+MOST = 3
+"""Schedules that are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKernel:
+    """A kernel that was written and judged.
+
+    Attributes:
+        schedule: of docs/synthesis.md. why: one sentence. kernel: with its contract in the text of a file. verdict: by its contract.
+    """
+
+    schedule: str
+    why: str
+    kernel: Kernel
+    contract: Contract
+    verdict: Verdict
+
+    @property
+    def right(self) -> bool:
+        """It is judged right, without an error."""
+        return self.verdict.clean and self.verdict.correct is True
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What became of a function.
+
+    Attributes:
+        kernels: every one that was judged, the best first: right ones before others, then by time at the headline.
+        notes: why there are none, or fewer. file: of the line that a note names.
+    """
+
+    kernels: tuple[NewKernel, ...]
+    notes: tuple[str, ...] = ()
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def best(self) -> NewKernel | None:
+        """The fastest right one; None where there is none."""
+        return next((one for one in self.kernels if one.right), None)
+
+
+def write_kernel(
+    session: Session, asked: Asked, most: int = MOST, on_trying: Callable[[str], None] | None = None
+) -> Writing:
+    """Trace a function, write kernels for it, and judge each; no file is changed.
+
+    Args:
+        session: judges.
+        asked: the function, its examples, and the file that the kernel is for.
+        most: schedules that are judged.
+        on_trying: told of each schedule before it is judged.
+
+    Raises:
+        InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    kernel, contract = draft(asked)
+    prepared = session.prepare(kernel, contract=contract)[0]
+    if prepared.findings:
+        asked = replace(asked, name=f"{asked.name}_kernel")
+        kernel, contract = draft(asked)
+        prepared = session.prepare(kernel, contract=contract)[0]
+    if prepared.findings:
+        said = next(iter(prepared.compiled.diagnostics), None)
+        raise SourceError(
+            f"A kernel with the function's parameters does not compile: {prepared.findings[0].message if said is None else said.message}",
+            file=str(asked.function.path),
+            line=asked.function.line,
+            hint="Rename the parameters that mean something in CUDA C++.",
+        )
+    results = Results.of(session.trace(kernel, contract))
+    if results.graph is None:
+        return Writing((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
+    kernel, contract = with_results(asked, contract, results)
+    try:
+        graph = Graph.of(session.trace(kernel, contract))
+    except ReferenceFailed as error:  # at the small size, which was not known before
+        return Writing((), (error.message,), error.file, error.line)
+    return _judged(session, kernel, contract, graph, most, on_trying)
+
+
+def _judged(
+    session: Session,
+    kernel: Kernel,
+    contract: Contract,
+    graph: Graph,
+    most: int,
+    on_trying: Callable[[str], None] | None,
+) -> Writing:
+    """The verdicts on what the schedules write."""
+    found: list[NewKernel] = []
+    notes: list[str] = []
+    try:
+        for written in islice(kernels_for(graph, kernel, contract), most):
+            if on_trying is not None:
+                on_trying(written.schedule)
+            try:
+                found.append(_new(session, kernel, contract, written))
+            except KernelmateError as error:
+                if error.exit_code != 2:
+                    raise
+                notes.append(f"The schedule {written.schedule} was left out: {error.message}")
+    except Refused as reason:
+        notes.append(f"No schedule computes the function: {reason}.")
+    notes += [f"{one.schedule} is not right: {_why_not(one.verdict)}" for one in found if not one.right]
+    return Writing(tuple(sorted(found, key=_rank)), tuple(notes))
+
+
+def _new(session: Session, kernel: Kernel, contract: Contract, written: Written) -> NewKernel:
+    placed, in_force = KernelText(kernel, contract).placed(written)
+    placed = _explained(placed, written)
+    verdict = session.bench(placed)[0]
+    return NewKernel(written.schedule, written.why, placed, in_force, verdict)
+
+
+def _explained(kernel: Kernel, written: Written) -> Kernel:
+    """The kernel's file with a comment below its first line that says how it computes."""
+    how = written.why.removeprefix("Written from the reference: ").split(". ")[0].rstrip(".")
+    lines = textwrap.wrap(f"{how[:1].upper()}{how[1:]}.", 107)
+    place = kernel.unit.text.index("\n") + 1
+    return apply_edits(kernel, [(place, place, "".join(f"// {line}\n" for line in lines))])
+
+
+def _rank(one: NewKernel) -> tuple[bool, float]:
+    timing = one.verdict.timing
+    return not one.right, float("inf") if timing is None else timing.median_us
+
+
+def _why_not(verdict: Verdict) -> str:
+    findings = [one.message for one in verdict.findings if one.severity == "error"]
+    return next(iter([*findings, *verdict.reasons]), "it could not be judged")

@@ -1,0 +1,82 @@
+"""Helpers and constants that lost their last use when a kernel was written anew: they go, with the comments above them."""
+
+from __future__ import annotations
+
+import re
+
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits
+from kernelmate.suggest.pieces import INCLUDED, NAMESPACES, launch_numbers, names_of, own_helpers, pieces_of
+from kernelmate.suggest.syntax import Edit
+
+
+def without_own_helpers(kernel: Kernel) -> Kernel:
+    """The file without what only the kernel uses: a new kernel brings its own, under the names that become free."""
+    own = _own(kernel)
+    named = [name for name in own if _uses(kernel.source, name)]
+    while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
+        named += more
+    return _without(kernel, [own[name][:2] for name in named if not _in_launches(kernel, name)])
+
+
+def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
+    """The changed file without constants that stood in launches alone and now stand nowhere."""
+    before = _own(old)
+    return _without(
+        new,
+        [
+            (start, end)
+            for name, (start, end, text) in _own(new).items()
+            if name in before and before[name][2] == text and len(re.findall(rf"\b{name}\b", new.unit.text)) == 1
+        ],
+    )
+
+
+def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:
+    """Offsets and text of what only the kernel, or a launch, names, by its name; nothing in a file that others include."""
+    unit = kernel.unit
+    if unit.language == "python" or unit.path.endswith(INCLUDED):
+        return {}
+    text = unit.text
+    for start, end in filter(None, [(kernel.start, kernel.end), kernel.contract_span]):
+        blank = re.sub(r"[^\n]", " ", text[start:end])
+        text = text[:start] + (";" + blank[1:] if start == kernel.start else blank) + text[end:]
+    pieces = list(pieces_of(text, NAMESPACES, launch_numbers(text)))
+    own, raw = own_helpers(pieces), text.encode("utf-8", "surrogatepass")
+    found = {}
+    for piece in pieces:
+        if piece.words in own:
+            ends = (piece.node.start_byte, piece.node.end_byte)
+            start, end = (len(raw[:offset].decode("utf-8", "surrogatepass")) for offset in ends)
+            found[next(iter(names_of(piece.node)))[1]] = start, end, piece.text
+    return found
+
+
+def _uses(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+def _in_launches(kernel: Kernel, name: str) -> bool:
+    """Whether launches in the file name it: what they give changes later."""
+    return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>", kernel.unit.text, re.DOTALL))
+
+
+def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
+    text = kernel.unit.text
+    edits: list[Edit] = []
+    for start, end in spans:
+        line = text.rfind("\n", 0, start) + 1
+        if text[line:start].strip():
+            continue
+        first = line
+        while first > 0 and re.match(r"\s*//", text[(above := text.rfind("\n", 0, first - 1) + 1) : first]):
+            first = above
+        header = not text[:first].strip()
+        first = line if header else first  # a comment at the top is the file's
+        after = text.find("\n", end) + 1 or len(text)
+        if text[end:after].strip() and not text[end:after].lstrip().startswith("//"):
+            continue
+        if text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] == "\n\n"):
+            after += 1
+        edits.append((first, after, ""))
+    return apply_edits(kernel, edits) if edits else kernel

@@ -1,0 +1,147 @@
+"""What stands in a file beside a kernel: its pieces, their names, and those that only the kernel uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import tree_sitter
+import tree_sitter_cuda
+
+from kernelmate.records import Kernel
+from kernelmate.source.tokens import Token, lex
+
+INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
+"""Endings of files that others include, which may use any helper in them."""
+NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
+NESTING = NAMESPACES | {"template_declaration", "linkage_specification"}
+_LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing of a text: its node, its text, and its tokens without layout."""
+
+    node: tree_sitter.Node
+    text: str
+    words: tuple[str, ...]
+
+
+def without_kernel(kernel: Kernel) -> str:
+    """The unit's text with a semicolon in the place of the definition, and without the contract."""
+    text = kernel.unit.text
+    spans = sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True)
+    for start, end in spans:
+        text = text[:start] + (";" if start == kernel.start else "") + text[end:]
+    return text
+
+
+def pieces_of(
+    text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
+) -> Iterator[Piece]:
+    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
+
+    `numbers` are names whose numbers are launch parameters.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    stack = [tree_sitter.Parser(_LANGUAGE).parse(raw).root_node]
+    while stack:
+        node = stack.pop()
+        if node.type == "translation_unit" or node.type in opened:
+            stack.extend(reversed(node.children))
+            continue
+        piece = raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        words = tuple(words_of(piece, numbers))
+        if words and words != (";",) and (node.is_named or node.type == "ERROR"):
+            yield Piece(node, piece, words)
+
+
+def own_helpers(pieces: Sequence[Piece]) -> frozenset[tuple[str, ...]]:
+    """The words of device functions and constants in the kernel's own file that nothing but the kernel names.
+
+    One that only such others name is one as well. `pieces` are those beside the kernel.
+    """
+    known = {names[0][1]: piece for piece in pieces if len(names := list(names_of(piece.node))) == 1}
+    candidates = {name for name, piece in known.items() if name.isidentifier() and _is_own(piece, name)}
+    while True:
+        others = [piece for piece in pieces if not any(known[name] is piece for name in candidates)]
+        named = {word for piece in others for word in piece.words}
+        if not candidates & named:
+            return frozenset(known[name].words for name in candidates)
+        candidates -= named
+
+
+def _is_own(piece: Piece, name: str) -> bool:
+    """Whether a piece may be seen by its own file alone: a device function, or a constant."""
+    kind = next(iter(names_of(piece.node)))[0]
+    if kind == "function":
+        return "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & {*piece.words}
+    before = piece.words[: piece.words.index(name)] if name in piece.words else ()
+    constant = piece.node.type == "declaration" and ("constexpr" in before or "const" in before)
+    return constant and not {"extern", "*", "__constant__", "__managed__"} & {*before} and "inline" not in before
+
+
+def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a piece declares."""
+    if node.type in NESTING:
+        for child in node.named_children:
+            yield from names_of(child)
+    elif (aligned := aligned_type(tuple(words_of((node.text or b"").decode("utf-8", "replace"))))) is not None:
+        yield "other", aligned
+    elif node.type in {"function_definition", "declaration", "type_definition"}:
+        for declarator in node.children_by_field_name("declarator"):
+            name, function = _declared_name(declarator)
+            yield "function" if function else "other", name
+    elif node.type in {"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "alias_declaration"}:
+        named = node.child_by_field_name("name")
+        if named is not None:
+            yield "other", (named.text or b"").decode("utf-8", "replace")
+
+
+def aligned_type(words: Sequence[str]) -> str | None:
+    """The name of `struct __align__(16) Name { ... }`, which the grammar takes for a function."""
+    kind, *attribute, name, opening = words[:7] if len(words) > 6 else ("",) * 7
+    aligned = kind in ("struct", "union") and attribute[:2] == ["__align__", "("] and attribute[3:] == [")"]
+    return name if aligned and opening == "{" else None
+
+
+def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
+    """The name in a declarator, without template arguments and namespaces, and whether a function's."""
+    function = False
+    while True:
+        function |= declarator.type == "function_declarator"
+        inner = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
+        if inner is None:
+            return (declarator.text or b"").decode("utf-8", "replace").strip("*& "), function
+        declarator = inner
+
+
+def launch_numbers(text: str) -> frozenset[str]:
+    """Names of a text that are given a number, `const int threads = 256;`, and then stand in launches alone."""
+    outside = list(words_of(text))
+    given = {
+        name
+        for name, sign, number in zip(outside, outside[1:], outside[2:], strict=False)
+        if sign == "=" and number.isdigit()
+    }
+    return frozenset(name for name in given if outside.count(name) == 1)
+
+
+def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The words of a text without comments, layout and launch parameters."""
+    tokens = lex(text).tokens
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == "<<<":
+            while index < len(tokens) and not _closes_launch(tokens, index):
+                index += 1
+            index += 3
+            continue
+        named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
+        if not (named and tokens[index].text.isdigit()):
+            yield tokens[index].text
+        index += 1
+
+
+def _closes_launch(tokens: Sequence[Token], index: int) -> bool:
+    return [token.text for token in tokens[index : index + 3]] == [">", ">", ">"]

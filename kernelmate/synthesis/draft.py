@@ -1,0 +1,239 @@
+"""From a reference and example arrays to a contract and an empty kernel: what a schedule then writes the body of."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelmate.errors import ContractError, UsageError
+from kernelmate.records import Argument, Contract, Kernel, Size, Unit
+from kernelmate.source import argument_shapes, find_kernels, numpy_dtype, render_contract, size_allowed
+from kernelmate.source.examples import Examples, PythonFunction
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.results import Results
+
+C_TYPES = {
+    "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool",
+    "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short", "int32": "int",
+    "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
+}  # fmt: skip
+"""The C++ type of each dtype that kernels are written for: types that need no header but that of the two 16-bit ones."""
+
+HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
+
+PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
+"""Sizes that no block or pack divides, by the number of names; each at most what the example has."""
+
+MOST_STEPS = 4096
+"""Sizes near a wanted one that are tried against `require`."""
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a kernel is written for.
+
+    Attributes:
+        path: the file that it goes to. name: the kernel's.
+        sizes: to be listed, the headline first; where there is one, a prime and a small one are added.
+        require: of the contract. results: `NAME=DTYPE` by result, where the dtype is not to be inferred.
+    """
+
+    function: PythonFunction
+    examples: Examples
+    path: Path
+    name: str
+    sizes: tuple[Size, ...] = ()
+    require: tuple[str, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+
+
+def draft(asked: Asked) -> tuple[Kernel, Contract]:
+    """An empty kernel without results, for asking the worker what the reference returns.
+
+    Raises:
+        UsageError: an argument's dtype has no kernels yet. ContractError: a shape or `require` is wrong.
+    """
+    names = list(asked.examples.size)
+    scalars = [one for one in asked.examples.arguments if one.shape is None and one.name not in names]
+    integral = {name: "int64" if value >= 2**31 else "int32" for name, value in asked.examples.size.items()}
+    arrays = [one for one in asked.examples.arguments if one.shape is not None]
+    args = (*arrays, *(Argument(name, None, dtype) for name, dtype in integral.items()), *scalars)
+    for one in args:
+        if one.dtype not in C_TYPES:
+            raise UsageError(
+                f"No kernels are written for {one.dtype}, which {one.name} has.",
+                hint=f"Known are {', '.join(C_TYPES)}.",
+            )
+    _, colon, function = asked.function.spec.rpartition(":")
+    beside = os.path.relpath(asked.function.path.resolve(), asked.path.resolve().parent).replace(os.sep, "/")
+    contract = Contract(
+        asked.name, (dict(asked.examples.size),), ("1",), ("256",), args,
+        reference=f"{beside}{colon}{function}", reference_kind="function", require=asked.require,
+    )  # fmt: skip
+    contract = replace(
+        contract, sizes=tuple(listed_sizes(contract, asked.sizes))[:2]
+    )  # the small one depends on the results
+    return _kernel(asked, contract), contract
+
+
+def with_results(asked: Asked, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
+    """The empty kernel with an argument for each result, behind the arrays that it takes.
+
+    Raises:
+        UsageError: a result has no name or dtype that a kernel can have.
+    """
+    graph = Graph.of(results.graph or "")
+    names = _result_names(asked, contract, len(graph.outputs))
+    outputs = []
+    for index, name, dtype in zip(graph.outputs, names, results.dtypes, strict=True):
+        shape = tuple(_bare(side) for side in graph.nodes[index].shape) or ("1",)
+        dtype = dict(asked.results).get(name) or _result_dtype(contract, dtype)
+        if dtype not in C_TYPES:
+            raise UsageError(
+                f"No kernels are written for {dtype}, which {name} has.",
+                hint=f'Give another: --results "{name}=float32".',
+            )
+        outputs.append(Argument(name, "out", dtype, shape))
+    unknown = next((name for name, _ in asked.results if name not in names), None)
+    if unknown is not None:
+        raise UsageError(f"There is no result {unknown}.", hint=f"There is {', '.join(names)}.")
+    arrays = sum(one.shape is not None for one in contract.args)
+    contract = replace(contract, args=(*contract.args[:arrays], *outputs, *contract.args[arrays:]))
+    contract = replace(contract, sizes=tuple(listed_sizes(contract, asked.sizes)))
+    return _kernel(asked, contract), contract
+
+
+def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
+    """The headline, one of primes, and a small one; or those that were given.
+
+    Raises:
+        ContractError: the headline does not fulfil `require`, or gives an array no elements.
+    """
+    headline = given[0] if given else contract.sizes[0]
+    if not size_allowed(contract, headline) or not _has_elements(contract, headline):
+        at = ", ".join(f"{name} = {value}" for name, value in headline.items())
+        raise ContractError(
+            f"The example's size ({at}) does not fulfil require, or leaves an array without elements.",
+            hint="Change --require, or give another size with --size.",
+        )
+    yield headline
+    if len(given) > 1:
+        yield from given[1:]
+        return
+    names = list(headline)
+    primes = PRIMES.get(len(names), (3, 5, 7, 11, 13, 17, 19, 23)[: len(names)])
+    wanted = [dict(zip(names, itertools.chain(primes, itertools.repeat(5)), strict=False)), dict.fromkeys(names, 1)]
+    wanted[0] = {name: min(value, _prime_below(headline[name])) for name, value in wanted[0].items()}
+    seen = [dict(headline)]
+    for one in wanted:
+        found = _allowed_near(contract, one)
+        if found is not None and found not in seen:
+            seen.append(found)
+            yield found
+
+
+def _allowed_near(contract: Contract, wanted: dict[str, int]) -> dict[str, int] | None:
+    """The nearest size from `wanted` on that `require` allows: all names grow, then each by itself."""
+    for step in range(MOST_STEPS):
+        for names in (list(wanted), *([name] for name in wanted)):
+            size = {name: value + (step if name in names else 0) for name, value in wanted.items()}
+            if size_allowed(contract, size) and _has_elements(contract, size):
+                return size
+    return None
+
+
+def _has_elements(contract: Contract, size: Size) -> bool:
+    try:
+        return all(all(side > 0 for side in shape) for shape in argument_shapes(contract, size).values())
+    except ContractError:
+        return False
+
+
+def _prime_below(number: int) -> int:
+    """The largest prime of at most a number; 1 where there is none."""
+    for one in range(min(number, 1_000_003), 1, -1):
+        if all(one % factor for factor in range(2, int(one**0.5) + 1)):
+            return one
+    return 1
+
+
+def _bare(side: str) -> str:
+    """An expression without parentheses around all of it."""
+    if not side.startswith("(") or not side.endswith(")"):
+        return side
+    depth = list(itertools.accumulate((one == "(") - (one == ")") for one in side))
+    return side[1:-1] if all(depth[:-1]) else side
+
+
+def _result_names(asked: Asked, contract: Contract, count: int) -> list[str]:
+    """Names of the results: those that the function's own text gives them, where a kernel can have them."""
+    taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
+    own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
+    if len(set(own)) == count:
+        return own
+    usual = [one for one in ("out", *(f"out{number}" for number in range(2, count + 9))) if one not in taken]
+    return usual[:count]
+
+
+def _result_dtype(contract: Contract, returned: str) -> str:
+    """The dtype of a result: the widest floating one of the inputs, unless the reference rounds to a narrower one itself."""
+    if returned not in _FLOATS:
+        return returned
+    inputs = [one.dtype for one in contract.args if one.shape is not None and one.dtype in _FLOATS]
+    if not inputs:
+        return "float32"
+    widest = max(inputs, key=_FLOATS.index)
+    return returned if numpy_dtype(returned).itemsize < numpy_dtype(widest).itemsize else widest
+
+
+def _kernel(asked: Asked, contract: Contract) -> Kernel:
+    """The empty kernel with its contract, in the text of its file."""
+    parameters = [_declared(one) for one in contract.args]
+    headers = sorted({HEADERS[one.dtype] for one in contract.args if one.dtype in HEADERS})
+    parts = [
+        f"// {_title(asked)}\n",
+        *(f"#include <{one}>\n" for one in headers),
+        "\n",
+        render_contract(contract),
+        f'extern "C" __global__ void {asked.name}({", ".join(parameters)}) {{\n}}\n',
+    ]
+    text = "".join(parts)
+    (kernel,) = find_kernels(Unit(str(asked.path), text, "cuda", file_text=text))
+    return kernel
+
+
+def _title(asked: Asked) -> str:
+    """The file's first line: the reference's own summary, or its name."""
+    summary = " ".join(asked.function.summary.split()).rstrip("\\ ")
+    usable = summary.isascii() and summary.isprintable() and "///" not in summary and 0 < len(summary) <= 110
+    fallback = f"Computes {asked.function.name} of {asked.function.path.name}."
+    return (summary if summary.endswith((".", "!")) else f"{summary}.") if usable else fallback
+
+
+def _declared(argument: Argument) -> str:
+    kind = C_TYPES[argument.dtype]
+    if argument.shape is None:
+        return f"{kind} {argument.name}"
+    return f"{'const ' if argument.direction == 'in' else ''}{kind}* __restrict__ {argument.name}"
+
+
+def result_dtypes(text: str) -> tuple[tuple[str, str], ...]:
+    """`out=float16, mask=bool` as pairs.
+
+    Raises:
+        UsageError: a part has another form.
+    """
+    pairs: Mapping[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, equals, dtype = (one.strip() for one in part.partition("="))
+        if not equals or dtype not in C_TYPES:
+            hint = f'Write it as in --results "out=float16"; known are {", ".join(C_TYPES)}.'
+            raise UsageError(f"--results {part!r} is not NAME=DTYPE.", hint=hint)
+        pairs = {**pairs, name: dtype}
+    return tuple(pairs.items())

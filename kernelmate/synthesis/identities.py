@@ -1,0 +1,36 @@
+"""Identities between expressions of sizes, tried at many sizes that a contract allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Size
+from kernelmate.source import evaluate, size_allowed
+
+SIDES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 35, 64)
+PROBES, MOST_DRAWN = 64, 2000
+
+
+def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
+    """Whether something holds at the listed sizes and at many others; False where `require` allows too few to try."""
+    random, names = np.random.default_rng(0), list(contract.sizes[0])
+    drawn = ({name: int(random.choice(SIDES)) for name in names} for _ in range(MOST_DRAWN))
+    allowed = list(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
+    try:
+        return len(allowed) == PROBES and all(map(holds, [*contract.sizes, *allowed]))
+    except (ContractError, ArithmeticError):
+        return False
+
+
+def always_equal(contract: Contract, first: str, second: str) -> bool:
+    """Whether two expressions have one value at the listed sizes and at three others, whatever `require` says."""
+    names = list(contract.sizes[0])
+    probes = [*contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
+    try:
+        return all(evaluate(first, one) == evaluate(second, one) for one in probes)
+    except ContractError:
+        return False

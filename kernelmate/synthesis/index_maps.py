@@ -1,0 +1,196 @@
+"""Index maps of windows: where along its source's axes an element of a slice, a padded or a joined array lies."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+ORDINARY, OTHERWISE, ABOVE, EDGE, WRAP = "inside", "otherwise", "above", "edge", "wrap"
+"""What holds beyond the ends of an axis.
+
+Positions are never there; the second operand is taken there; the same, above the end alone; the nearest element; the other end.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A sum of whole multiples of terms, and a constant.
+
+    Terms are expressions of the contract's sizes that are not sums themselves, and variables, which begin with two underscores.
+    """
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    @staticmethod
+    def sum(terms: Iterable[tuple[str, int]], constant: int = 0) -> Linear:
+        """A sum in its one form: terms in order, each once."""
+        found: dict[str, int] = {}
+        for name, factor in terms:
+            found[name] = found.get(name, 0) + factor
+        return Linear(tuple(sorted((name, factor) for name, factor in found.items() if factor)), constant)
+
+    def plus(self, other: Linear | int, times: int = 1) -> Linear:
+        """This and a multiple of another sum."""
+        if isinstance(other, int):
+            return Linear(self.terms, self.constant + other * times)
+        more = ((name, factor * times) for name, factor in other.terms)
+        return Linear.sum((*self.terms, *more), self.constant + other.constant * times)
+
+    def times(self, factor: int) -> Linear:
+        """A multiple."""
+        return Linear().plus(self, factor)
+
+    def text(self) -> str:
+        """The expression, in parentheses where it is more than one term."""
+        single = not self.constant and len(self.terms) == 1 and self.terms[0][1] == 1
+        return self.bare() if single or not self.terms else f"({self.bare()})"
+
+    def bare(self) -> str:
+        """The expression without parentheses around it."""
+        text = ""
+        for name, factor in sorted(self.terms, key=lambda term: term[1] < 0):
+            sign = " - " if factor < 0 else " + "
+            text += ("-" if factor < 0 else "") if not text else sign
+            text += name if abs(factor) == 1 else f"{abs(factor)} * {name}"
+        if not text:
+            return str(self.constant)
+        if self.constant:
+            text += f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}"
+        return text
+
+
+def linear(text: str) -> Linear:
+    """The sum that an expression of sizes is."""
+    return _linear(ast.parse(text.strip(), mode="eval").body)
+
+
+def _linear(node: ast.expr) -> Linear:
+    match node:
+        case ast.Constant(value=int() as number):
+            return Linear((), number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _linear(operand).times(-1)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as sign, right=right):
+            return _linear(left).plus(_linear(right), 1 if isinstance(sign, ast.Add) else -1)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            sides = _linear(left), _linear(right)
+            for one, other in (sides, sides[::-1]):
+                if not one.terms:
+                    return other.times(one.constant)
+        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod() as sign, right=right):
+            above, below = _linear(left), _linear(right)
+            if not above.terms and not below.terms and below.constant > 0:
+                divided = divmod(above.constant, below.constant)
+                return Linear((), divided[0 if isinstance(sign, ast.FloorDiv) else 1])
+    text = ast.unparse(node)
+    return Linear(((text if isinstance(node, ast.Name | ast.Call) else f"({text})", 1),))
+
+
+def existing(side: str) -> Linear:
+    """The length of an axis that has elements: `max(n, 0)` is `n` there."""
+    node = ast.parse(side.strip(), mode="eval").body
+    match node:
+        case ast.Call(func=ast.Name(id="max"), args=[first, ast.Constant(value=0)]):
+            return _linear(first)
+    return _linear(node)
+
+
+def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) -> bool:
+    """Whether a sum is provably at least zero.
+
+    Args:
+        value: the sum; sizes are at least zero.
+        ranges: the lengths of the axes along which variables move; each variable is at least 0 and less than its length.
+    """
+    ranges = ranges or {}
+    lowest = Linear((), value.constant)
+    for name, factor in value.terms:
+        if not name.startswith("__"):
+            lowest = lowest.plus(Linear(((name, factor),)))
+        elif factor < 0:
+            if name not in ranges:
+                return False
+            lowest = lowest.plus(ranges[name].plus(-1), factor)
+    facts = [Linear(), *(side.plus(-1) for side in ranges.values())]
+    return any(_adds_up(lowest.plus(fact, -1), exact=exact) for fact in facts for exact in (False, True))
+
+
+def _adds_up(value: Linear, *, exact: bool) -> bool:
+    """Whether no term takes away from zero.
+
+    Quotients lie between the bounds that whole division has; those that are added are at least zero, too, where not `exact`.
+    """
+    total: dict[str, Fraction] = {}
+    constant = Fraction(value.constant)
+    for name, factor in value.terms:
+        node = ast.parse(name, mode="eval").body
+        match node:
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as by)) if by > 0 and (
+                exact or factor < 0
+            ):
+                inner = _linear(left)
+                share = Fraction(factor, by)
+                # x // k lies between (x - k + 1) / k and x / k.
+                constant += share * inner.constant - (share * (by - 1) if factor > 0 else 0)
+                for one, count in inner.terms:
+                    total[one] = total.get(one, Fraction(0)) + share * count
+            case _:
+                total[name] = total.get(name, Fraction(0)) + factor
+    return constant >= 0 and all(factor >= 0 for factor in total.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMap:
+    """The position along one axis of a source: `(offset + the sum of step * position) / every`, where that is whole.
+
+    Attributes:
+        offset: an expression of sizes. terms: axes of the result, with the step along each.
+        beyond: one of the constants above.
+    """
+
+    offset: str = "0"
+    terms: tuple[tuple[int, int], ...] = ()
+    beyond: str = ORDINARY
+    every: int = 1
+
+    def text(self) -> str:
+        """As an entry of a node's data."""
+        terms = ",".join(f"{axis}*{step}" for axis, step in self.terms)
+        return f"{self.beyond}|{self.every}|{self.offset}|{terms}"
+
+    @staticmethod
+    def of(text: Any) -> AxisMap:
+        """The map that `text` wrote."""
+        beyond, every, offset, terms = str(text).split("|")
+        pairs = (one.split("*") for one in terms.split(",") if one)
+        return AxisMap(offset, tuple((int(axis), int(step)) for axis, step in pairs), beyond, int(every))
+
+    def position(self, at: Mapping[int, Linear]) -> Linear:
+        """The sum before it is divided by `every`, from positions along the result's axes."""
+        result = linear(self.offset)
+        for axis, step in self.terms:
+            result = result.plus(at[axis], step)
+        return result
+
+
+def length_of(start: Linear, stop: Linear, step: int) -> str:
+    """How many positions lie from `start` to before `stop`, as an expression that is at least zero."""
+    apart = stop.plus(start, -1) if step > 0 else start.plus(stop, -1)
+    size = abs(step)
+    whole = apart if size == 1 else _divided(apart.plus(size - 1), size)
+    if never_negative(apart):
+        return whole.text()
+    return f"max({whole.bare()}, 0)"
+
+
+def _divided(value: Linear, by: int) -> Linear:
+    """A sum over a number, rounded down."""
+    common = math.gcd(by, *(factor for _, factor in value.terms))
+    if common == by:
+        return Linear(tuple((name, factor // by) for name, factor in value.terms), value.constant // by)
+    return Linear(((f"({value.text()} // {by})", 1),))

@@ -1,0 +1,191 @@
+"""Sums over many taps that a reference's loops wrote out, as reductions: a kernel has loops in their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.index_maps import AxisMap, linear
+
+LEAST = 16
+"""Taps from which loops are shorter than a list: 3 x 3 is written out, 5 x 5 is not."""
+
+_KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
+
+
+def rolled(graph: Graph) -> Graph:
+    """The graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts."""
+    nodes, moved = list(graph.nodes), list(range(len(graph.nodes)))
+    used = {arg for node in nodes for arg in node.args if node.op == "map"}
+    for top, node in enumerate(graph.nodes):
+        kind = str(node.data[0]) if node.op == "map" else ""
+        inner = top in used and any(
+            one.op == "map" and one.data == node.data and one.args[0] == top for one in graph.nodes
+        )
+        if kind not in _KINDS or inner:
+            continue
+        start, terms = _chain(graph, top)
+        shifts = _shifts(graph, terms) if len(terms) >= LEAST else None
+        counts = None if shifts is None else _counts(shifts, len(terms))
+        if shifts is None or counts is None:
+            continue
+        moved[top] = _Rolling(graph, nodes, shifts, counts).reduced(terms[0], start, kind)
+    return graph if len(nodes) == len(graph.nodes) else _ordered(nodes, moved, graph)
+
+
+def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
+    """What a chain of one operation begins with, if that is no term, and its terms in order."""
+    terms: list[int] = []
+    node = graph.nodes[top]
+    at = top
+    while graph.nodes[at].op == "map" and graph.nodes[at].data == node.data and graph.nodes[at].dtype == node.dtype:
+        if graph.nodes[graph.nodes[at].args[1]].op == "constant":  # what begins a chain, made as large as its terms
+            break
+        terms.append(graph.nodes[at].args[1])
+        at = graph.nodes[at].args[0]
+    terms.reverse()
+    if terms and _shifts(graph, [at, terms[0]]) is not None:
+        return None, [at, *terms]
+    return at, terms
+
+
+Shifts = dict[tuple[int, int], list[int]]
+"""The constants of the offsets of a term's windows, by node and axis, for each of the terms."""
+
+
+def _shifts(graph: Graph, terms: list[int]) -> Shifts | None:
+    """How terms differ: in offsets of windows alone; None where they differ otherwise."""
+    found: Shifts = {}
+    for term in terms:
+        if not _match(graph, terms[0], term, found):
+            return None
+    if any(len(values) != len(terms) for values in found.values()):
+        return None
+    return {place: values for place, values in found.items() if len(set(values)) > 1}
+
+
+def _match(graph: Graph, first: int, other: int, found: Shifts) -> bool:
+    """Compare two terms, and note the offsets of the second one; windows that both reach several times are noted once."""
+    mine, theirs = graph.nodes[first], graph.nodes[other]
+    if mine.op != theirs.op or len(mine.args) != len(theirs.args) or mine.dtype != theirs.dtype:
+        return False
+    if mine.op == "window":
+        if mine.args != theirs.args or mine.shape != theirs.shape:
+            return False
+        for axis, (one, two) in enumerate(zip(map(AxisMap.of, mine.data), map(AxisMap.of, theirs.data), strict=True)):
+            offset = linear(two.offset)
+            if replace(one, offset="0") != replace(two, offset="0") or linear(one.offset).terms != offset.terms:
+                return False
+            found.setdefault((first, axis), []).append(offset.constant)
+        return True
+    if mine.data != theirs.data or mine.shape != theirs.shape:
+        return False
+    if not mine.args:
+        return first == other
+    if first == other:
+        return all(not _windows(graph, arg) for arg in mine.args) or all(
+            _match(graph, arg, arg, found) for arg in mine.args
+        )
+    return all(_match(graph, one, two, found) for one, two in zip(mine.args, theirs.args, strict=True))
+
+
+def _windows(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    return node.op == "window" or any(_windows(graph, arg) for arg in node.args)
+
+
+def _counts(shifts: Shifts, count: int) -> tuple[int, int] | None:
+    """The lengths of the two loops in which all offsets grow evenly; the outer one is 1 where one loop is enough."""
+    for inner in sorted((one for one in range(2, count + 1) if count % one == 0), reverse=True):
+        outer = count // inner
+        steps = [_steps(values, inner) for values in shifts.values()]
+        if steps and all(
+            value == values[0] + k // inner * by[0] + k % inner * by[1]
+            for values, by in zip(shifts.values(), steps, strict=True)
+            for k, value in enumerate(values)
+        ):
+            return outer, inner
+    return None
+
+
+def _steps(values: list[int], inner: int) -> tuple[int, int]:
+    return (values[inner] - values[0] if inner < len(values) else 0), values[1] - values[0]
+
+
+class _Rolling:
+    """Copies of a term with two more axes in front, along which its windows move."""
+
+    def __init__(self, graph: Graph, nodes: list[Node], shifts: Shifts, counts: tuple[int, int]) -> None:
+        self._graph, self._nodes, self._shifts = graph, nodes, shifts
+        self._counts = tuple(map(str, counts))
+        self._inner = counts[1]
+        self._copies: dict[int, int] = {}
+
+    def reduced(self, term: int, start: int | None, kind: str) -> int:
+        """The number of the node that is the whole chain."""
+        found, first = self._copy(term), self._graph.nodes[term]
+        for axes in (1, 0):
+            shape = (*self._counts[:axes], *first.shape)
+            found = self._add(Node("reduce", (found,), shape, first.dtype, (_KINDS[kind], axes)))
+        return found if start is None else self._add(Node("map", (start, found), first.shape, first.dtype, (kind,)))
+
+    def _add(self, node: Node) -> int:
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+    def _moves(self, index: int) -> bool:
+        """Whether something differs between the terms."""
+        if any(place[0] == index for place in self._shifts):
+            return True
+        node = self._graph.nodes[index]
+        return node.op != "window" and any(self._moves(arg) for arg in node.args)
+
+    def _copy(self, index: int) -> int:
+        if index in self._copies:
+            return self._copies[index]
+        node = self._graph.nodes[index]
+        shape = (*self._counts, *node.shape)
+        data: tuple[Datum, ...] = node.data
+        args = node.args
+        if node.op == "window":
+            data = tuple(self._moved(index, axis, AxisMap.of(entry)).text() for axis, entry in enumerate(node.data))
+        elif node.op == "view":
+            data = (0, 1, *(None if axis is None else int(axis) + 2 for axis in node.data))
+            args = (self._copy(args[0]),)
+        else:
+            args = tuple(self._widened(arg, len(node.shape)) if self._moves(arg) else arg for arg in args)
+        self._copies[index] = self._add(Node(node.op, args, shape, node.dtype, data))
+        return self._copies[index]
+
+    def _moved(self, index: int, axis: int, entry: AxisMap) -> AxisMap:
+        values = self._shifts.get((index, axis))
+        outer, inner = (0, 0) if values is None else _steps(values, self._inner)
+        more = tuple((place, step) for place, step in ((0, outer), (1, inner)) if step)
+        return replace(entry, terms=(*more, *((place + 2, step) for place, step in entry.terms)))
+
+    def _widened(self, index: int, rank: int) -> int:
+        """A copy of an operand, with axes of length 1 behind the two so that they meet those of the result."""
+        found, node = self._copy(index), self._graph.nodes[index]
+        missing = rank - len(node.shape)
+        if not missing:
+            return found
+        shape = (*self._counts, *("1",) * missing, *node.shape)
+        axes = (0, 1, *(None,) * missing, *range(2, 2 + len(node.shape)))
+        return self._add(Node("view", (found,), shape, node.dtype, axes))
+
+
+def _ordered(nodes: list[Node], moved: list[int], graph: Graph) -> Graph:
+    """What the outputs need, operands first, with the chains replaced."""
+    order: dict[int, int] = {}
+    kept: list[Node] = []
+
+    def visit(index: int) -> int:
+        index = moved[index] if index < len(moved) else index
+        if index not in order:
+            args = tuple(visit(arg) for arg in nodes[index].args)
+            order[index] = len(kept)
+            kept.append(replace(nodes[index], args=args))
+        return order[index]
+
+    outputs = tuple(visit(one) for one in graph.outputs)
+    return Graph(tuple(kept), outputs)

@@ -1,0 +1,347 @@
+"""The plan of windows: each array is met at positions that are sums over the positions of the result, some of them guarded.
+
+An index is one text for each axis, an expression of sizes and of variables: `__0` is the position along the first axis of the
+domain, `__r7` the one in the reduction of node 7. Calls stand for positions that are no sums: `edge(p, n)` is the nearest one of an axis
+of `n`, `wrap(p, n)` the one that is left after whole turns, `value(7, ...)` what node 7 holds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import cast
+
+from kernelmate.records import Size
+from kernelmate.source import evaluate
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.index_maps import (
+    ABOVE,
+    EDGE,
+    ORDINARY,
+    OTHERWISE,
+    AxisMap,
+    Linear,
+    existing,
+    linear,
+    never_negative,
+)
+from kernelmate.synthesis.plan import Index, Key, Plan, Refused
+
+UNROLLED = 32
+"""Elements of a window that are written out one by one where they are computed in different ways."""
+
+MOST_READS = 40
+"""Reads of arrays in one kernel; a longer list is no text that a person maintains."""
+
+parsed = lru_cache(maxsize=4096)(linear)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is stored in an output: the value at a key, `offset` elements further along `axis` than the thread's own position."""
+
+    name: str
+    key: Key
+    shape: tuple[str, ...]
+    place: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Plan):
+    """A graph laid out over the positions of its result.
+
+    Attributes:
+        sizes: the contract's sizes. ranges: the length of the axis along which each variable moves. targets: what is stored.
+    """
+
+    sizes: tuple[Size, ...] = ()
+    ranges: dict[str, Linear] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated; of a window that leaves its source nowhere, the source alone."""
+        node, index = self.node(key), key[1]
+        nodes = self.graph.nodes
+        match node.op:
+            case "map" | "cast":
+                return tuple((arg, _aligned(nodes[arg], index)) for arg in node.args)
+            case "view":
+                places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+                sides = enumerate(nodes[node.args[0]].shape)
+                return ((node.args[0], tuple("0" if side == "1" else index[places[axis]] for axis, side in sides)),)
+            case "reshape":
+                return () if self.is_leaf(key) else ((node.args[0], self._regrouped(key)),)
+            case "reduce":
+                axis, variable = int(node.data[1] or 0), f"__r{key[0]}"
+                self.ranges[variable] = existing(nodes[node.args[0]].shape[axis])
+                return ((node.args[0], (*index[:axis], variable, *index[axis:])),)
+            case "window":
+                return self._window(key)
+            case "take":
+                source, chosen = node.args
+                count = len(nodes[chosen].shape)
+                picked = (chosen, index[:count])
+                return ((source, (_value_of(picked), *index[count:])), picked)
+            case "gather":
+                source, chosen = node.args
+                picked = (chosen, index)
+                return ((source, (*index, _value_of(picked))), picked)
+        return ()
+
+    def is_leaf(self, key: Key) -> bool:
+        """Whether an operation is an array of the kernel's, in its own shape or another one."""
+        node = self.node(key)
+        if node.op != "reshape":
+            return node.op == "input"
+        return self.graph.nodes[node.args[0]].op == "input" and self._groups(node) is None
+
+    def name(self, key: Key) -> str:
+        """The argument behind a leaf."""
+        node = self.node(key)
+        return str((node if node.op == "input" else self.graph.nodes[node.args[0]]).data[0])
+
+    def access(self, key: Key) -> str:
+        """As `Plan.access`."""
+        return "flat"
+
+    def guards(self, key: Key) -> tuple[str, ...] | None:
+        """What must be at least zero, or divisible (`p % k`), for a window to lie in its source; None where it never does."""
+        node = self.node(key)
+        if len(node.args) == 1:
+            return ()
+        found: list[str] = []
+        for axis, entry in enumerate(self._maps(node)):
+            at, side = self._position(entry, key[1]), existing(self.graph.nodes[node.args[0]].shape[axis])
+            if entry.beyond not in (OTHERWISE, ABOVE):
+                continue
+            limits = [] if entry.beyond == ABOVE else [at]
+            limits.append(side.times(entry.every).plus(at, -1).plus(-1))
+            for limit in limits:
+                if never_negative(limit.times(-1).plus(-1), self.ranges):
+                    return None
+                if not never_negative(limit, self.ranges):
+                    found.append(limit.bare())
+            if entry.every > 1 and (at.constant % entry.every or any(step % entry.every for _, step in at.terms)):
+                found.append(f"{at.text()} % {entry.every}")
+        return tuple(found)
+
+    def _window(self, key: Key) -> tuple[Key, ...]:
+        node, source = self.node(key), self.graph.nodes[self.node(key).args[0]]
+        guards = self.guards(key)
+        entries = zip(self._maps(node), source.shape, strict=True)
+        inner = (node.args[0], tuple(self._source_index(entry, side, key[1]) for entry, side in entries))
+        if guards == ():
+            return (inner,)
+        other = (node.args[1], _aligned(self.graph.nodes[node.args[1]], key[1]))
+        return (other,) if guards is None else (inner, other)
+
+    def _source_index(self, entry: AxisMap, side: str, index: Index) -> str:
+        if side == "1":
+            return "0"
+        at = self._position(entry, index)
+        if entry.every > 1:
+            return f"({at.text()} // {entry.every})"
+        upper = existing(side).plus(at, -1).plus(-1)
+        if entry.beyond in (ORDINARY, OTHERWISE, ABOVE):
+            return at.text()
+        if never_negative(at, self.ranges) and never_negative(upper, self.ranges):
+            return at.text()
+        return f"{'edge' if entry.beyond == EDGE else 'wrap'}({at.bare()}, {existing(side).bare()})"
+
+    def _position(self, entry: AxisMap, index: Index) -> Linear:
+        return entry.position({axis: parsed(str(index[axis])) for axis, _ in entry.terms})
+
+    def _maps(self, node: Node) -> Iterator[AxisMap]:
+        return map(AxisMap.of, node.data)
+
+    def _groups(self, node: Node) -> list[list[int]] | None:
+        """For each axis before a change of shape, those that it becomes; None where axes are joined or divided otherwise."""
+        source = self.graph.nodes[node.args[0]].shape
+        groups: list[list[int]] = []
+        place = 0
+        for side in source:
+            group: list[int] = []
+            while not self._same(side, [node.shape[axis] for axis in group]):
+                if place == len(node.shape):
+                    return None
+                group.append(place)
+                place += 1
+            groups.append(group)
+        rest = [node.shape[axis] for axis in range(place, len(node.shape))]
+        return groups if all(side == "1" for side in rest) else None
+
+    def _same(self, side: str, sides: list[str]) -> bool:
+        for size in self.sizes:
+            product = 1
+            for one in sides:
+                product *= int(evaluate(one, size))
+            if product != int(evaluate(side, size)):
+                return False
+        return True
+
+    def _regrouped(self, key: Key) -> Index:
+        """The index before a change of shape that divides axes."""
+        node = self.node(key)
+        groups = self._groups(node)
+        if groups is None:
+            raise Refused("it changes the shape of an array between operations")
+        found: list[str] = []
+        for group in groups:
+            at = Linear()
+            for place in group:
+                side = node.shape[place]
+                scaled = [at.times(int(side))] if side.isdigit() else [parsed(f"{at.text()} * {side}")]
+                at = scaled[0].plus(parsed(str(key[1][place])))
+            found.append(at.text())
+        return tuple(found)
+
+
+def _value_of(key: Key) -> str:
+    return f"value({', '.join([str(key[0]), *map(str, key[1])])})"
+
+
+def valued(text: str) -> Key:
+    """The key behind the text of a position that is a value."""
+    call = cast(ast.Call, ast.parse(text, mode="eval").body)
+    number, *index = call.args
+    return cast(int, cast(ast.Constant, number).value), tuple(ast.unparse(one) for one in index)
+
+
+def _aligned(arg: Node, index: Index) -> Index:
+    behind = index[len(index) - len(arg.shape) :]
+    return tuple("0" if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
+
+
+def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
+    """The plan of a graph with windows.
+
+    Args:
+        graph: the graph.
+        sizes: the contract's sizes.
+        names: of its outputs.
+        shapes: of its outputs, as the contract has them.
+
+    Raises:
+        Refused: its outputs have different shapes, it reduces more than a window, or it has too many reads.
+    """
+    _refuse_long_reductions(graph)
+    whole = tuple(size for size in sizes if all(size.values())) or sizes
+    plan = Windows(graph, (), 0, (), "free", (), whole)
+    outputs = []
+    for one, shape in zip(graph.outputs, shapes, strict=True):
+        while graph.nodes[one].op == "reshape":
+            one, shape = graph.nodes[one].args[0], graph.nodes[graph.nodes[one].args[0]].shape  # the memory is the same
+        outputs.append((one, shape))
+    first = outputs[0][1]
+    if any(len(shape) != len(first) or not all(map(plan._same, shape, ([s] for s in first))) for _, shape in outputs):
+        raise Refused("its outputs have different shapes")
+    pieces = _pieces(plan, outputs)
+    domain = first if pieces is None else pieces[0]
+    long = [axis for axis, side in enumerate(domain) if side != "1"]
+    index = tuple(f"__{long.index(axis)}" if axis in long else "0" for axis in range(len(domain)))
+    plan.ranges.update({f"__{place}": existing(domain[axis]) for place, axis in enumerate(long)})
+    targets: list[Target] = []
+    for (one, shape), name in zip(outputs, names, strict=True):
+        parts = [(one, Linear())] if pieces is None else _joined(graph, one, pieces[1])
+        for node, offset in parts:
+            place = list(index)
+            if pieces is not None:
+                place[pieces[1]] = parsed(place[pieces[1]]).plus(offset).text()
+            targets.append(Target(name, (node, index), shape, tuple(place)))
+    plan = replace(
+        plan, domain=tuple(domain[a] for a in long), outputs=tuple(t.key for t in targets), targets=tuple(targets)
+    )
+    _refuse_others_reads(plan, names)
+    return plan
+
+
+def _pieces(plan: Windows, outputs: list[tuple[int, tuple[str, ...]]]) -> tuple[tuple[str, ...], int] | None:
+    """The shape of the pieces that every output is joined of, and the axis; None where they are not, or differ in length."""
+    joined = [plan.graph.nodes[one] for one, _ in outputs]
+    found: set[tuple[tuple[str, ...], int]] = set()
+    for node in joined:
+        axes = [
+            axis for axis, entry in enumerate(node.data) if node.op == "window" and AxisMap.of(entry).beyond == ABOVE
+        ]
+        if len(axes) != 1:
+            return None
+        shapes = [plan.graph.nodes[one].shape for one, _ in _joined(plan.graph, plan.graph.nodes.index(node), axes[0])]
+        if not all(plan._same(shape[axes[0]], [shapes[0][axes[0]]]) for shape in shapes):
+            return None
+        found.add((shapes[0], axes[0]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _joined(graph: Graph, index: int, axis: int) -> list[tuple[int, Linear]]:
+    """The pieces of a joined array, each with its place along an axis."""
+    node = graph.nodes[index]
+    if node.op != "window":
+        raise Refused("it joins arrays of which one is empty")
+    start = AxisMap.of(node.data[axis]).position({axis: Linear()}).times(-1)
+    rest = graph.nodes[node.args[1]] if len(node.args) > 1 else None
+    behind: list[tuple[int, Linear]] = []
+    if rest is not None:
+        behind = _joined(graph, node.args[1], axis)
+    return [(node.args[0], start), *behind]
+
+
+def _refuse_long_reductions(graph: Graph) -> None:
+    """Refuse reductions other than over windows or few elements: each thread would compute all of one."""
+    for node in graph.nodes:
+        if node.op != "reduce":
+            continue
+        side, axis = graph.nodes[node.args[0]].shape[int(node.data[1] or 0)], int(node.data[1] or 0)
+        if not side.isdigit() and not _slides(graph, node.args[0], axis):
+            raise Refused("it reduces more than the elements of a window")
+        if side.isdigit() and int(side) > 4096:
+            raise Refused("its windows have more than 4096 elements")
+
+
+def _slides(graph: Graph, index: int, axis: int) -> bool:
+    """Whether an axis is one of a sliding window."""
+    node = graph.nodes[index]
+    if node.op == "window":
+        return any(
+            (axis in [a for a, _ in entry.terms]) and len(entry.terms) > 1 for entry in map(AxisMap.of, node.data)
+        )
+    if node.op in ("map", "cast"):
+        rank = len(node.shape)
+        inner = [(arg, axis - rank + len(graph.nodes[arg].shape)) for arg in node.args]
+        return any(_slides(graph, arg, place) for arg, place in inner if place >= 0)
+    if node.op == "view":
+        return node.data[axis] is not None and _slides(graph, node.args[0], int(node.data[axis] or 0))
+    if node.op == "reduce":
+        gone = int(node.data[1] or 0)
+        return _slides(graph, node.args[0], axis + (axis >= gone))
+    return False
+
+
+def _refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
+    """Refuse reads of what another thread writes, and more reads than a text should have."""
+    own = {(target.name, target.place) for target in plan.targets}
+    shapes = {target.name: target.shape for target in plan.targets}
+    reads = set()
+    for key in walked(plan):
+        if not plan.is_leaf(key):
+            continue
+        reads.add(key)
+        name, index = plan.name(key), tuple(parsed(str(one)).text() for one in key[1])
+        same = name in names and len(shapes[name]) == len(plan.node(key).shape)
+        if name in names and not (same and (name, index) in own):
+            raise Refused(f"{name} is read where another thread may have written it")
+    if len(reads) > MOST_READS:
+        raise Refused(f"it reads {len(reads)} elements for each result, each written out")
+
+
+def walked(plan: Windows) -> Iterator[Key]:
+    """Every operation and where it is evaluated, each once."""
+    seen: set[Key] = set()
+    stack = list(plan.outputs)
+    while stack:
+        key = stack.pop()
+        if key not in seen:
+            seen.add(key)
+            yield key
+            stack += plan.operands(key)

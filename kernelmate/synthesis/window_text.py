@@ -1,0 +1,222 @@
+"""C++ of windows: guards, operations and reductions over windows, for one element of the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.index_maps import Linear, never_negative
+from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, block_of, bound
+from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.window_elements import Elements
+from kernelmate.synthesis.window_plan import parsed
+
+_START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+class WindowText(Elements):
+    """Writes the values of one element of the result; arguments as those of `Elements`."""
+
+    def varies(self, key: Key) -> bool:
+        """Nothing is hoisted: what a guard protects must stay behind it."""
+        return True
+
+    def values(self, lines: list[str]) -> list[str]:
+        """The value of each target, as text; locals go to `lines`."""
+        self._point(list(self._reads()), lines)
+        return self.locals_for([target.key for target in self.plan.targets], lines)
+
+    def _bare(self, key: Key) -> Key:
+        node = self.plan.node(key)
+        if self.plan.is_leaf(key):
+            return key
+        if node.op == "window" and len(self.plan.operands(key)) == 1:
+            return self._bare(self.plan.operands(key)[0])
+        if node.op in ("view", "reshape", "take", "gather") or (node.op == "cast" and self._is_noise(key)):
+            return self._bare(self.plan.operands(key)[0])
+        return self._summand(key)
+
+    def _summand(self, key: Key) -> Key:
+        """The key of what is added to zero, as by `sum` or to an array of zeros; a key itself otherwise."""
+        node, nodes = self.plan.node(key), self.plan.graph.nodes
+        if node.op != "map" or node.data[0] != "add":
+            return key
+        first, second = self.plan.operands(key)
+        for zero, other in ((first, second), (second, first)):
+            if nodes[zero[0]].op == "constant" and nodes[zero[0]].data[0] == 0 and nodes[other[0]].dtype == node.dtype:
+                return self._bare(other)
+        return key
+
+    def _text(self, key: Key, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:
+        key = self._bare(key)
+        node = self.plan.node(key)
+        self._lines = lines
+        if key in self.known:
+            return self.known[key], ATOM
+        if node.op == "reduce":
+            return self._reduced(key, lines), ATOM
+        if node.op == "window":
+            return self._guarded(key, lines, uses)
+        if node.op == "reshape":
+            text = self._element(key)
+            if uses.get(key, 0) < 2:
+                return text, ATOM
+            self.known[key] = self.names.fresh(f"{self.plan.name(key)}_value")
+            lines.append(f"const {self.type_of(key)} {self.known[key]} = {text};")
+            return self.known[key], ATOM
+        return super()._text(key, lines, uses, within=False)
+
+    def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> tuple[str, int]:
+        """An element of one array where that has one, else of another: a local, unless it is known which."""
+        inner, other = (self._bare(one) for one in self.plan.operands(key))
+        condition, kind = self._condition(key), self.type_of(key)
+        if not condition:
+            return self._text(inner, lines, uses, within=False)
+        if self._is_plain(inner) and self._is_plain(other):
+            texts = [self._text(one, lines, {}, within=False) for one in (inner, other)]
+            if kind == self.real:
+                texts = [self._as_real(one[0], text) for one, text in zip((inner, other), texts, strict=True)]
+            name = self.names.fresh(f"{self.plan.name(inner)}_value" if self.plan.is_leaf(inner) else "value")
+            lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
+        else:
+            name = self.names.fresh(f"{self.plan.targets[0].name}_value")
+            self._assign(key, name, lines, uses, f"{kind} ")
+        self.known[key] = name
+        return name, ATOM
+
+    def _assign(self, key: Key, name: str, lines: list[str], uses: Mapping[Key, int], declared: str = "") -> None:
+        """Statements that give a local the value at a key."""
+        key = self._bare(key)
+        if self.plan.node(key).op != "window" or key in self.known or not self._condition(key):
+            (text,) = self.locals_for([key], lines)
+            lines.append(f"{declared}{name} = {text};")
+            return
+        inner, other = (self._bare(one) for one in self.plan.operands(key))
+        facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
+        if self._is_plain(other) and self._is_safe(other):
+            start = self._as_real(other[0], self._text(other, lines, uses, within=False))[0]
+            lines.append(f"{declared}{name} = {start};")
+            lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
+            return
+        if declared:
+            lines.append(f"{declared}{name};")
+        lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
+        opposite = [facts[0].times(-1).plus(-1)] if len(facts) == len(self.plan.guards(key) or ()) == 1 else []
+        rest = self._branch(other, name, opposite)
+        if rest[0].startswith("if ("):
+            lines[-1] = f"}} else {rest[0]}"
+            lines += rest[1:]
+        else:
+            lines[-1] = "} else {"
+            lines += ["  " + line for line in rest] + ["}"]
+
+    def _branch(self, key: Key, name: str, facts: Sequence[Linear]) -> list[str]:
+        """Statements that compute a value under a condition; their locals are known there alone."""
+        known, places, before = dict(self.known), dict(self._places), self._facts
+        lines: list[str] = []
+        self._facts = [*before, *facts]
+        self._assign(key, name, lines, {})
+        self.known, self._places, self._facts = known, places, before
+        return lines
+
+    def _condition(self, key: Key) -> str:
+        """When a window lies in its source, without what is known already."""
+        tests = [self._test(guard) for guard in self.plan.guards(key) or () if not self._is_implied(guard)]
+        return " && ".join(tests)
+
+    def _is_implied(self, guard: str) -> bool:
+        if " % " in guard:
+            return False
+        value = parsed(guard)
+        return any(never_negative(value.plus(fact, -1), self.plan.ranges) for fact in self._facts)
+
+    def _test(self, guard: str) -> str:
+        """A condition: that a sum is at least zero, or divisible."""
+        if " % " in guard:
+            at, _, every = guard.rpartition(" % ")
+            return f"{bound(self.number_text(parsed(at)), PRODUCT)} % {every} == 0"
+        value = parsed(guard)
+        variables = [term for term in value.terms if "__" in term[0]]
+        left = Linear(tuple((name, factor) for name, factor in variables))
+        right = value.plus(left, -1).times(-1)
+        if all(factor < 0 for _, factor in variables):
+            limit = self.number_text(right.times(-1).plus(1))[0]
+            return f"{self.number_text(left.times(-1))[0]} < {limit}"
+        return f"{self.number_text(left)[0]} >= {self.number_text(right)[0]}"
+
+    def _is_plain(self, key: Key) -> bool:
+        """Whether a value is an element of an array or a number, whose address needs no value that a guard protects."""
+        node = self.plan.node(key)
+        if node.op in ("constant", "scalar", "size") or key in self.known:
+            return True
+        return self.plan.is_leaf(key) and not any("value(" in str(one) for one in key[1])
+
+    def _is_safe(self, key: Key) -> bool:
+        """Whether a value may be computed without a condition."""
+        node = self.plan.node(key)
+        if not self.plan.is_leaf(key):
+            return True
+        for at, side in zip(map(parsed, map(str, key[1])), node.shape, strict=True):
+            upper = parsed(side).plus(at, -1).plus(-1)
+            if not never_negative(at, self.plan.ranges) or not never_negative(upper, self.plan.ranges):
+                return False
+        return True
+
+    def _reduced(self, key: Key, lines: list[str]) -> str:
+        """The local that holds a reduction over a window."""
+        kind, ctype = str(self.plan.node(key).data[0]), self.type_of(key)
+        if ctype != self.real and (kind != "sum" or ctype == "bool"):
+            raise Refused(f"the {kind} of {self.plan.node(key).dtype}")
+        variables, roots = self._roots(key)
+        name = self.names.fresh(_NAMES[kind])
+        start = self.number(_START[kind]) if ctype == self.real else "0"
+        lines.append(f"{ctype} {name} = {start};")
+        loops: list[tuple[str, str]] = []
+        for variable in variables:
+            length = self.number_text(self.plan.ranges[variable])[0]
+            local = self.names.fresh(self._counter(length, len(loops), len(variables)))
+            self._positions[variable] = local
+            loops.append((local, length))
+        known, places = dict(self.known), dict(self._places)
+        body: list[str] = []
+        for text in self.locals_for(roots, body):
+            body += self._combined(kind, name, text)
+        self.known, self._places = known, places
+        for local, length in reversed(loops):
+            body = block_of(f"for (int {local} = 0; {local} < {length}; ++{local})", body)
+            body = ["#pragma unroll", *body] if length.isdigit() else body
+        lines += body
+        self.known[key] = name
+        return name
+
+    def _combined(self, kind: str, name: str, text: str) -> list[str]:
+        """Statements that take one more value into a reduction; as in NumPy, NaN stays."""
+        if kind in ("sum", "prod"):
+            return [f"{name} {'+' if kind == 'sum' else '*'}= {text};"]
+        lines = []
+        if not re.fullmatch(r"\w+", text):
+            value = self.names.fresh("value")
+            lines, text = [f"const {self.real} {value} = {text};"], value
+        return [*lines, f"if ({text} {'>' if kind == 'max' else '<'} {name} || isnan({text})) {name} = {text};"]
+
+    def _repeats(self, key: Key) -> bool:
+        return super()._repeats(key) or self._compares(self.plan.node(key))
+
+    def _compares(self, node: Node) -> bool:
+        """Whether it is the larger or smaller of two values, written as a comparison."""
+        return node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
+
+    def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
+        if self._compares(node) and not self._repeats_first(node):  # fmaxf would drop NaN
+            first, second = (bound(arg, SUM) for arg in args)
+            return f"{first} {'>' if name == 'maximum' else '<'} {second} || isnan({first}) ? {first} : {second}", LOOSE
+        return super()._mapped(node, name, args, kinds)
+
+    def _counter(self, length: str, place: int, count: int) -> str:
+        """The name that the kernel's own loop over such a length has, or a plain one."""
+        loops = rf"for \((?:int|size_t|unsigned) (\w+) = 0; \1 < {re.escape(length)}\b"
+        mine = dict.fromkeys(re.findall(loops, self._kernel.kernel.source))
+        plain = ("dy", "dx")[place] if count == 2 else "k"
+        return next((name for name in mine if name not in self._positions.values()), plain)
