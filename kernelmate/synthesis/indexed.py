@@ -121,7 +121,8 @@ class Segments:
         if int(rows) != int(self.rows):
             raise Untraceable("sums by row with another number of rows than the offsets have")
         if values is None:
-            return difference(self.offsets)
+            lengths: Array = difference(self.offsets)
+            return lengths
         made = self.offsets.builder.lift(values)
         if made.ndim != 1:
             raise Untraceable("sums by row of other than a vector")
@@ -181,16 +182,22 @@ def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None,
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
     """`x[:, index]`, with whole axes besides; None for other keys."""
     places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
-    whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in places)
+    whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
     return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
 
 
 def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
     """A scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
-    axes = [place for place, one in enumerate(keys) if isinstance(one, slice) and one == slice(None, None, -1)]
-    whole = all(isinstance(one, slice) and one == slice(None) for place, one in enumerate(keys) if place not in axes)
+    axes = [place for place, one in enumerate(keys) if _is_slice(one, -1)]
+    whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in axes)
     scans = a.builder.nodes[a.node].op == "scan"
     return turned(a, tuple(axes)) if scans and axes and whole and len(keys) == a.ndim else None
+
+
+def _is_slice(key: Any, step: int | None) -> bool:
+    """Whether a key is a slice without bounds, which may be traced values, and of such a step."""
+    plain = isinstance(key, slice) and key.start is None and key.stop is None
+    return plain and type(key.step) is type(step) and key.step == step
 
 
 def _scans(kind: str) -> Callable[..., Array]:
