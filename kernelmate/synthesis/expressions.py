@@ -151,7 +151,10 @@ class Expressions:
         if node.op in ("reduce", "scan", "scatter", "segment"):
             raise Refused(f"the result of a {node.op} is needed before it is known")
         if node.op in ("take", "pick", "along"):  # the schedule has loaded the number
-            return self._text(self.plan.operands(key)[0], lines, uses, within=within)
+            operands = self.plan.operands(key)
+            if not operands:
+                raise Refused("it has elements by number beside parts of arrays, or beside what it reduces")
+            return self._text(operands[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
             self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]

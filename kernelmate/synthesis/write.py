@@ -39,6 +39,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     """
     text = KernelText(kernel, contract)
     found = {node.op for node in graph.nodes}
+    if "window" in found and found & {"pick", "along", "scatter", "segment"}:
+        raise Refused("it has elements by number beside parts of arrays")
     for op, own in _OWN.items():
         if op in found:
             yield from own.written(graph, text)

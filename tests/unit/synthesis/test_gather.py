@@ -10,6 +10,9 @@ import pytest
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 
 SIZES = "{ rows = 5, cols = 1031 }, { rows = 3, cols = 7 }, { rows = 6, cols = 64 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -86,3 +89,21 @@ def test_elements_by_number_are_right(name: str, make: Any, session: Session) ->
         verdict = judged.verdict
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
         assert verdict.diagnostics == ()
+
+
+REFUSED = {
+    "np.roll(x[:, k], 1, axis=1)": "beside parts of arrays",
+    "np.repeat(x, 2, axis=1)[:, ::2]": "beside parts of arrays",
+    "x[:, k] - x[:, k].max(axis=1, keepdims=True)": "another operation besides",
+    "np.cumsum(x[:, k], axis=1)": "it scans, and has elements by number",
+    "np.cumsum(np.cumsum(x, axis=1), axis=0)": "scans along different axes",
+    "np.cumsum(x, axis=1).max(axis=1, keepdims=True) + x": "reduces what was scanned",
+    "np.cumsum(x, axis=1) + np.cumsum(x[:, ::-1], axis=1)[:, ::-1]": "both directions",
+}
+
+
+@pytest.mark.parametrize("reference", REFUSED)
+def test_mixtures_without_a_schedule_are_refused_with_the_reason(reference: str, make: Any, tmp_path: Any) -> None:
+    kernel, contract = make({**MATRIX, "k": "in int32[cols] ~ integers(0, cols)"}, reference)
+    with pytest.raises(Refused, match=REFUSED[reference]):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
