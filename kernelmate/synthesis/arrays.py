@@ -210,6 +210,10 @@ class Array(NDArrayOperatorsMixin):
             from kernelmate.synthesis.functions import reduced
 
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
+        if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
+            from kernelmate.synthesis.indexed import accumulated, added_at
+
+            return added_at(*inputs) if method == "at" else accumulated(ufunc, *inputs, **keywords)
         if method == "outer" and not keywords and out is None:
             first, second = map(self.builder.lift, inputs)
             first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))

@@ -69,8 +69,8 @@ class Expressions:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
                 found = self.plan.access(key) in self._varying
-            elif node.op == "reduce":
-                found = self.plan.kind == "free"
+            elif node.op in ("reduce", "scan", "scatter", "segment"):
+                found = self.plan.kind == "free" or node.op == "scan"
             else:
                 found = any(self.varies(one) for one in self.plan.operands(key))
             self._varies[key] = found
@@ -148,10 +148,13 @@ class Expressions:
         node = self.plan.node(key)
         if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
             return self._simple(key, node)
-        if node.op == "reduce":
-            raise Refused("a reduction is needed before it is known")
-        if node.op == "take":  # the schedule has loaded the row
-            return self._text(self.plan.operands(key)[0], lines, uses, within=within)
+        if node.op in ("reduce", "scan", "scatter", "segment"):
+            raise Refused(f"the result of a {node.op} is needed before it is known")
+        if node.op in ("take", "pick", "along"):  # the schedule has loaded the number
+            operands = self.plan.operands(key)
+            if not operands:
+                raise Refused("it has elements by number beside parts of arrays, or beside what it reduces")
+            return self._text(operands[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
             self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]
@@ -296,6 +299,12 @@ class Expressions:
         narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
+    def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
+        """An operand of `min` or `max`, whose overloads take two numbers of one type, where a size is an `int`."""
+        named = re.fullmatch(r"\w+|static_cast<long long>\(.*\)", text[0]) and text[1] == ATOM
+        wide = named and self.plan.graph.nodes[index].op not in ("size", "iota", "constant")
+        return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
+
     def _bounded(self, key: Key) -> bool:
         """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
@@ -316,6 +325,12 @@ class Expressions:
             self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
             self.known[known] = name
         return self.known[known]
+
+    def _is_unsigned(self, node: Node) -> bool:
+        """Whether a quotient of whole numbers is rounded the same way in C++: a position by a number or size above zero."""
+        number, by = (self.plan.graph.nodes[one] for one in node.args)
+        positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
+        return number.op == "iota" and positive
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
         """The text of a ufunc."""
@@ -346,6 +361,7 @@ class Expressions:
             test = f"{first} {sign} {second}" + ("" if self._is_given(node.args[1]) else f" || isnan({args[1][0]})")
             return f"{test} ? {second} : {first}", LOOSE
         if name in ("maximum", "minimum") and not real:
+            args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
         if name not in _CALLS or not real:
             raise Refused(f"{name} of {node.dtype} has no text here")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
-from kernelmate.synthesis.running import cumsum
+from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
 
@@ -183,13 +183,15 @@ def squeeze(a: Array, axis: Any = None) -> Array:
 def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
     """Rows of an array, by their numbers."""
     index = a.builder.lift(indices)
-    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1) or axis not in (None, 0, -a.ndim):
-        raise Untraceable("np.take of other than rows")
+    if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1):
+        raise Untraceable("np.take from an array whose axes it merges")
+    if axis not in (None, 0, -a.ndim):
+        return picked(a, index, int(axis) % a.ndim)
     return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
 
 
 def subscript(a: Array, key: Any) -> Array:
-    """Whole axes, new axes, parts, and one element of each row by `x[np.arange(rows), index]`."""
+    """Whole axes, new axes, parts, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(one is not None and one is not Ellipsis for one in keys)
     if any(one is Ellipsis for one in keys):
@@ -202,6 +204,10 @@ def subscript(a: Array, key: Any) -> Array:
         raise Untraceable("indexing by an array of truth values")
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
+    for known in (by_number, backwards):
+        found = known(a, keys)
+        if found is not None:
+            return found
     if sum(one is not None for one in keys) > a.ndim:
         raise Untraceable("more indices than axes")
     sides = iter(a.shape)
@@ -247,9 +253,11 @@ def gathered(a: Array, index: Array) -> Array:
 
 
 def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
-    """One element of each row, in a last axis of length 1."""
+    """Elements of an axis by numbers that differ from place to place; one of each row is a gather of its own."""
+    if axis is None or indices.ndim != arr.ndim:
+        raise Untraceable("np.take_along_axis of an array whose axes it merges")
     if axis not in (-1, arr.ndim - 1) or text_of(indices.shape[-1]) != "1":
-        raise Untraceable("np.take_along_axis of other than one element of the last axis")
+        return along(arr, indices, int(axis) % arr.ndim)
     return expand_dims(gathered(arr, squeeze(indices, -1)), -1)
 
 
@@ -368,7 +376,6 @@ def _dot(a: Any, b: Any) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
     "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
-    "cumsum": cumsum,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
@@ -378,7 +385,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
     "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
-    **PARTS,
+    **PARTS, **INDEXED,
 }  # fmt: skip
 """Functions of NumPy by name."""
 
@@ -390,7 +397,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum")},
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

@@ -6,9 +6,12 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
-- `scan`: running sums along an axis (data);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
+- `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
+- `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
+- `scatter`: for each number the sum of the second operand where the first has that number, or how often it occurs;
+- `segment`: sums of the second operand between neighbouring offsets, which the first has.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
   the second operand, which has the result's shape or is a number.
 """
@@ -85,10 +88,35 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     return [known[index] for index in graph.outputs]
 
 
-def _by_number(op: str, source: Any, index: Any) -> Any:
-    if op == "take":
-        return np.take(source, index, axis=0)
-    return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """The value of a scan, or of an operation with elements by number."""
+    if node.op == "scan":
+        return _scan(node, args[0])
+    if node.op in ("scatter", "segment"):
+        return _summed(node, args, shape[0])
+    source, index = args[0], args[1].astype(np.int64)
+    if node.op == "gather":
+        return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
+    axis = int(node.data[0] or 0) if node.data else 0
+    if node.op == "along":
+        return np.take_along_axis(source, np.broadcast_to(index, shape), axis)
+    return np.take(source, index, axis)
+
+
+def _scan(node: Node, array: Any) -> Any:
+    kind, axis, backwards = node.data
+    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[str(kind)]
+    place = int(axis or 0)
+    return (
+        np.flip(ufunc.accumulate(np.flip(array, place), place), place) if backwards else ufunc.accumulate(array, place)
+    )
+
+
+def _summed(node: Node, args: Sequence[Any], length: int) -> Any:
+    index = np.repeat(np.arange(length), np.diff(args[0])) if node.op == "segment" else args[0]
+    total = np.zeros(length, node.dtype)
+    np.add.at(total, index, args[1] if len(args) > 1 else 1)
+    return total
 
 
 def _window(node: Node, args: Sequence[Any], shape: tuple[int, ...], size: Size) -> Any:
@@ -139,9 +167,8 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return source.squeeze(dropped).transpose(order).reshape(shape)
         case "reshape":
             return args[0].reshape(shape)
-        case "reduce" | "scan":
-            name, axis = node.data if node.op == "reduce" else ("cumsum", *node.data)
-            return getattr(np, str(name))(args[0], axis=int(axis or 0))
-        case "take" | "gather":
-            return _by_number(node.op, args[0], args[1].astype(np.int64))
+        case "reduce":
+            return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
+        case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment":
+            return _indexed(node, args, shape)
     return _window(node, args, shape, size)

@@ -36,11 +36,14 @@ class Reductions:
     Args:
         plan: of the kernel. kernel: whose helpers they are. team: whose threads' values are combined.
         threads: the name of the constant that holds the threads of a block.
+
+    Attributes:
+        names: of the functions' locals.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
         self.kernel, self.team, self.threads = kernel, team, threads
-        self._names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
+        self.names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
         self._functions: dict[tuple[str, str], str] = {}
         self._keeping: dict[str, str] = {}
         # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
@@ -54,6 +57,13 @@ class Reductions:
             return f"{target} = {self._keeping[kind]}({target}, {value});"
         return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
 
+    def joined(self, kind: str, first: str, second: str) -> str:
+        """The expression of two values combined."""
+        signs = {"sum": "+", "prod": "*"}
+        if kind in signs:
+            return f"{first} {signs[kind]} {second}"
+        return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
+
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
@@ -64,7 +74,7 @@ class Reductions:
         """Definitions of those that were asked for, each followed by an empty line."""
         functions = self._texts()
         lines: list[str] = []
-        first, second, ctype = self._names.first, self._names.second, self.kernel.real
+        first, second, ctype = self.names.first, self.names.second, self.kernel.real
         for kind, name in self._keeping.items():
             body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
             comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, NaN where one of them is."
@@ -77,7 +87,7 @@ class Reductions:
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
-        value = self._names.value
+        value = self.names.value
         for (kind, ctype), name in self._functions.items():
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind)), ""]
@@ -87,14 +97,14 @@ class Reductions:
 
     def _within(self, kind: str) -> list[str]:
         """A warp's values are exchanged in halves."""
-        value, offset = self._names.value, self._names.offset
+        value, offset = self.names.value, self.names.offset
         step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
         loop = block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step])
         return [*loop, f"return {value};"]
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:
         """Every thread combines the results of all warps, in the same order."""
-        value, partial, index = self._names.value, self._names.partial, self._names.warp
+        value, partial, index = self.names.value, self.names.partial, self.names.warp
         warps = f"{self.threads} / {WARP}"
         return [
             f"__shared__ {ctype} {partial}[{warps}];",

@@ -104,6 +104,8 @@ def joined(left: str, sign: str, right: str) -> str:
     if _is_number(left) and _is_number(right):
         a, b = int(left), int(right)
         return str({"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[sign])
+    if sign == "-" and left.endswith(f" + {right})") and left[1 : -len(f" + {right})")].isidentifier():
+        return left[1 : -len(f" + {right})")]
     if sign == "//":
         left, right = _cancelled(left, right)
     if (sign == "*" and left == "1") or (sign == "+" and left == "0"):

@@ -24,6 +24,7 @@ from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
 
 MOST_SIZES = 8
@@ -248,7 +249,7 @@ class _Function:
             return self._function(*args, **keywords)
         except Untraceable:
             several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
-            if any(isinstance(one, Array) for one in several):
+            if any(isinstance(one, Array | Segments) for one in several):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 

@@ -39,7 +39,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    layout = _Layout(plan)
+    layout = Layout(plan)
     rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
     if layout.column is None:
         threads = 64
@@ -60,7 +60,7 @@ def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
     return _Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
 
 
-class _Layout:
+class Layout:
     """The axes of a plan, merged where every array allows it.
 
     Attributes:
@@ -99,7 +99,7 @@ class _ColumnReductions(Reductions):
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
-        value, offset, partial_, warp = (getattr(self._names, one) for one in ("value", "offset", "partial", "warp"))
+        value, offset, partial_, warp = (getattr(self.names, one) for one in ("value", "offset", "partial", "warp"))
         column = f"threadIdx.x % {self.columns}"
         for (kind, ctype), name in self._functions.items():
             exchanged = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
@@ -130,7 +130,7 @@ class _Columns(Passes):
         bare = camel(kernel.kernel.name.rpartition("::")[2])
         names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
-        self.layout = layout = _Layout(plan)
+        self.layout = layout = Layout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
         for name, access in self.inputs.items():

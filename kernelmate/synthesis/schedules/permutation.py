@@ -252,6 +252,7 @@ class _Packs(_Free):
         columns = self.lengths[self.last]
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         results: list[str] = []
+        taken = self._taken()
         values = self.values(results)
         targets = {
             name: f"{packs.locals[name]}_next" if name in self.orders else packs.locals[name] for name in self.outputs
@@ -264,7 +265,7 @@ class _Packs(_Free):
             *packs.structs(names.kPack),
             *self.opening,
             *self._coordinates(),
-            *self._taken(),
+            *taken,
             *(
                 packs.load(name, f"{name} + {address(self.orders[name], self.lengths, self.at)}")
                 for name in packs.arrays

@@ -42,16 +42,16 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     """
     headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
-    blocks = [Team("block", threads, threads) for threads in _block_sizes(headline)]
+    blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
     yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
-    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+    return Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
 
 
-def _block_sizes(columns: int) -> list[int]:
+def block_sizes(columns: int) -> list[int]:
     """Threads of a block for rows of so many elements: about two packs of four each."""
     fitting = 64
     while fitting < 256 and fitting * 8 < columns:
@@ -59,8 +59,10 @@ def _block_sizes(columns: int) -> list[int]:
     return [fitting, 512] if columns > 8192 else [fitting]
 
 
-class _Rows(Passes):
+class Rows(Passes):
     """The text for one team."""
+
+    schedule = "rows"
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
         self.plan, self.kernel, self.team = plan, kernel, team
@@ -166,7 +168,7 @@ class _Rows(Passes):
         body = self._opening(length)
         for keys in self.levels():
             body += ["", *self.reduction(keys)]
-        body += ["", *self._results()]
+        body += ["", *self.results()]
         width = self.packs.width
         passed = list(kernel.parameters)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
@@ -179,16 +181,26 @@ class _Rows(Passes):
             if width > 1
             else f"// One row by a {team.name}."
         )
-        helpers = [*self.constants, "", *self.reductions.texts(), "\n".join([comment, kernel.definition(head, body)])]
+        helpers = [
+            *self.constants,
+            "",
+            *self.reductions.texts(),
+            *self.helpers(),
+            "\n".join([comment, kernel.definition(head, body)]),
+        ]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
         return Written(
-            f"rows-{team.name}" if team.name == "warp" else f"rows-block-{team.block}",
-            self._why(),
+            f"{self.schedule}-{team.name}" if team.name == "warp" else f"{self.schedule}-block-{team.block}",
+            self.why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),
             "\n".join(helpers).lstrip(),
             grid,
             team.block,
         )
+
+    def helpers(self) -> list[str]:
+        """Device functions of a kind of rows of its own, each followed by an empty line."""
+        return []
 
     def _opening(self, length: str) -> list[str]:
         names, lines = self.names, []
@@ -217,7 +229,7 @@ class _Rows(Passes):
         """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
         names, packs = self.names, self.packs
         outer, self.expressions.outer = self.expressions.outer, []
-        read = self._read(roots)
+        read = self.read(roots)
         places = [
             f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
             for name, first, behind in self.firsts.values()
@@ -225,11 +237,11 @@ class _Rows(Passes):
         ]
         kpack = names.kPack if packs.width > 1 else "1"
         lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
-        lines += [f"{packs.type_of(one)} {self._store(one)};" for one in stores]
+        lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
         lines += ["#pragma unroll"] if packs.width > 1 else []
         lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", [*places, *body])
         lines += [
-            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self._store(one)};"
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
             for one in stores
         ]
         threads = WARP if self.team.name == "warp" else names.kThreads
@@ -242,11 +254,11 @@ class _Rows(Passes):
         }
         return [*outer, *before, *block_of(head, lines)]
 
-    def _store(self, output: str) -> str:
+    def stored_pack(self, output: str) -> str:
         """The local of the pack that is stored."""
         return self.packs.locals[output] if output not in self.inputs else f"{self.packs.locals[output]}_next"
 
-    def _read(self, roots: Sequence[Key]) -> list[str]:
+    def read(self, roots: Sequence[Key]) -> list[str]:
         """Arrays of which packs are needed for some values, in the parameters' order."""
         needed: set[str] = set()
         seen: set[Key] = set()
@@ -263,7 +275,7 @@ class _Rows(Passes):
             stack += self.plan.operands(key)
         return [one for one in self.packs.arrays if one in needed]
 
-    def _results(self) -> list[str]:
+    def results(self) -> list[str]:
         """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
         plan = self.plan
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
@@ -275,7 +287,7 @@ class _Rows(Passes):
             self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or key[0] < 0}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
-            body = self.stores(whole, lambda name: f"{self._store(name)}.at[{self.names.j}]")
+            body = self.stores(whole, lambda name: f"{self.stored_pack(name)}.at[{self.names.j}]")
             lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
 
@@ -303,7 +315,8 @@ class _Rows(Passes):
             *[f"  {self.function}<1>({arguments});", "}"],
         ]
 
-    def _why(self) -> str:
+    def why(self) -> str:
+        """One or two sentences."""
         passes = len(self.levels()) + any(self.full.values())
         times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
         return (

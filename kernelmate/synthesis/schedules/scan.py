@@ -1,232 +1,370 @@
-"""Running sums along rows: a block per row, several neighbouring elements per thread, sums handed on by shuffles.
+"""Scans along an axis, and what leads to them and follows: a warp or a block per row, or a thread per column.
 
-Traffic: each array once. A row longer than what a block's threads hold is taken in steps that carry the sum on.
+Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the
+graph, and per pack of a row five steps by shuffles. The order of a sum depends on the length alone, so results are bit-stable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names
-from kernelmate.synthesis.packs import Packs
-from kernelmate.synthesis.plan import Key, Plan, Refused, long_sides, walk, whole_index
-from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Team
+from kernelmate.synthesis.schedules.columns import Layout
 from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
+from kernelmate.synthesis.schedules.total import MOST_ALONE
 
-MOST_THREADS = 512
+BLOCK = 64
+"""Threads of a block where each has a column: few, so that many multiprocessors have some."""
+
+_STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
-    """The kernel's text.
+    """The kernel's texts, the likeliest first.
 
     Raises:
         Refused: there is none.
     """
-    yield _Scan(_plan(graph), kernel).written()
+    plan = _plan(graph)
+    if plan.kind == "columns":
+        yield _Columns(plan, KernelText(kernel.kernel, kernel.contract)).written()
+        return
+    size = kernel.contract.sizes[0]
+    headline = int(evaluate(plan.columns, size))
+    alone = all(int(evaluate(side, {**size, "block": 1})) == 1 for side in kernel.contract.grid)
+    if plan.split == 0 and headline > MOST_ALONE and not alone:
+        raise Refused("it scans a whole array, which needs several launches")
+    warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
+    blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
+    teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    teams = teams if plan.split else [Team("block", 1024, 1024)]
+    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+
+
+def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
+    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
 
 
 def _plan(graph: Graph) -> Plan:
-    """The plan of one running sum along the last axis and of maps before and after it.
+    """The rows or columns along which a graph scans.
 
     Raises:
-        Refused: it is something else.
+        Refused: it scans along several axes, or scans or reduces what was scanned.
     """
     scans = [node for node in graph.nodes if node.op == "scan"]
-    if len(scans) != 1 or any(node.op == "reduce" for node in graph.nodes):
-        raise Refused("it has several running sums, or reductions beside them")
-    domain, axis = long_sides(scans[0]), int(scans[0].data[0] or 0)
-    if all(side == "1" for side in scans[0].shape[axis:]) or any(side != "1" for side in scans[0].shape[axis + 1 :]):
-        raise Refused("its running sums are along another axis than the last")
-    if any(long_sides(graph.nodes[one]) != domain for one in graph.outputs):
-        raise Refused("its outputs have different shapes")
-    last = len(domain) - 1
-    outputs = tuple((one, whole_index(graph.nodes[one], domain)) for one in graph.outputs)
-    return Plan(graph, domain, last, outputs, "rows", (last,))
+    places = {(one.shape, int(one.data[1] or 0)) for one in scans}
+    if len(places) > 1:
+        raise Refused("it scans along different axes, or arrays of different shapes")
+    shape, axis = places.pop()
+    domain = tuple(side for side in shape if side != "1")
+    gone = sum(side != "1" for side in shape[:axis])
+    kind = "rows" if gone == len(domain) - 1 else "columns"
+    split = gone if kind == "rows" else 0
+    plan = Plan(graph, domain, split, (), kind, (gone,))
+    kept = tuple(domain[one] for one in plan.reduced)
+    outputs: list[Key] = []
+    for one in graph.outputs:
+        sides = graph.nodes[one].shape
+        long = tuple(side for side in sides if side != "1")
+        if long not in (domain, kept):
+            raise Refused("its outputs have other shapes than what it scans")
+        axes = iter(range(len(domain)) if long == domain else plan.reduced)
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in sides)))
+    plan = replace(plan, outputs=tuple(outputs))
+    _check(plan, gone)
+    return plan
 
 
-class _Scan(Passes):
-    """The text for a block per row."""
+def _check(plan: Plan, gone: int) -> None:
+    """Refuse what a pass over rows cannot have at hand."""
+    after: dict[Key, bool] = {}
+    for key in walk(plan):
+        node = plan.node(key)
+        after[key] = any(after[one] for one in plan.operands(key))
+        if node.op == "scan":
+            if key[1] == (FLAT,) or key[1][int(node.data[1] or 0)] != gone:
+                raise Refused("it changes the order of axes after a scan")
+            if after[key]:
+                raise Refused("it scans what was scanned")
+            after[key] = True
+        if node.op == "reduce":
+            if after[key]:
+                raise Refused("it reduces what was scanned")
+            if [one for one in key[1] if one is not None] != plan.reduced:
+                raise Refused("it uses the results of reductions along other axes than their own")
+        if node.op in ("take", "gather", "pick", "along", "scatter", "segment"):
+            raise Refused(f"it scans, and has elements by number ({node.op})")
+        if node.op in ("input", "iota"):
+            plan.access(key)
+
+
+def _scans(plan: Plan) -> list[Key]:
+    """The scans, of which all have the same direction.
+
+    Raises:
+        Refused: they do not.
+    """
+    found = [key for key in walk(plan) if plan.node(key).op == "scan"]
+    if len({plan.node(key).data[2] for key in found}) > 1:
+        raise Refused("it scans in both directions")
+    return list(dict.fromkeys(found))
+
+
+class _Rows(Rows):
+    """The text for one team: packs of a tile of the row are combined within threads, among them, and with what was before."""
+
+    schedule = "scan"
+
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
+        super().__init__(plan, kernel, team)
+        self.scans = _scans(plan)
+        self.backwards = bool(plan.node(self.scans[0]).data[2])
+        more = fresh_names(kernel, "start", "inside", "before", "other", "total")
+        self.names.__dict__.update({**more.__dict__, **self.reductions.names.__dict__})
+        self.kinds = {(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans}
+        self.functions = {
+            one: kernel.names.outermost(f"{team.name}_{_NAMES[one[0]]}_before") for one in sorted(self.kinds)
+        }
+
+    def helpers(self) -> list[str]:
+        """The functions that combine the values of a team's threads in order, each followed by an empty line."""
+        return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
+
+    def _function(self, kind: str, ctype: str, name: str) -> list[str]:
+        names, reductions, start = self.names, self.reductions, self.start(kind, ctype)
+        value, offset, other, before, total = names.value, names.offset, names.other, names.before, names.total
+        shifted = [
+            f"const {ctype} {other} = __shfl_up_sync(0xffffffffu, {value}, {offset});",
+            f"if (threadIdx.x % {WARP} >= {offset}) {reductions.combined(kind, value, other)}",
+        ]
+        body = [
+            *block_of(f"for (int {offset} = 1; {offset} < {WARP}; {offset} *= 2)", shifted),
+            f"{ctype} {before} = __shfl_up_sync(0xffffffffu, {value}, 1);",
+            f"if (threadIdx.x % {WARP} == 0) {before} = {start};",
+        ]
+        if self.team.name == "warp":
+            body += [f"{total} = __shfl_sync(0xffffffffu, {value}, {WARP - 1});", f"return {before};"]
+        else:
+            warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
+            body.insert(0, f"__shared__ {ctype} {partial_}[{warps}];")
+            loop = [
+                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.reductions.joined(kind, total, before)};",
+                reductions.combined(kind, total, f"{partial_}[{warp}]"),
+            ]
+            body += [
+                "__syncthreads();  // everybody has read what the last call left there",
+                f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
+                "__syncthreads();",
+                f"{total} = {start};",
+                *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
+                f"return {before};",
+            ]
+        comment = f"// Of the values of all threads before this one; `{total}` is that of the whole {self.team.name}."
+        head = f"__device__ __forceinline__ {ctype} {name}({ctype} {value}, {ctype}& {total})"
+        return [comment, self.kernel.definition(head, body), ""]
+
+    def start(self, kind: str, ctype: str) -> str:
+        """The neutral value."""
+        if ctype == self.kernel.real:
+            return self.expressions.number(_STARTS[kind])
+        if kind not in ("sum", "prod") or ctype == "bool":
+            raise Refused(f"the scan {kind} of whole numbers")
+        return str(int(_STARTS[kind]))
+
+    def results(self) -> list[str]:
+        """The last pass: a tile of the row after the other, with what was before it."""
+        plan, names, packs = self.plan, self.names, self.packs
+        if not all(self.full.values()):
+            raise Refused("it scans, and has results of one element per row")
+        wide = packs.width > 1
+        kpack = names.kPack if wide else "1"
+        body: list[str] = []
+        roots = [plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, body)
+        kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
+        fresh = self.kernel.names.fresh
+        sums, befores, totals = (
+            [getattr(names, name), *(fresh(name) for _ in self.scans[1:])] for name in ("inside", "before", "total")
+        )
+        running = [fresh(_NAMES[kind]) for kind, _ in kinds]
+        carries = [fresh("carry") for _ in self.scans]
+        for kind, sum_, run, text in zip(kinds, sums, running, texts, strict=True):
+            body += [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
+        outer, self.expressions.outer = self.expressions.outer, []
+        self._forget()
+        starts = [self.start(*kind) for kind in kinds]
+        carried = [f"{kind[1]} {name} = {start};" for kind, name, start in zip(kinds, carries, starts, strict=True)]
+        lines = self._position_lines(kpack)
+        lines += [f"{kind[1]} {sum_}[{kpack}];" for kind, sum_ in zip(kinds, sums, strict=True)]
+        lines += [f"{kind[1]} {run} = {start};" for kind, run, start in zip(kinds, running, starts, strict=True)]
+        read = self.read([*roots, *plan.outputs])
+        inside = f"{names.c} >= 0" if self.backwards else f"{names.c} < {names.columns}"
+        lines += [f"{packs.type_of(one)} {packs.locals[one]};" for one in read]
+        loads = [
+            packs.load(one, f"{self.pointers.get(one, one)} + {names.c}").partition(" ")[2].partition(" ")[2]
+            for one in read
+        ]
+        lines += block_of(f"if ({inside})", [*loads, *self._each(kpack, body)])
+        after: list[str] = []
+        for key, kind, sum_, run, before, total, carry in zip(
+            self.scans, kinds, sums, running, befores, totals, carries, strict=True
+        ):
+            call = f"{self.functions[kind]}({run}, {total})"
+            lines += [
+                f"{kind[1]} {total};",
+                f"const {kind[1]} {before} = {self.reductions.joined(kind[0], carry, call)};",
+                self.reductions.combined(kind[0], carry, total),
+            ]
+            name = fresh("prefix")
+            after.append(f"const {kind[1]} {name} = {self.reductions.joined(kind[0], before, f'{sum_}[{names.j}]')};")
+            self.expressions.known[key] = name
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
+        outer += self.expressions.outer
+        final = [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in self.outputs]
+        final += self._each(kpack, after)
+        final += [
+            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
+            for one in self.outputs
+        ]
+        lines += block_of(f"if ({inside})", final)
+        threads = WARP if self.team.name == "warp" else names.kThreads
+        step = f"{threads} * {kpack}" if wide else str(threads)
+        head = f"for (int {names.start} = 0; {names.start} < {names.columns}; {names.start} += {step})"
+        return [
+            *outer,
+            *carried,
+            "// Every thread stays to combine; those behind the end have nothing of their own.",
+            *block_of(head, lines),
+        ]
+
+    def _position_lines(self, kpack: str) -> list[str]:
+        names = self.names
+        place = f"{names.start} + {names.rank} * {kpack}" if kpack != "1" else f"{names.start} + {names.rank}"
+        if self.backwards:
+            return [f"const int {names.c} = {names.columns} - {kpack} - ({place});  // from the end"]
+        return [f"const int {names.c} = {place};"]
+
+    def _each(self, kpack: str, body: Sequence[str]) -> list[str]:
+        """A loop over the elements of a pack, in the direction of the scan."""
+        j = self.names.j
+        head = f"for (int {j} = 0; {j} < {kpack}; ++{j})"
+        if self.backwards:
+            head = f"for (int {j} = {kpack} - 1; {j} >= 0; --{j})"
+        return [*(["#pragma unroll"] if kpack != "1" else []), *block_of(head, body)]
+
+    def _forget(self) -> None:
+        """Locals of a loop over elements are not known behind it."""
+        known = self.expressions.known
+        self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
+
+    def why(self) -> str:
+        """One sentence."""
+        how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
+        return (
+            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
+            f"{how}." + self.kernel.promise(self.inputs, len(self.levels()) + 1)
+        )
+
+
+class _Columns(Passes):
+    """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody."""
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
+        self.scans = _scans(plan)
+        if any(node.op == "reduce" for node in plan.graph.nodes):
+            raise Refused("it scans columns, and reduces")
         self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self.accesses(self.outputs, "flat")
-        self.scan = next(key for key in walk(plan) if plan.node(key).op == "scan")
-        if any(plan.node(key).op in ("take", "gather") for key in walk(plan)):
-            raise Refused("it gathers elements beside a running sum")
-        self.names = fresh_names(
-            kernel, "kPack", "row", "columns", "lane", "warp", "carry", "first", "c", "j", "total", "sums", "before",
-            "offset", "other", "running", "packed", "warp_sums",
-        )  # fmt: skip
-        self.full = [name for name in kernel.parameters if self.inputs.get(name) == "flat" or name in self.outputs]
-        self.read = [name for name in kernel.parameters if self.inputs.get(name) in ("flat", "column")]
-        columns = [name for name in self.read if name not in self.full]
-        self.packs = Packs(kernel, [*self.full, *columns], kernel.names)
-        if self.packs.width == 1:
-            raise Refused("its elements fill 16 bytes each")
-        self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.full}
-        self.results = {
-            name: kernel.names.fresh(f"{name}_sums") if name in self.inputs else self.packs.locals[name]
-            for name in self.outputs
-        }
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column"}))
-        self.ctype = self.expressions.type_of(self.scan)
-        headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
-        threads = WARP
-        while threads < MOST_THREADS and threads * self.packs.width < headline:
-            threads *= 2
-        self.threads = threads
-        self.names.kThreads, self.constants = kernel.threads(threads)
+        self.inputs = self.accesses(self.outputs, "column")
+        if not all(map(self.is_whole, plan.outputs)):
+            raise Refused("it scans, and has results of one element per column")
+        self.layout = layout = Layout(plan)
+        for name in self.outputs:
+            if layout.orders.get(name, layout.every) != layout.every:
+                raise Refused(f"{name} is read where another thread may have written it")
+        self.names = fresh_names(kernel, "column", "row", "i", "step")
+        self.opening: list[str] = []
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        self.along = layout.gone[-1]
+        others = [int(axis) for axis in layout.single]
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in others[:-1]}
+        self.at |= {others[-1]: self.names.column, self.along: self.names.row}
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
 
     def _leaf(self, key: Key) -> str:
-        node, names = self.plan.node(key), self.names
-        access = "once" if node.op == "scalar" else self.plan.access(key)
-        if node.op == "iota":
-            place = {"column": f"{names.c} + {names.j}", "row": f"static_cast<long long>({names.row})", "once": "0"}
-            if access not in place:
-                raise Refused("it uses positions along other axes than a row's")
-            return place[access]
-        name = str(node.data[0])
+        node = self.plan.node(key)
         if node.op == "scalar":
-            return self.kernel.loaded(name, name)
-        if access not in ("flat", "column", "row", "once"):
-            raise Refused(f"it meets {name} along some axes of the rows")
-        texts = {"once": f"{name}[0]", "row": f"{name}[{names.row}]"}
-        return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{names.j}]")
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        order = self.layout.axes.order(order_of(key[1]))
+        if node.op == "iota":
+            return self.at[order[0]] if order else "0"
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
     def written(self) -> Written:
         """The text."""
-        kernel, names, width = self.kernel, self.names, self.packs.width
-        length = kernel.size(self.plan.columns)
-        opening = [
-            f"constexpr int {names.kPack} = {width};  // elements of a thread in each step: up to 16 bytes of each array",
-            *self.packs.structs(names.kPack),
-            f"__shared__ {self.ctype} {names.warp_sums}[{names.kThreads} / {WARP}];",
-            f"const int {names.lane} = threadIdx.x % {WARP}, {names.warp} = threadIdx.x / {WARP};",
-            f"const size_t {names.row} = blockIdx.x;",
-        ]
-        if length.isidentifier():
-            names.columns = length
-        else:
-            opening.append(f"const int {names.columns} = {length};")
-        for name in self.full:
-            const = "const " if kernel.arguments[name].direction == "in" else ""
-            opening.append(
-                f"{const}{kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};"
-            )
-        guard = " && ".join(filter(None, [f"{names.columns} % {names.kPack} == 0", self.packs.aligned()]))
-        step = self._step()
-        body = [
-            *opening,
-            "// Packs need rows and addresses of whole packs.",
-            f"const bool {names.packed} = {guard};",
-            *self.expressions.outer,
-            "",
-            f"{self.ctype} {names.carry} = 0;  // the sum of all steps before",
-            *block_of(
-                f"for (int {names.first} = 0; {names.first} < {names.columns}; {names.first} += {names.kThreads} * {names.kPack})",
-                step,
-            ),
-        ]
+        kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
+        body: list[str] = []
+        carried: list[str] = []
+        roots = [self.plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, body)
+        for key, text in zip(self.scans, texts, strict=True):
+            kind, ctype = str(self.plan.node(key).data[0]), self.expressions.type_of(key)
+            if ctype != kernel.real and (kind not in ("sum", "prod") or ctype == "bool"):
+                raise Refused(f"the scan {kind} of whole numbers")
+            start = self.expressions.number(_STARTS[kind]) if ctype == kernel.real else str(int(_STARTS[kind]))
+            name = kernel.names.fresh(_NAMES[kind])
+            carried.append(f"{ctype} {name} = {start};")
+            if kind in ("max", "min"):
+                value = kernel.names.fresh("value")
+                sign = ">" if kind == "max" else "<"
+                body += [
+                    f"const {ctype} {value} = {text};",
+                    f"if ({value} {sign} {name} || isnan({value})) {name} = {value};  // NaN stays, as in NumPy",
+                ]
+            else:
+                body.append(f"{name} {'+' if kind == 'sum' else '*'}= {text};")
+            self.expressions.known[key] = name
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        place = address(self.layout.every, self.lengths, self.at)
+        body += self.stores(pairs, lambda name: f"{name}[{place}]")
+        length = self.lengths[self.along]
+        head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
+        if self.plan.node(self.scans[0]).data[2]:
+            head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
+        lines = [*self._thread(), *self.expressions.outer, *carried, "#pragma unroll 4", *block_of(head, body)]
+        count = " * ".join(sides[int(axis)] for axis in self.layout.single)
         return Written(
-            f"scan-block-{self.threads}",
-            f"Written from the reference: a block of {self.threads} threads per row, which reads it once, {width} neighbouring "
-            "elements per thread, hands sums on by shuffles, and carries them from step to step."
+            "scan-columns",
+            "Written from the reference: a thread for each column, which neighbours read and write in whole sectors, each element once."
             + kernel.promise(self.inputs),
-            kernel.definition(kernel.head(), body),
-            "\n".join(self.constants),
-            (self.plan.row_count,),
-            self.threads,
+            kernel.definition(kernel.head(), lines),
+            "",
+            (f"cdiv({count}, {BLOCK})",),
+            BLOCK,
         )
 
-    def _step(self) -> list[str]:
-        """What each thread does with a pack of the row."""
-        names, expressions = self.names, self.expressions
-        values: list[str] = []
-        (text,) = expressions.locals_for(self.plan.operands(self.scan), values)
-        values += [f"{names.total} += {text};", f"{names.sums}[{names.j}] = {names.total};"]
-        expressions.known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
-        expressions.known[self.scan] = names.running
-        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
-        results = [
-            f"const {self.ctype} {names.running} = {names.before} + {names.sums}[{names.j}];",
-            *self.stores(pairs, lambda name: f"{self.results[name]}.at[{names.j}]"),
-        ]
-        each = f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})"
-        return [
-            f"const int {names.c} = {names.first} + threadIdx.x * {names.kPack};",
-            *(f"{self.packs.type_of(name)} {self.packs.locals[name]} = {{}};" for name in self.read),
-            *self._whole_or_single(self._load),
-            f"{self.ctype} {names.total} = 0, {names.sums}[{names.kPack}];",
-            "#pragma unroll",
-            *block_of(each, values),
-            "",
-            *self._handed_on(),
-            "",
-            *(f"{self.packs.type_of(name)} {self.results[name]};" for name in self.outputs),
-            "#pragma unroll",
-            *block_of(each, results),
-            *self._whole_or_single(self._store),
-        ]
-
-    def _handed_on(self) -> list[str]:
-        """The sum of everything before a thread's own elements, from its warp, the warps before and the steps before."""
-        names, ctype = self.names, self.ctype
-        return [
-            f"{ctype} {names.before} = {names.total};",
-            "#pragma unroll",
-            *block_of(
-                f"for (int {names.offset} = 1; {names.offset} < {WARP}; {names.offset} *= 2)",
-                [
-                    f"const {ctype} {names.other} = __shfl_up_sync(0xffffffffu, {names.before}, {names.offset});",
-                    f"if ({names.lane} >= {names.offset}) {names.before} += {names.other};",
-                ],
-            ),
-            f"if ({names.lane} == {WARP - 1}) {names.warp_sums}[{names.warp}] = {names.before};",
-            f"{names.before} = __shfl_up_sync(0xffffffffu, {names.before}, 1);",
-            f"if ({names.lane} == 0) {names.before} = 0;",
-            f"{names.before} += {names.carry};",
-            "__syncthreads();",
-            *block_of(
-                f"for (int {names.j} = 0; {names.j} < {names.kThreads} / {WARP}; ++{names.j})",
-                [
-                    f"if ({names.j} < {names.warp}) {names.before} += {names.warp_sums}[{names.j}];",
-                    f"{names.carry} += {names.warp_sums}[{names.j}];",
-                ],
-            ),
-            f"__syncthreads();  // everybody has read {names.warp_sums} before the next step",
-        ]
-
-    def _whole_or_single(self, statements: Callable[[], tuple[list[str], list[str]]]) -> list[str]:
-        """The same for whole packs, and for elements one by one."""
-        names = self.names
-        whole, single = statements()
-        if not whole:
-            return []
-        loop = f"for (int {names.j} = 0; {names.j} < {names.kPack} && {names.c} + {names.j} < {names.columns}; ++{names.j})"
-        return [
-            f"if ({names.packed} && {names.c} < {names.columns}) {{",
-            *(f"  {line}" for line in whole),
-            "} else {",
-            *(f"  {line}" for line in block_of(loop, single)),
-            "}",
-        ]
-
-    def _load(self) -> tuple[list[str], list[str]]:
-        whole, single = [], []
-        for name in self.read:
-            held, at = self.packs.locals[name], self.pointers.get(name, name)
-            whole.append(f"{held} = *reinterpret_cast<const {self.packs.type_of(name)}*>({at} + {self.names.c});")
-            single.append(f"{held}.at[{self.names.j}] = {at}[{self.names.c} + {self.names.j}];")
-        return whole, single
-
-    def _store(self) -> tuple[list[str], list[str]]:
-        whole, single = [], []
-        for name in self.outputs:
-            held, at = self.results[name], self.pointers[name]
-            whole.append(f"*reinterpret_cast<{self.packs.type_of(name)}*>({at} + {self.names.c}) = {held};")
-            single.append(f"{at}[{self.names.c} + {self.names.j}] = {held}.at[{self.names.j}];")
-        return whole, single
+    def _thread(self) -> list[str]:
+        """Which column a thread has."""
+        names, layout = self.names, self.layout
+        others = [int(axis) for axis in reversed(layout.single)]
+        count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
+        lines = [*self.opening, f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;"]
+        lines.append(f"if ({names.i} >= {count}) return;")
+        left = names.i
+        for number, axis in enumerate(others, 1):
+            text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
+            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
+            left = f"{left} / {self.lengths[axis]}"
+        return lines

@@ -50,5 +50,5 @@ def _parameter(name: str, entry: str) -> str:
     if kind not in ("in", "out", "inout"):
         return f"{'int' if kind == 'int32' else 'float'} {name}"
     dtype = rest[0].partition("[")[0]
-    types = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int", "int8": "signed char", "uint8": "unsigned char"}  # fmt: skip
+    types = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "int32": "int", "int8": "signed char", "uint8": "unsigned char", "uint32": "unsigned int"}  # fmt: skip
     return f"{'const ' if kind == 'in' else ''}{types[dtype]}* {name}"

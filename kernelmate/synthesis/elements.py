@@ -1,0 +1,192 @@
+"""Graphs evaluated element by element: an index holds, besides axes, what chooses elements of an axis by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import Key, Plan, Refused
+
+BY_NUMBER = ("take", "pick", "along", "gather")
+"""Operations that choose elements of one axis by their numbers."""
+
+ADDING = ("scatter", "segment")
+"""Operations that sum elements of an axis that their results do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elements(Plan):
+    """A plan whose indices may hold keys: of the whole numbers that choose elements.
+
+    Attributes:
+        inner: the axes along which a thread's elements lie; whatever has none of them is computed once.
+        summed: the axis of what is summed by number.
+    """
+
+    inner: frozenset[int] = frozenset()
+    summed: int = -1
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated."""
+        return _operands(self.graph, key, self.summed)
+
+    def access(self, key: Key) -> str:
+        """`inner` for what differs between the elements of a thread, else `outer`."""
+        return "inner" if axes_in(key[1]) & self.inner else "outer"
+
+
+def axes_in(index: Iterable[Any]) -> set[int]:
+    """The axes that an index has, those of the numbers in it included."""
+    found: set[int] = set()
+    for one in index:
+        if isinstance(one, tuple):
+            found |= axes_in(one[1])
+        elif isinstance(one, int):
+            found.add(one)
+    return found
+
+
+def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
+    """Of an operation by number: the axis of its first operand, and the key of the numbers, or the axis that they are."""
+    node, index = graph.nodes[key[0]], key[1]
+    source, numbers = (graph.nodes[one] for one in node.args)
+    axis = {"take": 0, "gather": len(source.shape) - 1}.get(node.op)
+    place = int(node.data[0] or 0) if axis is None else axis
+    mine = index if node.op in ("gather", "along") else index[place : place + len(numbers.shape)]
+    chosen = node.args[1]
+    while graph.nodes[chosen].op == "cast" and graph.nodes[graph.nodes[chosen].args[0]].dtype[:3] in ("int", "uin"):
+        chosen = graph.nodes[chosen].args[0]
+    within = tuple(None if side == "1" else one for side, one in zip(numbers.shape, mine, strict=True))
+    if graph.nodes[chosen].op == "iota":
+        return place, within[0]
+    return place, (chosen, within)
+
+
+def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
+    node, index = graph.nodes[key[0]], key[1]
+    if node.op in ("map", "cast"):
+        return tuple((one, _aligned(graph.nodes[one], index)) for one in node.args)
+    if node.op == "view":
+        source = graph.nodes[node.args[0]]
+        places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+        sides = enumerate(source.shape)
+        return ((node.args[0], tuple(None if side == "1" else index[places[axis]] for axis, side in sides)),)
+    if node.op in BY_NUMBER:
+        source = graph.nodes[node.args[0]]
+        place, chosen = chosen_by(graph, key)
+        numbers = 1 if node.op == "along" else 0 if node.op == "gather" else len(graph.nodes[node.args[1]].shape)
+        whole: tuple[Any, ...] = (*index[:place], chosen, *index[place + numbers :])
+        found = (
+            node.args[0],
+            tuple(None if side == "1" else one for side, one in zip(source.shape, whole, strict=True)),
+        )
+        return (found, chosen) if isinstance(chosen, tuple) else (found,)
+    if node.op in ADDING:
+        summands = node.args if node.op == "scatter" else node.args[1:]
+        return tuple((one, (summed,) if graph.nodes[one].shape else ()) for one in summands)
+    if node.op not in ("input", "scalar", "size", "constant", "iota"):
+        raise Refused(f"it has elements by number, and another operation besides ({node.op})")
+    return ()
+
+
+def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    behind = index[len(index) - len(arg.shape) :]
+    return tuple(None if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
+
+
+class Numbers:
+    """The locals that hold numbers of elements, and addresses in which they are used."""
+
+    def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
+        self.plan, self.kernel, self.at = plan, kernel, at
+
+    def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
+        """Declare what some values choose elements by: in `lines`, or before them where it is the same for all elements."""
+        for key in self._needed(roots, expressions.known):
+            node = self.plan.node(key)
+            place, chosen = chosen_by(self.plan.graph, key)
+            if not isinstance(chosen, tuple) or chosen in expressions.known:
+                continue
+            target = lines if expressions.varies(chosen) else expressions.outer
+            (text,) = expressions.locals_for([chosen], target)
+            if not text.isidentifier():
+                numbers = self.plan.node(chosen)
+                name = self.kernel.names.fresh(f"{numbers.data[0]}_value" if numbers.op == "input" else "index")
+                target.append(f"const {expressions.type_of(chosen)} {name} = {text};")
+                text = name
+            if may_be_negative(self.plan.graph, chosen[0]):
+                side = self.kernel.size(self.plan.graph.nodes[node.args[0]].shape[place])
+                name = self.kernel.names.fresh("wrapped")
+                target.append(f"const {expressions.type_of(chosen)} {name} = {text} < 0 ? {text} + {side} : {text};")
+                text = name
+            expressions.known[chosen] = text
+
+    def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
+        """Operations by number that some values need, operands first; none behind what is known."""
+        found: list[Key] = []
+        seen: set[Key] = set()
+
+        def visit(key: Key) -> None:
+            if key in seen or key in known:
+                return
+            seen.add(key)
+            for one in self.plan.operands(key):
+                visit(one)
+            if self.plan.node(key).op in BY_NUMBER:
+                found.append(key)
+
+        for root in roots:
+            visit(root)
+        return found
+
+    def address(self, key: Key, expressions: Expressions) -> str:
+        """The number of an element in an array."""
+        sides = self.plan.node(key).shape
+        text = ""
+        for one, side in zip(key[1], sides, strict=True):
+            if one is None:
+                continue
+            here = expressions.known[one] if isinstance(one, tuple) else self.at[int(one)]
+            if not text:
+                text = here
+                continue
+            length = self.kernel.size(side)
+            length = length if length.isidentifier() or length.isdigit() else f"({length})"
+            front = f"static_cast<size_t>({text})" if "static_cast" not in text else f"({text})"
+            text = f"{front} * {length} + {here}"
+        return text or "0"
+
+
+def may_be_negative(graph: Graph, index: int) -> bool:
+    """Whether computed numbers may count from the end, as NumPy's do; those that an array holds are taken as they are."""
+    return graph.nodes[index].op != "input" and not _never_negative(graph, index)
+
+
+def _never_negative(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    known = [_never_negative(graph, one) for one in node.args]
+    match node.op:
+        case "iota" | "size":
+            return True
+        case "constant":
+            return isinstance(node.data[0], int | float) and node.data[0] >= 0
+        case "input":
+            return node.dtype[:3] in ("int", "uin", "boo")
+        case "cast" | "view" | "pick" | "take" | "along" | "gather":
+            return known[0]
+        case "map" if node.data[0] in ("maximum", "square", "exp"):
+            return any(known) or node.data[0] != "maximum"
+        case "map" if node.data[0] == "where":
+            return known[1] and known[2]
+        case "map" if node.data[0] == "subtract":
+            first, second = (graph.nodes[one] for one in node.args)
+            return first.op == "size" and second.op == "iota" and f"({second.shape[0]} - 1)" == first.data[0]
+        case "map":
+            return all(known) and node.data[0] in (
+                "add", "multiply", "divide", "floor_divide", "remainder", "minimum", "floor", "ceil", "rint", "trunc", "sqrt",
+            )  # fmt: skip
+    return False

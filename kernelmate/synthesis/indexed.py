@@ -1,0 +1,214 @@
+"""Scans, counts, sums by number and gathers of NumPy on stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
+from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.slices import diff, flip
+
+
+def scanned(a: Array, kind: str, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """The results of all beginnings of an axis: `sum`, `prod`, `max` or `min`."""
+    another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
+    if out is not None or another or kind not in ("sum", "prod", "max", "min"):
+        raise Untraceable(f"a scan ({kind}) with out or another kind of dtype, or of another operation")
+    if axis is None and a.ndim != 1:
+        raise Untraceable(f"a scan ({kind}) of an array whose axes it merges")
+    place = 0 if axis is None else int(axis) % a.ndim
+    if a.dtype.kind in "bu" or (a.dtype.kind == "i" and kind in ("sum", "prod")):
+        a = cast(a, np.int64)
+    if text_of(a.shape[place]) == "1":
+        return a
+    return _scan(a, kind, place, backwards=False)
+
+
+def _scan(a: Array, kind: str, axis: int, *, backwards: bool) -> Array:
+    return a.builder.add("scan", [a], a.shape, a.dtype, (kind, axis, backwards))
+
+
+def turned(a: Array, axis: Any = None) -> Array:
+    """The array with some axes reversed; a reversed scan becomes a scan from the end."""
+    axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    for one in axes:
+        a = _turned(a, int(one) % a.ndim)
+    return a
+
+
+def _turned(a: Array, axis: int) -> Array:
+    node = a.builder.nodes[a.node]
+    if node.op != "scan" or node.data[1] != axis:
+        return flip(a, axis)
+    operand = _turned_back(Array(a.builder, node.args[0]), axis)
+    return _scan(operand, str(node.data[0]), axis, backwards=not node.data[2])
+
+
+def _turned_back(a: Array, axis: int) -> Array:
+    """The reversed array, whose operands are reversed instead where it is a map: two reversals are none."""
+    node = a.builder.nodes[a.node]
+    if text_of(a.shape[axis]) == "1":
+        return a
+    if node.op in ("map", "cast"):
+        args = [Array(a.builder, one) for one in node.args]
+        several = [_turned_back(one, one.ndim - a.ndim + axis) if one.ndim >= a.ndim - axis else one for one in args]
+        return a.builder.add(node.op, several, a.shape, a.dtype, node.data)
+    source = Array(a.builder, node.args[0]) if node.op == "window" else a
+    return source if source.ndim == a.ndim and flip(source, axis).node == a.node else flip(a, axis)
+
+
+def picked(a: Array, index: Any, axis: int) -> Array:
+    """Elements of an axis by their numbers: the axes of the index take the axis' place."""
+    index = a.builder.lift(index)
+    if index.dtype.kind not in "iu":
+        raise Untraceable("indexing by other than whole numbers")
+    a.shared = True
+    return a.builder.add("pick", [a, index], [*a.shape[:axis], *index.shape, *a.shape[axis + 1 :]], a.dtype, (axis,))
+
+
+def along(a: Array, index: Array, axis: int) -> Array:
+    """Elements of an axis by numbers that differ from place to place, as `take_along_axis` has them."""
+    same = [int(x) == int(y) for place, (x, y) in enumerate(zip(a.shape, index.shape, strict=True)) if place != axis]
+    if index.dtype.kind not in "iu" or not all(same):
+        raise Untraceable("np.take_along_axis with an index of another shape than the array's")
+    return a.builder.add("along", [a, index], index.shape, a.dtype, (axis,))
+
+
+def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
+    """How often each number occurs, or the sums of its weights. Numbers are below `minlength`, as the contract's shapes say."""
+    if isinstance(x, Segments):
+        return x.summed(weights, minlength)
+    if text_of(minlength) == "0":
+        raise Untraceable("np.bincount without minlength, whose result has a length that depends on values")
+    if not isinstance(x, Array) or x.dtype.kind not in "iu" or x.ndim != 1:
+        raise Untraceable("np.bincount of other than a vector of whole numbers")
+    if weights is None:
+        return x.builder.add("scatter", [x], [minlength], np.int64)
+    values = cast(x.builder.lift(weights), np.float64)
+    if tuple(map(int, values.shape)) != tuple(map(int, x.shape)):
+        raise Untraceable("np.bincount with weights of another shape")
+    return x.builder.add("scatter", [x, values], [minlength], values.dtype)
+
+
+def added_at(target: Any, index: Any, values: Any) -> None:
+    """`np.add.at`: each value is added to the element that its number names."""
+    if not isinstance(target, Array):
+        raise Untraceable("np.add.at into an array that was not made by the reference's own np")
+    if isinstance(index, Segments):
+        target.assign(target + index.summed(values, target.shape[0]))
+        return
+    index, values = target.builder.lift(index), target.builder.lift(values)
+    if target.ndim != 1 or index.dtype.kind not in "iu" or index.ndim != 1 or values.ndim > 1:
+        raise Untraceable("np.add.at of other than elements of a vector")
+    if values.dtype.kind == "f" and target.dtype.kind != "f":
+        raise Untraceable("np.add.at that rounds its values")
+    sums = target.builder.add("scatter", [index, values], target.shape, target.dtype)
+    node = target.builder.nodes[target.node]
+    target.assign(sums if node.op == "constant" and node.data[0] == 0 else target + sums)
+
+
+class Segments:
+    """`np.repeat(np.arange(rows), np.diff(offsets))`: the row of each element of a matrix in CSR."""
+
+    def __init__(self, offsets: Array, rows: int) -> None:
+        self.offsets, self.rows = offsets, rows
+
+    def summed(self, values: Any, rows: Any) -> Array:
+        """The sum of each row's values, or their number."""
+        if int(rows) != int(self.rows):
+            raise Untraceable("sums by row with another number of rows than the offsets have")
+        if values is None:
+            lengths: Array = difference(self.offsets)
+            return lengths
+        made = self.offsets.builder.lift(values)
+        if made.ndim != 1:
+            raise Untraceable("sums by row of other than a vector")
+        made = made if made.dtype.kind == "f" else cast(made, np.int64)
+        return made.builder.add("segment", [self.offsets, made], [self.rows], made.dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Any:
+        if method == "at" and ufunc.__name__ == "add":
+            return added_at(*inputs)
+        raise Untraceable("the row of each element by other than np.bincount or np.add.at")
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func.__name__ != "bincount":
+            raise Untraceable("the row of each element by other than np.bincount or np.add.at")
+        return counted(*args, **kwargs)
+
+
+def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
+    """Each element less the one before it; of a vector of whole numbers, which may be offsets of rows, by number."""
+    if a.ndim != 1 or n != 1 or a.dtype.kind not in "iu" or more:
+        return diff(a, n, axis, **more)
+    front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
+    return picked(a, front + 1, 0) - picked(a, front, 0)
+
+
+def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """Each element several times: as often as a number says, or rows of a matrix in CSR."""
+    if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
+        offsets = _offsets(repeats)
+        if offsets is not None and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
+            return Segments(offsets, repeats.shape[0])
+    place = 0 if axis is None else int(axis) % a.ndim
+    if not isinstance(a, Array) or not isinstance(repeats, int) or (axis is None and a.ndim != 1):
+        raise Untraceable("np.repeat by other than a number, or the lengths of rows")
+    return picked(a, a.builder.add("iota", (), [a.shape[place] * repeats], np.int64) // repeats, place)
+
+
+def _offsets(lengths: Array) -> Array | None:
+    """The vector that lengths of rows are the differences of."""
+    nodes = lengths.builder.nodes
+    node = nodes[lengths.node]
+    while node.op == "cast":
+        lengths = Array(lengths.builder, node.args[0])
+        node = nodes[lengths.node]
+    if node.op != "map" or node.data[0] != "subtract" or nodes[node.args[0]].op != "pick":
+        return None
+    offsets = Array(lengths.builder, nodes[node.args[0]].args[0])
+    same = offsets.ndim == 1 and difference(offsets).node == lengths.node
+    return offsets if same else None
+
+
+def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
+    """A ufunc's `accumulate`."""
+    return scanned(array, REDUCTIONS.get(ufunc.__name__, ufunc.__name__), axis, dtype, out)
+
+
+def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
+    """`x[:, index]`, with whole axes besides; None for other keys."""
+    places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
+    whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
+    return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
+
+
+def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
+    """A scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
+    axes = [place for place, one in enumerate(keys) if _is_slice(one, -1)]
+    whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in axes)
+    scans = a.builder.nodes[a.node].op == "scan"
+    return turned(a, tuple(axes)) if scans and axes and whole and len(keys) == a.ndim else None
+
+
+def _is_slice(key: Any, step: int | None) -> bool:
+    """Whether a key is a slice without bounds, which may be traced values, and of such a step."""
+    plain = isinstance(key, slice) and key.start is None and key.stop is None
+    return plain and type(key.step) is type(step) and key.step == step
+
+
+def _scans(kind: str) -> Callable[..., Array]:
+    def function(a: Array, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+        return scanned(a, kind, axis, dtype, out)
+
+    return function
+
+
+INDEXED: dict[str, Callable[..., Any]] = {
+    "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "diff": difference, "repeat": repeated,
+    "flip": lambda m, axis=None: turned(m, axis), "fliplr": lambda m: turned(m, 1), "flipud": lambda m: turned(m, 0),
+}  # fmt: skip
+"""Functions of NumPy by name."""

@@ -1,0 +1,223 @@
+"""Elements by number: packs along the last axis of the result, what chooses rows computed once for each pack.
+
+Traffic: results are written once in packs of 16 bytes; arrays whose last axis is the result's are read so, too, and other elements
+one by one, from the cache where neighbours share them. Arithmetic: that of the graph for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import Elements, Numbers, axes_in
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written, wrapped
+from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.plan import Refused, walk
+from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
+
+BLOCK = 256
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    domain = tuple(side for side in graph.nodes[graph.outputs[0]].shape if side != "1")
+    outputs = []
+    for one in graph.outputs:
+        sides = graph.nodes[one].shape
+        if tuple(side for side in sides if side != "1") != domain or not domain:
+            raise Refused("its outputs have different shapes")
+        axes = iter(range(len(domain)))
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in sides)))
+    plan = Elements(graph, domain, 0, tuple(outputs), "map", (), frozenset({len(domain) - 1}))
+    columns = int(evaluate(domain[-1], kernel.contract.sizes[0]))
+    several = [True, False] if columns >= LONG_ROW else [False, True]
+    yield from those_written(partial(_text, plan, kernel, by_rows) for by_rows in several)
+
+
+def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> Written:
+    return _Gather(plan, KernelText(kernel.kernel, kernel.contract), by_rows).written()
+
+
+class _Gather:
+    """The text for packs over all elements, or for a block per row."""
+
+    def __init__(self, plan: Elements, kernel: KernelText, by_rows: bool) -> None:
+        self.plan, self.kernel, self.by_rows = plan, kernel, by_rows
+        self.last = len(plan.domain) - 1
+        if by_rows and not self.last:
+            raise Refused("it has one axis")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.names = fresh_names(kernel, "row", "column", "j", "kPack", "base", "count", "packed", "columns", "i")
+        self.at = {axis: kernel.names.fresh("outer") for axis in range(self.last)}
+        if self.last == 1:
+            self.at[0] = self.names.row
+        self.inputs = self._inputs()
+        along = [name for name, several in self.inputs.items() if self._along(several)]
+        arrays = [one.name for one in kernel.contract.args if one.name in (*along, *self.outputs)]
+        self.packs = Packs(kernel, arrays, kernel.names)
+        self.numbers = Numbers(plan, kernel, {**self.at, self.last: f"({self.names.column} + {self.names.j})"})
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+
+    def _inputs(self) -> dict[str, set[tuple]]:  # type: ignore[type-arg]
+        """The indices at which each array is met."""
+        found: dict[str, set[tuple]] = {}  # type: ignore[type-arg]
+        every = tuple(range(len(self.plan.domain)))
+        for key in walk(self.plan):
+            node = self.plan.node(key)
+            if node.op == "input":
+                name = str(node.data[0])
+                found.setdefault(name, set()).add(key[1])
+                if name in self.outputs and tuple(one for one in key[1] if one is not None) != every:
+                    raise Refused(f"{name} is read where another thread may have written it")
+        return found
+
+    def _along(self, several: set[tuple]) -> bool:  # type: ignore[type-arg]
+        """Whether an array is met in one way, and its last axis is the result's."""
+        if len(several) != 1:
+            return False
+        (index,) = several
+        used = [one for one in index if one is not None]
+        return bool(used) and used[-1] == self.last and self.last not in axes_in(used[:-1])
+
+    def _leaf(self, key: tuple) -> str:  # type: ignore[type-arg]
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        if node.op == "iota":
+            axis = key[1][0]
+            if axis is None or axis == self.last:
+                return "0" if axis is None else f"{self.names.column} + {self.names.j}"
+            place = self.at[axis]
+            return f"static_cast<long long>({place})" if place == self.names.row else place
+        name = str(node.data[0])
+        if name in self.packs.arrays and self._along(self.inputs[name]):
+            return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{self.names.j}]")
+        return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, packs = self.kernel, self.names, self.packs
+        length = kernel.size(self.plan.domain[-1])
+        opening = []
+        if length.isidentifier() or length.isdigit():
+            names.columns = length
+        else:
+            opening.append(f"const int {names.columns} = {length};")
+        results: list[str] = []
+        self.numbers.taken(self.plan.outputs, self.expressions, results)
+        texts = self.expressions.locals_for(self.plan.outputs, results)
+        targets = {
+            name: f"{packs.locals[name]}_next" if name in self.inputs else packs.locals[name] for name in self.outputs
+        }
+        for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
+            results.append(f"{targets[name]}.at[{names.j}] = {kernel.stored(name, text, self.plan.node(key).dtype)};")
+        place = f"{names.row} * {names.columns} + {names.column}" if self.last else names.column
+        loads = []
+        for key in walk(self.plan):
+            node = self.plan.node(key)
+            if node.op == "input" and str(node.data[0]) in packs.arrays and self._along(self.inputs[str(node.data[0])]):
+                at = self.numbers.address(key, self.expressions)
+                # the address of the pack is that of its first element
+                at = at.replace(f"({names.column} + {names.j})", names.column)
+                loads.append(packs.load(str(node.data[0]), f"{node.data[0]} + {at}"))
+        inner = [
+            *packs.structs(names.kPack), *opening, *self._coordinates([*self.expressions.outer, *results, *loads]),
+            *self.expressions.outer, *dict.fromkeys(loads),
+            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
+            "#pragma unroll",
+            *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
+            *(
+                f"*reinterpret_cast<{packs.type_of(name)}*>({name} + {place}) = {targets[name]};"
+                for name in self.outputs
+            ),
+        ]  # fmt: skip
+        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
+        row = [f"size_t {names.row}"] if self.last else []
+        column = f"int {names.column}" if self.last else f"long long {names.column}"
+        front = wrapped(
+            f"__device__ __forceinline__ void {helper}(", [*kernel.declared(list(kernel.parameters)), *row, column]
+        )
+        comment = "// A pack of neighbouring elements of the result."
+        text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])
+        return self._launched(helper, text, opening)
+
+    def _coordinates(self, lines: Sequence[str]) -> list[str]:
+        """Positions along the axes before the last, from the number of a row; those that are used."""
+        if self.last < 2:
+            return []
+        found, left = [], self.names.row
+        for axis in reversed(range(self.last)):
+            text = left
+            if axis:
+                side = self.kernel.size(self.plan.domain[axis])
+                side = side if side.isidentifier() or side.isdigit() else f"({side})"
+                text, left = f"{left} % {side}", f"{left} / {side}"
+            if any(self.at[axis] in line.replace("[", " ").replace("(", " ").replace(")", " ").split() or self.at[axis] in line for line in lines):  # fmt: skip
+                found.append(f"const int {self.at[axis]} = {text};")
+        return found
+
+    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> Written:
+        """The kernel's own body: which packs a thread has."""
+        kernel, names, width = self.kernel, self.names, self.packs.width
+        arguments = ", ".join(kernel.parameters)
+        whole = [f"{names.columns} % {width} == 0"] if self.last else []
+        guard = " && ".join(filter(None, [*whole, self.packs.aligned()])) or "true"
+        known = [name for name, several in self.inputs.items() if self._along(several)]
+        promise = " elements at a time in accesses of 16 bytes where addresses allow it, and what chooses them computed once for each." + kernel.promise(known)  # fmt: skip
+        if self.by_rows:
+            columns = int(evaluate(self.plan.domain[-1], kernel.contract.sizes[0]))
+            arguments += f", {names.row}, {names.column}"
+
+            def loop(pack: int) -> list[str]:
+                scale = f" * {pack}" if pack > 1 else ""
+                head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {names.columns}; {names.column} += blockDim.x{scale})"
+                return block_of(head, [f"{helper}<{pack}>({arguments});"])
+
+            body = [*opening, f"const size_t {names.row} = blockIdx.x;"]
+            if width > 1:
+                body += [
+                    "// Packs need rows and addresses of whole packs.",
+                    f"if ({guard}) {{",
+                    *("  " + one for one in loop(width)),
+                ]
+                body += ["} else {", *("  " + one for one in loop(1)), "}"]
+            else:
+                body += loop(1)
+            return Written(
+                "gather-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
+                kernel.definition(kernel.head(), body), text, (" * ".join(self.plan.domain[:-1]),), row_block(columns, width),
+            )  # fmt: skip
+
+        def at(place: str) -> str:
+            return f"{place} / {names.columns}, {place} % {names.columns}" if self.last else place
+
+        start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
+        first = f"({start}) * {width}" if width > 1 else start
+        count = kernel.count(self.plan.domain)
+        body = [*opening, *([] if count == names.count else [f"const size_t {names.count} = {count};"])]
+        body += [f"const size_t {names.base} = {first};", f"if ({names.base} >= {names.count}) return;"]
+        if width > 1:
+            fits = [] if self.last else [f"{names.base} + {width} <= {names.count}"]
+            guard = " && ".join(filter(None, [guard if guard != "true" else "", *fits])) or "true"
+            i = names.i
+            body += [
+                "// Packs need rows and addresses of whole packs.",
+                *block_of(f"if ({guard})", [f"{helper}<{width}>({arguments}, {at(names.base)});", "return;"]),
+                *block_of(
+                    f"for (size_t {i} = {names.base}; {i} < {names.count} && {i} < {names.base} + {width}; ++{i})",
+                    [f"{helper}<1>({arguments}, {at(i)});"],
+                ),
+            ]
+        else:
+            body.append(f"{helper}<1>({arguments}, {at(names.base)});")
+        return Written(
+            "gather", f"Written from the reference: packs over all elements of the result, {width}{promise}",
+            kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, {BLOCK * width})",), BLOCK,
+        )  # fmt: skip

@@ -1,0 +1,289 @@
+"""Counts and sums by number: counts of each block in shared memory where there are few, then one addition for each.
+
+Traffic: samples are read once, 16 bytes at a time, and each block adds each count once. Arithmetic: one atomic addition per sample.
+Counts are whole numbers, so any order gives the same; sums of floats are written only where the kernel as it is adds atomically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import Elements, Numbers
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.plan import Key, Refused, walk
+from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.schedules.total import MOST_ALONE
+
+BLOCK = 256
+MOST_BLOCKS = 528
+"""Four blocks for each of 132 multiprocessors."""
+
+PER_THREAD = 4
+"""Packs of a thread, before more threads are taken."""
+
+SHARED = 32768
+"""Bytes of shared memory for counts: two such blocks fit on each multiprocessor since sm_75."""
+
+COPIES = 16384
+"""Bytes up to which warps have counts of their own."""
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    size = kernel.contract.sizes[0]
+    plan = _plan(graph)
+    alone = all(int(evaluate(side, {**size, "block": 1})) == 1 for side in kernel.contract.grid)
+    makers = [partial(_text, plan, kernel, True)]
+    if alone or int(evaluate(plan.domain[1], size)) <= MOST_ALONE:
+        makers.append(partial(_text, plan, kernel, False))
+    yield from those_written(makers)
+
+
+def _text(plan: Elements, kernel: KernelText, many: bool) -> Written:
+    return _Histogram(plan, KernelText(kernel.kernel, kernel.contract), many).written()
+
+
+def _plan(graph: Graph) -> Elements:
+    """Bins and samples as two axes.
+
+    Raises:
+        Refused: there is more than one sum by number, or another result.
+    """
+    scatters = [node for node in graph.nodes if node.op == "scatter"]
+    if len(scatters) != 1 or len(graph.outputs) != 1 or len(graph.nodes[graph.outputs[0]].shape) != 1:
+        raise Refused("it counts or sums by number, and has other results besides")
+    samples = graph.nodes[scatters[0].args[0]].shape[0]
+    outputs = ((graph.outputs[0], (0,)),)
+    return Elements(graph, (scatters[0].shape[0], samples), 0, outputs, "map", (), frozenset({1}), 1)
+
+
+class _Histogram:
+    """The text for one block, or for many."""
+
+    def __init__(self, plan: Elements, kernel: KernelText, many: bool) -> None:
+        self.plan, self.kernel, self.many = plan, kernel, many
+        self.scatter = next(key for key in walk(plan) if plan.node(key).op == "scatter")
+        self.output = kernel.outputs()[0].name
+        self.names = fresh_names(
+            kernel, "kBins", "kCopies", "kPack", "part", "own", "add", "bin", "copy", "count", "done", "i", "j",
+            "first", "stride", "aligned", "sum",
+        )  # fmt: skip
+        bins = plan.domain[0]
+        self.dtype = kernel.arguments[self.output].dtype
+        self.bytes = ITEM_BYTES[self.dtype]
+        self.bins = int(bins) if bins.isdigit() and int(bins) * self.bytes <= SHARED else None
+        self._refuse()
+        flat = []
+        for key in self._samples():
+            if plan.node(key).op == "input" and key[1] == (1,):
+                flat.append(str(plan.node(key).data[0]))
+        if self.output in flat:
+            raise Refused(f"{self.output} is read where another thread may have written it")
+        self.packs = Packs(kernel, [one.name for one in kernel.contract.args if one.name in flat], kernel.names)
+        self.elements = {one: kernel.names.fresh(f"{one}_i") for one in self.packs.arrays}
+        self.numbers = Numbers(plan, kernel, {0: self.names.bin})
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+        self.atomic = {"int64": "unsigned long long", "uint64": "unsigned long long"}.get(
+            self.dtype, kernel.element(self.output)
+        )
+
+    def _samples(self) -> list[Key]:
+        """What is computed for each sample."""
+        seen: list[Key] = []
+        stack = list(self.plan.operands(self.scatter))
+        while stack:
+            key = stack.pop()
+            if key not in seen:
+                seen.append(key)
+                stack += self.plan.operands(key)
+        return seen
+
+    def _refuse(self) -> None:
+        """Refuse what atomic additions cannot give."""
+        floating = self.dtype.startswith("float")
+        if self.dtype not in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
+            raise Refused(f"atomic additions to {self.dtype} are not written")
+        if floating != self.plan.node(self.scatter).dtype.startswith("float"):
+            raise Refused(f"it rounds counts or sums by number to {self.dtype}")
+        if floating and (self.kernel.contract.deterministic or "atomicAdd" not in self.kernel.kernel.source):
+            raise Refused("it sums floats by number, and the kernel as it is does so in the same order in each run")
+        if self.many and not self._is_added():
+            raise Refused(f"{self.output} does not begin with zeros to which several blocks could add")
+        if not self.many and self.bins is None:
+            raise Refused("it has more counts than a block's shared memory")
+
+    def _is_added(self) -> bool:
+        """Whether the result is what was there and the sums, or the sums where the contract says that zeros were there."""
+        key = self._behind(self.plan.outputs[0])
+        node, argument = self.plan.node(key), self.kernel.arguments[self.output]
+        if key == self.scatter:
+            return argument.direction == "inout" and argument.distribution == "zeros"
+        if node.op != "map" or node.data[0] != "add":
+            return False
+        pair = [self._behind(one) for one in self.plan.operands(key)]
+        was = [self.plan.node(one) for one in pair if one != self.scatter]
+        return self.scatter in pair and [(one.op, one.data[:1]) for one in was] == [("input", (self.output,))]
+
+    def _behind(self, key: Key) -> Key:
+        node = self.plan.node(key)
+        return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast") else key
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "iota":
+            raise Refused("it uses the positions of samples or bins")
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        if key[1] == (1,):
+            return self.kernel.loaded(name, self.elements[name])
+        return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, width = self.kernel, self.names, self.packs.width
+        count = kernel.count(self.plan.domain[1:])
+        function = self._function()
+        names.count = count if count.isidentifier() else names.count
+        sizes = [] if count == names.count else [f"const size_t {names.count} = {count};"]
+        body = [*self._shared(), *sizes, *self.expressions.outer, *function, *self._loops(), *self._final()]
+        where = "counts of its own in shared memory, which it adds once" if self.bins else "atomic additions"
+        blocks = f"min(cdiv({self.plan.domain[1]}, {BLOCK * width * PER_THREAD}), {MOST_BLOCKS})"
+        read = [*self.packs.arrays]
+        return Written(
+            ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
+            f"Written from the reference: {'blocks' if self.many else 'one block'} of {self.threads} threads read {width} samples at a time, with "
+            f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),
+            kernel.definition(kernel.head(), body),
+            "",
+            (blocks if self.many else "1",),
+            self.threads,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return BLOCK if self.many else 1024
+
+    def _copies(self) -> int:
+        copies = self.threads // WARP
+        while copies > 1 and copies * (self.bins or 1) * self.bytes > COPIES:
+            copies //= 2
+        return copies
+
+    def _shared(self) -> list[str]:
+        """The counts of a block, set to zero."""
+        if self.bins is None:
+            return []
+        names, copies = self.names, self._copies()
+        lines = [f"constexpr int {names.kBins} = {self.bins};"]
+        if copies > 1:
+            lines.append(f"constexpr int {names.kCopies} = {copies};  // so that few warps wait for each other")
+        every = f"{names.kCopies} * {names.kBins}" if copies > 1 else names.kBins
+        i = names.i
+        lines += [
+            f"__shared__ {self.atomic} {names.part}[{every}];",
+            f"for (int {i} = threadIdx.x; {i} < {every}; {i} += blockDim.x) {names.part}[{i}] = 0;",
+            "__syncthreads();",
+        ]
+        if copies > 1:
+            lines.append(
+                f"{self.atomic}* {names.own} = {names.part} + threadIdx.x / {WARP} % {names.kCopies} * {names.kBins};"
+            )
+        else:
+            names.own = names.part
+        return lines
+
+    def _function(self) -> list[str]:
+        """The lambda that adds one sample."""
+        names, kernel = self.names, self.kernel
+        if self.bins is not None:
+            self._shared()  # names what the counts are added to
+        bins, *weights = self.plan.operands(self.scatter)
+        lines: list[str] = []
+        while self.plan.node(bins).op == "cast" and self.plan.graph.nodes[self.plan.node(bins).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip
+            bins = self.plan.operands(bins)[0]
+        self.numbers.taken([bins, *weights], self.expressions, lines)
+        place, *values = self.expressions.locals_for([bins, *weights], lines)
+        value = "1" if not values else values[0]
+        if values and self.expressions.type_of(weights[0]) != self.atomic:
+            value = f"static_cast<{self.atomic}>({value})"
+        target = f"{names.own}[{place}]" if self.bins is not None else f"{self.output}[{place}]"
+        pointer = f"&{target}"
+        if self.bins is None and self.atomic != kernel.element(self.output):
+            pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
+        typed = {"unsigned int": "1u", "unsigned long long": "1ull"}
+        value = typed.get(self.atomic, value) if not values else value
+        lines.append(f"atomicAdd({pointer}, {value});")
+        declared = ", ".join(f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays)
+        return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
+
+    def _loops(self) -> list[str]:
+        """All samples: whole packs where the addresses allow them, and what is left over."""
+        names, packs = self.names, self.packs
+        i, j = names.i, names.j
+        first, stride = "threadIdx.x", "blockDim.x"
+        if self.many:
+            first = f"static_cast<size_t>(blockIdx.x) * {stride} + {first}"
+            stride = f"static_cast<size_t>(gridDim.x) * {stride}"
+        lines = [f"const size_t {names.first} = {first};", f"const size_t {names.stride} = {stride};"]
+        start = names.first
+        if packs.width > 1:
+            call = f"{names.add}({', '.join(f'{packs.locals[one]}.at[{j}]' for one in packs.arrays)});"
+            body = [packs.load(one, f"{one} + {i} * {names.kPack}") for one in packs.arrays]
+            body += [
+                "#pragma unroll",
+                *block_of(f"for (int {j} = 0; {j} < {names.kPack}; ++{j})", [call]),
+            ]
+            lines = [
+                f"constexpr int {names.kPack} = {packs.width};  // samples in one load",
+                *packs.structs(names.kPack),
+                *lines,
+                "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
+                f"const size_t {names.done} = {packs.aligned() or 'true'} ? {names.count} / {names.kPack} : 0;",
+                *block_of(
+                    f"for (size_t {i} = {names.first}; {i} < {names.done}; {i} += {names.stride})",
+                    body,
+                ),
+            ]
+            start = f"{names.done} * {names.kPack} + {names.first}"
+        call = f"{names.add}({', '.join(f'{one}[{i}]' for one in packs.arrays)});"
+        return [
+            *lines,
+            *block_of(f"for (size_t {i} = {start}; {i} < {names.count}; {i} += {names.stride})", [call]),
+        ]
+
+    def _final(self) -> list[str]:
+        """What each block found, added or stored."""
+        if self.bins is None:
+            return []
+        names, kernel, copies = self.names, self.kernel, self._copies()
+        bin_ = names.bin
+        lines = [f"{self.atomic} {names.sum} = {names.part}[{bin_}];"]
+        if copies > 1:
+            lines += [
+                f"for (int {names.copy} = 1; {names.copy} < {names.kCopies}; ++{names.copy}) {names.sum} += {names.part}[{names.copy} * {names.kBins} + {bin_}];"
+            ]
+        if self.many:
+            pointer = f"&{self.output}[{bin_}]"
+            if self.atomic != kernel.element(self.output):
+                pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
+            lines.append(f"if ({names.sum} != 0) atomicAdd({pointer}, {names.sum});")
+        else:
+            key = self.plan.outputs[0]
+            self.expressions.known[self.scatter] = names.sum
+            self.numbers.taken([key], self.expressions, lines)
+            (text,) = self.expressions.locals_for([key], lines)
+            value = kernel.stored(self.output, text, self.plan.node(key).dtype)
+            lines.append(f"{self.output}[{bin_}] = {value};")
+        head = f"for (int {bin_} = threadIdx.x; {bin_} < {names.kBins}; {bin_} += blockDim.x)"
+        return ["__syncthreads();", *block_of(head, lines)]

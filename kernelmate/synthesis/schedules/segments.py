@@ -1,0 +1,167 @@
+"""Sums over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
+
+Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by number come from
+the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import Elements, Numbers
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.plan import Key, Refused, walk
+from kernelmate.synthesis.reductions import WARP
+
+BLOCK = 256
+
+ROW, ELEMENT = 0, 1
+"""The two axes: rows, and elements of all rows behind one another."""
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    plan = _plan(graph)
+    rows, elements = (max(1, int(evaluate(side, kernel.contract.sizes[0]))) for side in plan.domain)
+    lanes = 2
+    while lanes < WARP and 2 * lanes <= elements // rows:
+        lanes *= 2
+    several = dict.fromkeys([lanes, min(WARP, 2 * lanes), max(2, lanes // 2)])
+    yield from those_written(partial(_text, plan, kernel, one) for one in several)
+
+
+def _text(plan: Elements, kernel: KernelText, lanes: int) -> Written:
+    return _Segments(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
+
+
+def _plan(graph: Graph) -> Elements:
+    """Rows and elements as two axes.
+
+    Raises:
+        Refused: rows are given by several vectors, or the results are not one for each row.
+    """
+    sums = [node for node in graph.nodes if node.op == "segment"]
+    if len({(_offsets(graph, node.args[0]), node.shape, graph.nodes[node.args[1]].shape) for node in sums}) > 1:
+        raise Refused("it sums along rows that several vectors describe")
+    rows, elements = sums[0].shape[0], graph.nodes[sums[0].args[1]].shape[0]
+    if any(len(graph.nodes[one].shape) != 1 or graph.nodes[one].shape[0] == elements for one in graph.outputs):
+        raise Refused("it sums along rows, and has results that are not one for each row")
+    outputs = tuple((one, (ROW,)) for one in graph.outputs)
+    plan = Elements(graph, (rows, elements), 1, outputs, "map", (), frozenset({ELEMENT}), ELEMENT)
+    if any(plan.operands(key) and _has_sums(plan, key) for key in walk(plan) if plan.node(key).op == "segment"):
+        raise Refused("it sums what was summed")
+    return plan
+
+
+def _has_sums(plan: Elements, key: Key) -> bool:
+    return any(plan.node(one).op == "segment" or _has_sums(plan, one) for one in plan.operands(key))
+
+
+def _offsets(graph: Graph, index: int) -> str:
+    """The argument that holds the offsets of rows."""
+    node = graph.nodes[index]
+    if node.op in ("cast", "view"):
+        return _offsets(graph, node.args[0])
+    if node.op != "input":
+        raise Refused("its rows begin at offsets that it computes")
+    return str(node.data[0])
+
+
+class _Segments:
+    """The text for so many lanes per row."""
+
+    def __init__(self, plan: Elements, kernel: KernelText, lanes: int) -> None:
+        self.plan, self.kernel, self.lanes = plan, kernel, lanes
+        self.names = fresh_names(kernel, "kLanes", "row", "lane", "i", "end", "offset")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.sums = [key for key in walk(plan) if plan.node(key).op == "segment"]
+        self.offsets = _offsets(plan.graph, plan.node(self.sums[0]).args[0])
+        self.inputs = [self.offsets]
+        for key in walk(plan):
+            node = plan.node(key)
+            if node.op == "input":
+                self.inputs.append(str(node.data[0]))
+                if node.data[0] in self.outputs and key[1] != (ROW,):
+                    raise Refused(f"{node.data[0]} is read where another thread may have written it")
+        self.numbers = Numbers(plan, kernel, {ROW: self.names.row, ELEMENT: self.names.i})
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        if node.op == "iota":
+            return (
+                f"static_cast<long long>({self.names.row if key[1] == (ROW,) else self.names.i})"
+                if key[1][0] is not None
+                else "0"
+            )
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, expressions = self.kernel, self.names, self.expressions
+        row, lane, i, end = names.row, names.lane, names.i, names.end
+        rows = kernel.count(self.plan.domain[:1])
+        roots = [self.plan.operands(key)[0] for key in self.sums]
+        body: list[str] = []
+        self.numbers.taken(roots, expressions, body)
+        texts = expressions.locals_for(roots, body)
+        totals = [kernel.names.fresh("sum") for _ in self.sums]
+        kinds = [expressions.type_of(key) for key in self.sums]
+        body += [f"{total} += {text};" for total, text in zip(totals, texts, strict=True)]
+        hoisted, expressions.outer = expressions.outer, []
+        if any("[" in line for line in hoisted):
+            raise Refused("it multiplies sums along rows by values of each row, inside of the sums")
+        offset, index = self.offsets, kernel.element(self.offsets)
+        start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
+        zero = {True: expressions.number(0.0), False: "0"}
+        lines = [
+            f"constexpr int {names.kLanes} = {self.lanes};  // of a warp, for each row: about as many as rows have elements",
+            f"const size_t {row} = ({start}) / {names.kLanes};",
+            f"const int {lane} = threadIdx.x % {names.kLanes};",
+            "// Lanes behind the last row help to combine; they have no elements.",
+            f"const {index} {end} = {row} < {rows} ? {offset}[{row} + 1] : 0;",
+            *hoisted,
+            *(f"{kind} {total} = {zero[kind == kernel.real]};" for kind, total in zip(kinds, totals, strict=True)),
+            *block_of(
+                f"for ({index} {i} = {row} < {rows} ? {offset}[{row}] + {lane} : 0; {i} < {end}; {i} += {names.kLanes})",
+                body,
+            ),
+            *block_of(
+                f"for (int {names.offset} = {names.kLanes} / 2; {names.offset} > 0; {names.offset} /= 2)",
+                [f"{total} += __shfl_xor_sync(0xffffffffu, {total}, {names.offset});" for total in totals],
+            ),
+        ]
+        known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
+        expressions.known = {**known, **dict(zip(self.sums, totals, strict=True))}
+        final: list[str] = []
+        self.numbers.taken(self.plan.outputs, expressions, final)
+        values = expressions.locals_for(self.plan.outputs, final)
+        held = []
+        for key, name, text in zip(self.plan.outputs, self.outputs, values, strict=True):
+            value = kernel.stored(name, text, self.plan.node(key).dtype)
+            if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
+                local = kernel.names.fresh(f"{name}_value")
+                final.append(f"const {kernel.element(name)} {local} = {value};")
+                value = local
+            held.append(f"{name}[{row}] = {value};")
+        lines += block_of(f"if ({lane} == 0 && {row} < {rows})", [*expressions.outer, *final, *held])
+        return Written(
+            f"segments-{self.lanes}",
+            f"Written from the reference: {self.lanes} neighbouring lanes of a warp for each row, which read neighbouring elements and combine "
+            "their sums by shuffles." + kernel.promise(dict.fromkeys(self.inputs)),
+            kernel.definition(kernel.head(), lines),
+            "",
+            (f"cdiv({self.plan.domain[0]} * {self.lanes}, {BLOCK})",),
+            BLOCK,
+        )

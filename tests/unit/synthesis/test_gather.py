@@ -1,0 +1,109 @@
+"""Elements by number written from references: right by the judge for computed and given numbers, at edges too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+SIZES = "{ rows = 5, cols = 1031 }, { rows = 3, cols = 7 }, { rows = 6, cols = 64 }, { rows = 1, cols = 1 }"
+INTS = {"rows": "int32", "cols": "int32"}
+ITEM = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= rows * cols) return;\n  int r = i / cols, c = i % cols;\n"
+BY_ITEM = "cdiv(rows * cols, block)"
+MATRIX = {"x": "in float32[rows, cols] ~ normal", "y": "out float32[rows, cols]", **INTS}
+
+CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
+    "rows with a scale": (
+        {"t": "in float32[11, cols] ~ normal", "k": "in int32[rows] ~ integers(0, 11)", "s": "in float32[11] ~ normal", "y": "out float32[rows, cols]", **INTS},
+        "t[k] * s[k][:, None]", f"{ITEM}  y[i] = t[k[r] * cols + c] * s[k[r]];", BY_ITEM,
+    ),
+    "sum of two rows": (
+        {"t": "in float32[11, cols] ~ normal", "k": "in int32[rows] ~ integers(0, 11)", "m": "in int32[rows] ~ integers(0, 11)", "y": "out float32[rows, cols]", **INTS},
+        "t[k] + t[m.astype(np.int64)]", f"{ITEM}  y[i] = t[k[r] * cols + c] + t[m[r] * cols + c];", BY_ITEM,
+    ),
+    "columns by number": (
+        {**MATRIX, "x": "in float32[rows, 9] ~ normal", "k": "in int32[cols] ~ integers(0, 9)"}, "x[:, k]",
+        f"{ITEM}  y[i] = x[r * 9 + k[c]];", BY_ITEM,
+    ),
+    "along an axis": (
+        {**MATRIX, "k": "in int32[rows, cols] ~ integers(0, cols)"}, "np.take_along_axis(x, k.astype(np.int64), axis=1)",
+        f"{ITEM}  y[i] = x[r * cols + k[i]];", BY_ITEM,
+    ),
+    "along the first axis": (
+        {**MATRIX, "k": "in int32[rows, cols] ~ integers(0, rows)"}, "np.take_along_axis(x, k, axis=0) * 2",
+        f"{ITEM}  y[i] = 2 * x[k[i] * cols + c];", BY_ITEM,
+    ),
+    "reversed": (MATRIX, "x[:, ::-1] + np.flip(x)", f"{ITEM}  y[i] = x[r * cols + cols - 1 - c] + x[rows * cols - 1 - i];", BY_ITEM),
+    "rolled by negative numbers": (MATRIX, "np.take(x, np.arange(cols) - 1, axis=1)", f"{ITEM}  y[i] = x[r * cols + (c + cols - 1) % cols];", BY_ITEM),
+    "held at the edges": (
+        MATRIX, "def reference(x, cols):\n    at = np.arange(cols)\n    return x[:, np.minimum(at + 1, cols - 1)] - x[:, np.maximum(at - 1, 0)]",
+        f"{ITEM}  y[i] = x[r * cols + min(c + 1, cols - 1)] - x[r * cols + max(c - 1, 0)];", BY_ITEM,
+    ),
+    "nearest upsampling": (
+        {"x": "in float32[3, rows, cols] ~ normal", "y": "out float32[3, 2 * rows, 2 * cols]", **INTS},
+        "def reference(x, rows, cols):\n    return x[:, np.arange(2 * rows) // 2, :][:, :, np.arange(2 * cols) // 2]",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= 12 * rows * cols) return;
+  int c = i % (2 * cols), r = i / (2 * cols) % (2 * rows), k = i / (4 * rows * cols);
+  y[i] = x[(k * rows + r / 2) * cols + c / 2];""", "cdiv(12 * rows * cols, block)",
+    ),
+    "columns repeated": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "out float32[rows, 3 * cols]", **INTS}, "np.repeat(x, 3, axis=1)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= 3 * rows * cols) return;
+  y[i] = x[i / 3];""", "cdiv(3 * rows * cols, block)",
+    ),
+    "a table of a table": (
+        {"t": "in float32[19] ~ normal", "m": "in int32[cols] ~ integers(0, 19)", "k": "in int32[rows] ~ integers(0, cols)", "y": "out float32[rows]", **INTS},
+        "t[m[k]]", "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < rows) y[i] = t[m[k[i]]];", "cdiv(rows, block)",
+    ),
+    "bytes through a table": (
+        {"t": "in float32[256] ~ normal", "k": "in uint8[rows, cols]", "y": "out float32[rows, cols]", **INTS}, "t[k]",
+        f"{ITEM}  y[i] = t[k[i]];", BY_ITEM,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=120)) as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_elements_by_number_are_right(name: str, make: Any, session: Session) -> None:
+    args, reference, body, grid = CASES[name]
+    positive = 'require = ["cols > 0", "rows > 0"]'
+    kernel, _ = make(args, reference, body=body, grid=grid, sizes=SIZES, more=positive)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    for judged in found.candidates:
+        verdict = judged.verdict
+        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
+        assert verdict.diagnostics == ()
+
+
+REFUSED = {
+    "np.roll(x[:, k], 1, axis=1)": "beside parts of arrays",
+    "np.repeat(x, 2, axis=1)[:, ::2]": "beside parts of arrays",
+    "x[:, k] - x[:, k].max(axis=1, keepdims=True)": "another operation besides",
+    "np.cumsum(x[:, k], axis=1)": "it scans, and has elements by number",
+    "np.cumsum(np.cumsum(x, axis=1), axis=0)": "scans along different axes",
+    "np.cumsum(x, axis=1).max(axis=1, keepdims=True) + x": "reduces what was scanned",
+    "np.cumsum(x, axis=1) + np.cumsum(x[:, ::-1], axis=1)[:, ::-1]": "both directions",
+}
+
+
+@pytest.mark.parametrize("reference", REFUSED)
+def test_mixtures_without_a_schedule_are_refused_with_the_reason(reference: str, make: Any, tmp_path: Any) -> None:
+    kernel, contract = make({**MATRIX, "k": "in int32[cols] ~ integers(0, cols)"}, reference)
+    with pytest.raises(Refused, match=REFUSED[reference]):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))

@@ -1,0 +1,106 @@
+"""Scans written from references: right by the judge along each axis, in both directions, in each dtype, at odd sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+
+SIZES = "{ rows = 3, cols = 1283 }, { rows = 5, cols = 7 }, { rows = 9, cols = 264 }, { rows = 1, cols = 1 }"
+ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
+COLUMN = "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n"
+BY_ROW, BY_COLUMN = "cdiv(rows, block)", "cdiv(cols, block)"
+INTS = {"rows": "int32", "cols": "int32"}
+HALF = "#include <cuda_fp16.h>\n"
+MATRIX = {"x": "in float32[rows, cols] ~ normal", "y": "out float32[rows, cols]", **INTS}
+UP, DOWN = "for (int c = 0; c < cols; ++c)", "for (int c = cols - 1; c >= 0; --c)"
+
+
+def along(loop: str, step: str, start: str = "0") -> str:
+    return f"{ROW}  float s = {start};\n  {loop} {{ int i = r * cols + c; {step} }}"
+
+
+CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
+    "inclusive": (MATRIX, "np.cumsum(x, axis=1)", along(UP, "s += x[i]; y[i] = s;"), BY_ROW, ""),
+    "exclusive": (MATRIX, "x.cumsum(axis=-1) - x", along(UP, "y[i] = s; s += x[i];"), BY_ROW, ""),
+    "from the end": (MATRIX, "x[:, ::-1].cumsum(axis=1)[:, ::-1]", along(DOWN, "s += x[i]; y[i] = s;"), BY_ROW, ""),
+    "from the end by flips": (MATRIX, "np.flip(np.cumsum(np.flip(x * 2, 1), axis=1), axis=1) + x", along(DOWN, "s += 2 * x[i]; y[i] = s + x[i];"), BY_ROW, ""),
+    "product": (
+        {**MATRIX, "x": "in float32[rows, cols] ~ uniform(0.97, 1.03)"}, "np.cumprod(x, axis=1)",
+        along(UP, "s *= x[i]; y[i] = s;", "1"), BY_ROW, "",
+    ),
+    "running maximum": (MATRIX, "np.maximum.accumulate(x, axis=1)", along(UP, "s = c ? fmaxf(s, x[i]) : x[i]; y[i] = s;"), BY_ROW, ""),
+    "running sum of a square with a scale": (
+        {**MATRIX, "w": "in float32[rows] ~ normal"}, "np.cumsum(x**2, axis=1) * w[:, None]",
+        along(UP, "s += x[i] * x[i]; y[i] = s * w[r];"), BY_ROW, "",
+    ),
+    "share of a row's sum": (
+        {**MATRIX, "x": "in float32[rows, cols] ~ uniform(0.5, 1)"}, "np.cumsum(x / x.sum(axis=1, keepdims=True), axis=1)",
+        f"{ROW}  float t = 0, s = 0;\n  {UP} t += x[r * cols + c];\n  {UP} {{ s += x[r * cols + c] / t; y[r * cols + c] = s; }}", BY_ROW, "",
+    ),
+    "two scans": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "out float32[rows, cols]", "z": "out float32[rows, cols]", **INTS},
+        "def reference(x):\n    return np.cumsum(x, axis=1), np.minimum.accumulate(x, axis=1) + 1",
+        f"{ROW}  float s = 0, m = x[r * cols];\n  {UP} {{ int i = r * cols + c; s += x[i]; m = fminf(m, x[i]); y[i] = s; z[i] = m + 1; }}", BY_ROW, "",
+    ),
+    "in place": ({"y": "inout float32[rows, cols] ~ normal", **INTS}, "y.cumsum(axis=1)", along(UP, "s += y[i]; y[i] = s;"), BY_ROW, ""),
+    "whole numbers": (
+        {"x": "in int32[rows, cols] ~ integers(-9, 9)", "y": "out int32[rows, cols]", **INTS}, "np.cumsum(x, axis=1).astype(np.int32)",
+        f"{ROW}  int s = 0;\n  {UP} {{ s += x[r * cols + c]; y[r * cols + c] = s; }}", BY_ROW, "",
+    ),
+    "ranks of a mask": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "out int32[rows, cols]", **INTS}, "np.cumsum(x > 0, axis=1)",
+        f"{ROW}  int s = 0;\n  {UP} {{ s += x[r * cols + c] > 0; y[r * cols + c] = s; }}", BY_ROW, "",
+    ),
+    "double": (
+        {"x": "in float64[rows, cols] ~ normal", "y": "out float64[rows, cols]", **INTS}, "np.cumsum(x, axis=1)",
+        f"{ROW}  double s = 0;\n  {UP} {{ s += x[r * cols + c]; y[r * cols + c] = s; }}", BY_ROW, "",
+    ),
+    "half": (
+        {"x": "in float16[rows, cols] ~ uniform(0, 0.1)", "y": "out float16[rows, cols]", **INTS}, "np.cumsum(x, axis=1)",
+        along(UP, "s += __half2float(x[i]); y[i] = __float2half(s);"), BY_ROW, HALF,
+    ),
+    "down the columns": (
+        MATRIX, "np.cumsum(x, axis=0)",
+        f"{COLUMN}  float s = 0;\n  for (int r = 0; r < rows; ++r) {{ s += x[r * cols + c]; y[r * cols + c] = s; }}", BY_COLUMN, "",
+    ),
+    "up the columns with a weight": (
+        {**MATRIX, "w": "in float32[cols] ~ normal"}, "np.flipud(np.cumsum(x[::-1] * w, axis=0))",
+        f"{COLUMN}  float s = 0;\n  for (int r = rows - 1; r >= 0; --r) {{ s += x[r * cols + c] * w[c]; y[r * cols + c] = s; }}", BY_COLUMN, "",
+    ),
+    "an axis in the middle": (
+        {"x": "in float32[3, rows, cols] ~ normal", "y": "out float32[3, rows, cols]", **INTS}, "np.cumsum(x, axis=1)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= 3 * cols) return;
+  float s = 0;
+  for (int r = 0; r < rows; ++r) { int at = (i / cols * rows + r) * cols + i % cols; s += x[at]; y[at] = s; }""", "cdiv(3 * cols, block)", "",
+    ),
+    "a vector by one block": (
+        {"x": "in float32[cols] ~ normal", "y": "out float32[cols]", "cols": "int32"}, "np.cumsum(x)",
+        f"  if (threadIdx.x) return;\n  float s = 0;\n  {UP} {{ s += x[c]; y[c] = s; }}", "1", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=120)) as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scans_are_right_at_sizes_that_are_no_packs(name: str, make: Any, session: Session) -> None:
+    args, reference, body, grid, above = CASES[name]
+    kernel, _ = make(args, reference, body=body, grid=grid, above=above, sizes=SIZES)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    for judged in found.candidates:
+        verdict = judged.verdict
+        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
+        assert verdict.diagnostics == ()
+        assert judged.candidate.author.startswith("synthesis:scan")
