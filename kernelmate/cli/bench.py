@@ -31,6 +31,7 @@ Examples:
   kernelmate bench softmax.cu::softmax_rows --size "rows=37,cols=853" --size "rows=1,cols=1"
   kernelmate bench softmax.cu --lines
   kernelmate bench softmax.cu --sanitize --profile
+  kernelmate bench softmax.cu --nvcc               what nvcc builds, after a change was accepted
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
@@ -39,10 +40,17 @@ Examples:
     is_flag=True,
     help="Also show what each source line costs, the dearest first, and which SASS instructions run most.",
 )
+@click.option(
+    "--nvcc",
+    is_flag=True,
+    help="Judge what nvcc builds from the whole file, as your program will run it, in place of NVRTC's code.",
+)
 @judging_options
 @compile_options
 @output_options()
-def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
+def bench(
+    file: str, lines: bool, nvcc: bool, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any
+) -> int:
     """Judge one kernel by its contract: right at every size, honest, and what it costs.
 
     Without a GPU it runs in the emulator: counts are exact, times are predicted and say so.
@@ -54,7 +62,10 @@ def bench(file: str, lines: bool, sizes: tuple[Mapping[str, int], ...], referenc
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        Progress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage, nvcc=nvcc) as session,
+    ):
         verdicts = session.bench(kernel, sizes, reference)
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.compiler import compile_kernel, occupancy, sm_limits
+from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.errors import CompileTimeout, ContractError
 from kernelmate.records import (
@@ -63,6 +64,7 @@ class Workshop:
         timeout_s: seconds for one compilation.
         cache_dir: where compiled code is kept; None for the user's cache folder.
         compiler: the child that compiles.
+        nvcc: take what nvcc builds from the whole file in place of NVRTC's code.
     """
 
     target: Target
@@ -70,6 +72,7 @@ class Workshop:
     timeout_s: float
     cache_dir: Path | None = None
     compiler: CompilerProcess = COMPILER
+    nvcc: bool = False
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
         """Compile one instance and find its launch.
@@ -88,6 +91,11 @@ class Workshop:
             cache_dir=self.cache_dir,
             compiler=self.compiler,
         )
+        if compiled.ok and self.nvcc:
+            own = contract.options if contract is not None else ()
+            compiled = as_nvcc_builds(
+                kernel, compiled, own, target=self.target, options=self.options, timeout_s=self.timeout_s
+            )
         if not compiled.ok or compiled.resources is None:
             return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
         if contract is None:

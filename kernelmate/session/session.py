@@ -99,8 +99,10 @@ class Session:
         *,
         worker: JudgeWorker | None = None,
         compiler: CompilerProcess = COMPILER,
+        nvcc: bool = False,
     ) -> None:
         self.settings = settings
+        self._nvcc = nvcc
         self._on_progress = on_progress
         self._place = settings.place
         self._next_seed = secrets.randbits(31)
@@ -396,7 +398,9 @@ class Session:
 
     def _workshop(self, kernel: Kernel) -> Workshop:
         settings, options = self.settings, options_for(self.settings, Path(kernel.unit.path))
-        return Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
+        return Workshop(
+            self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler, self._nvcc
+        )
 
     def _seed(self) -> int:
         """The settings' seed, else one that nobody has seen: the one that was worked ahead for."""
