@@ -112,7 +112,7 @@ def scripted_session(script: Script) -> type:
         target = H100
         backend = "emulator"
 
-        def __init__(self, settings: Any, on_progress: Any = None) -> None:
+        def __init__(self, settings: Any, on_progress: Any = None, *, nvcc: bool = False) -> None:
             script.settings = settings
 
         @property
