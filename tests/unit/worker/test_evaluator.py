@@ -254,13 +254,14 @@ import numpy as np
 def twice(x):
     with tempfile.NamedTemporaryFile(delete=False) as file:
         np.save(file, x)
-    open({str(note)!r}, "w").write(file.name)
+    open({str(note)!r}, "a").write(file.name + "\\n")  # the next verdict's answers are worked ahead for meanwhile
     return np.load({str(tmp_path / "factor.npy")!r}) * np.load(file.name)
 """
     assert judge(code, session=session).correct is True
-    assert Path(note.read_text()).exists()
+    written = Path(note.read_text().split("\n")[0])
+    assert written.exists()
     session.close()
-    assert not Path(note.read_text()).parent.exists()
+    assert not written.parent.exists()
 
 
 def test_outputs_in_double_precision_are_held_to_finer_arithmetic(shared: Session, tmp_path: Path) -> None:
