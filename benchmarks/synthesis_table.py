@@ -1,6 +1,6 @@
 """How far kernels written from their references get: traced, written, judged right, and their predicted speed-up.
 
-    python -m benchmarks.synthesis_table                  # the examples and benchmarks/large, on the emulator
+    python -m benchmarks.synthesis_table                  # the examples, benchmarks/large and benchmarks/naive, on the emulator
     python -m benchmarks.synthesis_table FILE.cu ...      # other kernels
 
 Each kernel with a Python reference is judged at those of its contract's sizes that have at most `MOST` elements in the product of
@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     files = parser.parse_args(arguments).files
-    files = files or sorted([*(ROOT / "examples").glob("*.cu"), *(ROOT / "benchmarks" / "large").glob("*.cu")])
+    files = files or sorted(
+        file for folder in ("examples", "benchmarks/large", "benchmarks/naive") for file in (ROOT / folder).glob("*.cu")
+    )
     lines = []
     with Session(load_settings(seed=7)) as session:
         for file in files:
