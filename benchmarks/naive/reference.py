@@ -1,4 +1,4 @@
-"""What the kernels in this folder compute, in NumPy, as their authors might have written it."""
+"""References of the kernels in this folder, in NumPy, as their authors might have written them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def row_max(x):
 
 
 def row_argmax(x):
-    """Where the largest of each row stands first."""
+    """The position of the first of the largest elements of each row."""
     return np.argmax(x, axis=1).astype(np.int32)
 
 

@@ -17,7 +17,7 @@ Expected = dict[str, Array]
 
 
 class Reference(Protocol):
-    """What says which outputs are right."""
+    """A source of the right outputs."""
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
         """Every out and inout array for these inputs, floats in float64.

@@ -1,4 +1,4 @@
-"""What the judging process and the evaluator say to each other about references."""
+"""Messages about references between the judging process and the evaluator."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _flags(kernel: Kernel, contract_options: Sequence[str], target: Target, opti
 
 
 def _run(tool: Path, arguments: Sequence[str], folder: str, timeout_s: float, kernel: Kernel) -> tuple[str, int]:
-    """What nvcc printed, and its exit status; it and its children are killed at the time limit."""
+    """Output and exit status of nvcc; it and its children are killed at the time limit."""
     try:
         process = subprocess.Popen(
             [tool, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

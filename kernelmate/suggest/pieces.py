@@ -1,4 +1,4 @@
-"""What stands in a file beside a kernel: its pieces, their names, and those that only the kernel uses."""
+"""The pieces of a file beside a kernel: their names, and those that only the kernel uses."""
 
 from __future__ import annotations
 
