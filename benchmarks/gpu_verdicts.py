@@ -77,7 +77,7 @@ def _measure(
 def _large(
     one: Listed, copied: Path, options: argparse.Namespace, after: TreeSession, before: TreeSession | None
 ) -> dict[str, Any]:
-    sizes, row = one.sizes(options.scale), {"bytes": one.array_bytes(options.scale)}
+    sizes, row = one.sizes(options.scale), {"bytes": one.array_bytes(next(iter(one.sizes(options.scale)), None))}
     answers: list[dict[str, Any]] = []
     old: dict[str, Any] = {}
     for number in range(options.edits):

@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,9 +35,9 @@ class Listed:
         """In place of the contract's: the small listed ones for the scale `small`, else none."""
         return [dict(size) for size in self.contract.sizes[1:]] if scale == "small" else []
 
-    def array_bytes(self, scale: str = "full") -> int:
-        """Bytes of all arrays at the headline size."""
-        shapes = argument_shapes(self.contract, (self.sizes(scale) or self.contract.sizes)[0])
+    def array_bytes(self, size: Mapping[str, int] | None = None) -> int:
+        """Bytes of all arrays at a size; without one, at the headline."""
+        shapes = argument_shapes(self.contract, size or self.contract.sizes[0])
         dtypes = {a.name: numpy_dtype(a.dtype) for a in self.contract.args}
         return sum(math.prod(shape) * dtypes[name].itemsize for name, shape in shapes.items())
 

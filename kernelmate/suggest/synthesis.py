@@ -26,11 +26,12 @@ class Synthesis:
     """Kernels written from their specification, where the objective is time and the reference is Python.
 
     Attributes:
-        notes: why there is none, in one line.
+        notes: why there is none, in one line. most: most candidates of one search.
     """
 
     notes: list[str] = field(default_factory=list)
     name: str = "synthesis"
+    most: int = MOST
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
@@ -42,7 +43,7 @@ class Synthesis:
             return
         try:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
-            for written in self._wanted(request, list(kernels_for(graph, bare, contract)))[:MOST]:
+            for written in self._wanted(request, list(kernels_for(graph, bare, contract)))[: self.most]:
                 if request.stop():
                     return
                 yield from self._placed(request, bare, written)
