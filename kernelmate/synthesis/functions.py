@@ -63,16 +63,16 @@ def _kept(result: Array, a: Array, axis: Any) -> Array:
     return result.view_of([None if one in gone else next(rest) for one in range(a.ndim)])
 
 
-def _reduced_along(a: Array, kind: str, axis: int) -> Array:
-    """A reduction over one axis; of a transposed array, a transposition of its reduction."""
+def _reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
+    """A reduction over one axis, to its own dtype or a given one; of a transposed array, a transposition of its reduction."""
     node = a.builder.nodes[a.node]
     if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
         order = [int(one) for one in node.data if one is not None]
         gone = order.pop(axis)
-        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone)
+        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone, dtype)
         return rest.view_of([one - (one > gone) for one in order])
     shape = a.shape
-    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], a.dtype, (kind, axis))
+    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], dtype or a.dtype, (kind, axis))
 
 
 def _count(a: Array, axis: Any) -> int:
@@ -97,6 +97,36 @@ def _reduction(kind: str) -> Callable[..., Array]:
         return reduced(a, kind, axis, dtype, out, keepdims, **rest)
 
     return function
+
+
+def _position(kind: str) -> Callable[..., Array]:
+    def function(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+        if out is not None:
+            raise Untraceable(f"np.{kind} with out")
+        flat = _ravel(a) if axis is None else a
+        place = 0 if axis is None else operator.index(axis) % a.ndim
+        whole = cast(flat, np.int64) if flat.dtype.kind in "bu" else flat
+        found = _reduced_along(whole, kind, place, np.dtype(np.int64))
+        return _kept(found, a, axis) if keepdims else found
+
+    return function
+
+
+def _any(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return reduced(cast(_truth(a), np.int64), "sum", axis, None, out, keepdims) > 0
+
+
+def _all(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return reduced(cast(np.logical_not(_truth(a)), np.int64), "sum", axis, None, out, keepdims) == 0
+
+
+def _counted(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
+    """How many elements are not zero."""
+    return reduced(cast(_truth(a), np.int64), "sum", axis, keepdims=keepdims)
+
+
+def _truth(a: Array) -> Any:
+    return a if a.dtype.kind == "b" else a != 0
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Array:
@@ -358,8 +388,11 @@ def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array
 
 def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
     """The Euclidean length."""
-    if ord not in (None, 2) or (ord == 2 and axis is None and x.ndim > 1):
-        raise Untraceable("np.linalg.norm of another order than 2")
+    vector = ord is None or x.ndim == 1 or isinstance(axis, int)
+    if vector and ord in (1, np.inf):
+        return reduced(np.absolute(x), "sum" if ord == 1 else "max", axis, keepdims=keepdims)
+    if ord not in (None, "fro", 2) or (ord == 2 and not vector):
+        raise Untraceable(f"np.linalg.norm of the order {ord}")
     return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
 
 
@@ -375,7 +408,9 @@ def _dot(a: Any, b: Any) -> Any:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
-    "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
+    "min": _reduction("min"), "amin": _reduction("min"), "argmax": _position("argmax"), "argmin": _position("argmin"),
+    "any": _any, "all": _all, "count_nonzero": _counted,
+    "ptp": lambda a, axis=None: reduced(a, "max", axis) - reduced(a, "min", axis), "mean": mean, "var": var, "where": where, "clip": clip,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
@@ -397,7 +432,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

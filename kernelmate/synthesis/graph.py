@@ -5,7 +5,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
-- `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
+- `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
