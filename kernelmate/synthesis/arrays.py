@@ -168,7 +168,7 @@ class Array(NDArrayOperatorsMixin):
             raise Untraceable(f"the array method {name}")
         return lambda *args, **keywords: METHODS[name](self, *args, **keywords)
 
-    def __getitem__(self, key: Any) -> Array:
+    def __getitem__(self, key: Any) -> Any:
         from kernelmate.synthesis.functions import subscript
 
         return subscript(self, key)
@@ -218,6 +218,7 @@ class Array(NDArrayOperatorsMixin):
             first, second = map(self.builder.lift, inputs)
             first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))
             return mapped(self.builder, ufunc, (first, second))
+        mask = keywords.pop("where", True)
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
             raise Untraceable(
@@ -229,12 +230,20 @@ class Array(NDArrayOperatorsMixin):
             result = matmul(*map(self.builder.lift, inputs))
         else:
             result = mapped(self.builder, ufunc, inputs)
-        if out is None:
-            return result
         target = out[0] if isinstance(out, tuple) else out
+        return self._into(target, f"np.{ufunc.__name__}", result, mask)
+
+    def _into(self, target: Any, name: str, result: Any, mask: Any = True) -> Any:
+        """A result, assigned to the array that `out` names, where there is one, and where a mask holds."""
+        from kernelmate.synthesis.functions import where
+
+        if target is None:
+            if mask is not True:
+                raise Untraceable(f"{name} with where and without out")
+            return result
         if not isinstance(target, Array):
-            raise Untraceable(f"np.{ufunc.__name__} into an array that was not made by the reference's own np")
-        target.assign(result)
+            raise Untraceable(f"{name} into an array that was not made by the reference's own np")
+        target.assign(result if mask is True else where(mask, result, Array(self.builder, target.node)))
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -243,7 +252,8 @@ class Array(NDArrayOperatorsMixin):
 
         if func.__name__ not in FUNCTIONS:
             raise Untraceable(f"np.{func.__name__}")
-        return FUNCTIONS[func.__name__](*args, **kwargs)
+        target = kwargs.pop("out", None)
+        return self._into(target, f"np.{func.__name__}", FUNCTIONS[func.__name__](*args, **kwargs))
 
 
 def _in_place(name: str) -> Any:
@@ -285,6 +295,9 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
         name = _OF_BOOLS.get(name, name)
     if name not in MAPS:
         raise Untraceable(f"np.{ufunc.__name__}")
+    if name == "sign":
+        found: Array = _sign_of(args[0])
+        return found
     if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
         return mapped(builder, np.square, inputs[:1])
     if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
@@ -292,6 +305,14 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+
+
+def _sign_of(a: Array) -> Any:
+    """One above zero, minus one below, else zero."""
+    from kernelmate.synthesis.functions import where
+
+    one = a.dtype.type(1)
+    return where(a > 0, one, where(a < 0, -one, a.dtype.type(0)))
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
+from kernelmate.synthesis.masks import MASKS, masked
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
 
@@ -139,11 +140,9 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
     return builder.add("map", args, broadcast([one.shape for one in args]), np.result_type(*kinds), ("where",))
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
     """Between two bounds."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    if out is not None:
-        raise Untraceable("np.clip with out")
     a = a if low is None else np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
 
@@ -220,8 +219,11 @@ def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
     return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
 
 
-def subscript(a: Array, key: Any) -> Array:
+def subscript(a: Array, key: Any) -> Any:
     """Whole axes, new axes, parts, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
+    chosen = masked(a, key)
+    if chosen is not None:
+        return chosen
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(one is not None and one is not Ellipsis for one in keys)
     if any(one is Ellipsis for one in keys):
@@ -230,8 +232,6 @@ def subscript(a: Array, key: Any) -> Array:
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
-    if isinstance(keys[0], Array) and keys[0].dtype.kind == "b":
-        raise Untraceable("indexing by an array of truth values")
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
     for known in (by_number, backwards):
@@ -358,7 +358,10 @@ def shifted(positions: Any, by: Any) -> Any:
 def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
     rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
     below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
-    return where(below, m, 0) if lower else where(below, 0, m)
+    node, kept = m.builder.nodes[m.node], below if lower else np.logical_not(below)
+    if m.dtype.kind == "b":
+        return kept if node.op == "constant" and node.data[0] else np.logical_and(m, kept)
+    return where(kept, m, m.dtype.type(0))
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
@@ -420,7 +423,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
     "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
-    **PARTS, **INDEXED,
+    **PARTS, **INDEXED, **MASKS,
 }  # fmt: skip
 """Functions of NumPy by name."""
 

@@ -162,7 +162,10 @@ def _negative(value: Any) -> bool:
 def assigned(a: Array, key: Any, value: Any) -> None:
     """Assign to a part of an array."""
     from kernelmate.synthesis.functions import subscript
+    from kernelmate.synthesis.masks import assign_masked
 
+    if assign_masked(a, key, value):
+        return
     part = subscript(a, key)
     value = a.builder.lift(value)
     if not isinstance(part, Part):

@@ -24,7 +24,9 @@ from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
+from kernelmate.synthesis.masks import linspace
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
 
 MOST_SIZES = 8
@@ -288,11 +290,18 @@ def _full(builder: Builder, shape: Any, fill_value: Any, dtype: Any = None, **_:
 
 def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
     first, last = (0, start) if stop is None else (start, stop)
-    if step != 1 or not isinstance(first, int) or not isinstance(last, int):
-        raise Untraceable("np.arange with a step or in floats")
-    made = builder.add("iota", (), [last - first], np.int64)
+    floating = any(isinstance(one, float) for one in (first, last, step))
+    first, last, step = (
+        int(one) if isinstance(one, float) and one.is_integer() else one for one in (first, last, step)
+    )
+    if not all(isinstance(one, int) for one in (first, last, step)) or text_of(step) != str(int(step)) or step < 1:
+        raise Untraceable("np.arange with a step that is no whole number above zero, or between fractions")
+    count = length_of(linear(text_of(first)), linear(text_of(last)), int(step))
+    made = builder.add("iota", (), [builder.dim(count)], np.int64)
+    made = made if step == 1 else made * int(step)
     made = made if text_of(first) == "0" else made + first
-    return made if dtype is None else cast(made, dtype)
+    wanted = dtype or (np.float64 if floating else None)
+    return made if wanted is None else cast(made, wanted)
 
 
 def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
@@ -308,7 +317,7 @@ def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float
 
 _MAKERS: Mapping[str, Callable[..., Array]] = {
     "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
-    "identity": _eye,
+    "identity": _eye, "linspace": linspace,
 }  # fmt: skip
 
 
