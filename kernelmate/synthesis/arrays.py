@@ -161,6 +161,8 @@ class Array(NDArrayOperatorsMixin):
         return int(self.shape[0])
 
     def __iter__(self) -> Any:
+        if self.ndim and text_of(self.shape[0]) == str(len(self)) and len(self) <= MOST_CONSTANTS:
+            return iter([self[place] for place in range(len(self))])
         raise Untraceable("a loop over the elements of an array")
 
     def __bool__(self) -> bool:

@@ -26,8 +26,9 @@ def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
     wide = broadcast([array.shape, tuple(shape)])
     if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
         return array
-    zero = array.builder.add("constant", (), wide, array.dtype, (0,))
-    return array.builder.add("map", [array, zero], wide, array.dtype, ("add",))
+    truth = array.dtype.kind == "b"
+    zero = array.builder.add("constant", (), wide, array.dtype, (False if truth else 0,))
+    return array.builder.add("map", [array, zero], wide, array.dtype, ("logical_or" if truth else "add",))
 
 
 def axes_of(array: Array, axis: Any) -> list[int]:

@@ -162,9 +162,9 @@ def _negative(value: Any) -> bool:
 def assigned(a: Array, key: Any, value: Any) -> None:
     """Assign to a part of an array."""
     from kernelmate.synthesis.functions import subscript
-    from kernelmate.synthesis.masks import assign_masked
+    from kernelmate.synthesis.masks import assign_masked, assign_numbered
 
-    if assign_masked(a, key, value):
+    if assign_masked(a, key, value) or (isinstance(key, tuple) and assign_numbered(a, key, value)):
         return
     part = subscript(a, key)
     value = a.builder.lift(value)
@@ -179,6 +179,8 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
     Raises:
         Untraceable: another mode, or a value for each side.
     """
+    if mode in ("reflect", "symmetric"):
+        return _mirrored(array, _pairs(pad_width, array.ndim), 1 if mode == "reflect" else 0)
     beyond = {"constant": OTHERWISE, "edge": EDGE, "wrap": WRAP}.get(mode)
     if beyond is None or not isinstance(constant_values, int | float):
         raise Untraceable(f"np.pad with mode {mode}" if beyond is None else "np.pad with several values")
@@ -191,6 +193,24 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
         shape.append(_added(text_of(array.shape[axis]), text_of(before), text_of(after)))
     otherwise = array.builder.add("constant", dtype=array.dtype, data=(constant_values,))
     return window(array, shape, maps, otherwise if beyond == OTHERWISE else None)
+
+
+def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Array:
+    """With a border that mirrors what lies behind the edge, which is `gap` elements away from its own image."""
+    for axis, (before, after) in enumerate(widths):
+        if text_of(before) == text_of(after) == "0":
+            continue
+
+        def part(start: Any, stop: Any, axis: int = axis, array: Array = array) -> Array:
+            return flip(
+                part_of(array, [slice(start, stop) if one == axis else slice(None) for one in range(array.ndim)]), axis
+            )
+
+        ends = [part(gap, before + gap)] if text_of(before) != "0" else []
+        middle = [Array(array.builder, array.node)]
+        tail = [part(-after - gap, -gap or None)] if text_of(after) != "0" else []
+        array = concatenate([*ends, *middle, *tail], axis)
+    return array
 
 
 def _pairs(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:
