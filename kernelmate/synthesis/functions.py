@@ -11,6 +11,8 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped, weak_type
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
+from kernelmate.synthesis.loops import chosen as loop_chosen
+from kernelmate.synthesis.loops import depends
 from kernelmate.synthesis.masks import MASKS, masked
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
@@ -68,7 +70,13 @@ def _kept(result: Array, a: Array, axis: Any) -> Array:
 def _reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
     """A reduction over one axis, to its own dtype or a given one; of a transposed array, a transposition of its reduction."""
     node = a.builder.nodes[a.node]
-    if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
+    if (
+        node.op == "view"
+        and not a.loops
+        and not a.builder.batches.get(node.args[0])
+        and None not in node.data
+        and len(node.data) == len(a.builder.nodes[node.args[0]].shape)
+    ):
         order = [int(one) for one in node.data if one is not None]
         gone = order.pop(axis)
         rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone, dtype)
@@ -230,6 +238,9 @@ def subscript(a: Array, key: Any) -> Any:
     if any(one is Ellipsis for one in keys):
         place = next(index for index, one in enumerate(keys) if one is Ellipsis)
         keys[place : place + 1] = [slice(None)] * (a.ndim - named)
+    if a.builder.open and depends(keys):
+        keys += [slice(None)] * (a.ndim - len(keys))
+        return loop_chosen(a, keys)
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
@@ -273,7 +284,7 @@ def _whole(part: slice, side: int) -> bool:
 
 
 def _is_iota(a: Array) -> bool:
-    return a.builder.nodes[a.node].op == "iota"
+    return a.builder.nodes[a.node].op == "iota" and not a.loops
 
 
 def gathered(a: Array, index: Array) -> Array:

@@ -162,8 +162,17 @@ def _negative(value: Any) -> bool:
 def assigned(a: Array, key: Any, value: Any) -> None:
     """Assign to a part of an array."""
     from kernelmate.synthesis.functions import subscript
+    from kernelmate.synthesis.loops import assign as assign_turns
+    from kernelmate.synthesis.loops import depends
     from kernelmate.synthesis.masks import assign_masked, assign_numbered
 
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if a.builder.open and depends(keys):
+        if any(one is Ellipsis for one in keys):
+            place = next(index for index, one in enumerate(keys) if one is Ellipsis)
+            keys[place : place + 1] = [slice(None)] * (a.ndim - len(keys) + 1)
+        assign_turns(a, [*keys, *[slice(None)] * (a.ndim - len(keys))], value)
+        return
     if assign_masked(a, key, value) or (isinstance(key, tuple) and assign_numbered(a, key, value)):
         return
     part = subscript(a, key)
@@ -241,7 +250,16 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
     """
     if out is not None or axis is None:
         raise Untraceable("np.concatenate with out or without an axis")
+    from kernelmate.synthesis.functions import reshape
+    from kernelmate.synthesis.loops import collected
+
     builder = next(one for one in arrays if isinstance(one, Array)).builder
+    made = collected(arrays)
+    if made is not None:
+        place = operator.index(axis) % (made.ndim - 1)
+        joined = stack(arrays, place)
+        sides = joined.shape
+        return reshape(joined, (*sides[:place], sides[place] * sides[place + 1], *sides[place + 2 :]))
     several = [builder.lift(one) for one in arrays]
     wanted = dtype or np.result_type(*(one.dtype for one in several))
     several = [cast(one, wanted) for one in several]
@@ -263,8 +281,14 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any) -> Array:
     """One after the other along a new axis."""
-    from kernelmate.synthesis.functions import expand_dims
+    from kernelmate.synthesis.functions import expand_dims, transpose
+    from kernelmate.synthesis.loops import collected
 
+    made = collected(arrays)
+    if made is not None:
+        order = list(range(1, made.ndim))
+        order.insert(axis % made.ndim, 0)
+        return transpose(made, order)
     return concatenate([expand_dims(one, axis) for one in arrays], axis, out, **keywords)
 
 

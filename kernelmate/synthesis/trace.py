@@ -27,6 +27,7 @@ from kernelmate.synthesis.functions import FUNCTIONS, broadcast_to, copied, expa
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
+from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
 from kernelmate.synthesis.masks import linspace
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, real, text_of
 from kernelmate.synthesis.slices import PARTS
@@ -258,7 +259,10 @@ class _Function:
         args = tuple(_dtype_or(value) for value in args)
         if self._name in _MAKERS:
             return _MAKERS[self._name](self._builder, *args, **keywords)
-        if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
+        makes = self._name in ("asarray", "array", "ascontiguousarray", "asanyarray")
+        if makes and args and _holds_stand_in(args[0]):
+            args = (self._builder.lift(args[0]), *args[1:])
+        if makes and isinstance(args[0], Array):
             made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
             return copied(made) if self._name == "array" else made
         if args and self._name in FUNCTIONS and self._name not in PARTS and _holds_stand_in(args[0]):
@@ -375,4 +379,7 @@ def _builtins(builder: Builder) -> dict[str, Any]:
         "max": most("max", max),
         "min": most("min", min),
         "len": length,
+        "range": partial(loop_range, builder),
+        "enumerate": loop_enumerate,
+        "zip": loop_zip,
     }
