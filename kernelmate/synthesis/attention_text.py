@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from kernelmate.source import evaluate
+from kernelmate.records import Contract
+from kernelmate.source import evaluate, size_allowed
 from kernelmate.synthesis.attention_plan import Attention, axes_of, by_axis
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.identities import always, always_equal
+from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.index_maps import Linear
 from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
 from kernelmate.synthesis.plan import Key, Refused
@@ -47,7 +49,7 @@ class AttentionText:
         self.outputs = dict(zip((one.name for one in kernel.outputs()), plan.outputs, strict=True))
         self.read = [*plan.leaves([plan.score, *plan.left, *plan.right, *plan.values])]
         self._refuse_overwritten()
-        self.several = not always(kernel.contract, lambda size: evaluate(plan.domain[plan.column], size) <= columns)
+        self.several = not _bounded(kernel.contract, plan.domain[plan.column], columns)
         self.at: dict[int, str] = {plan.column: self.names.column, plan.key: self.names.key, plan.depth: self.names.c}
         if plan.query is not None:
             self.at[plan.query] = self.names.query
@@ -215,6 +217,16 @@ class AttentionText:
             scores *= 1 if axis == plan.column else sides[axis]
         work = 2 * scores * (sides[plan.column] + (sides[plan.depth] if plan.product else 0))
         return f"{self.kernel.promise(names)} It computes {work / 1e9:.3g} GFLOP at most, and stores no scores."
+
+
+def _bounded(contract: Contract, side: str, most: int) -> bool:
+    """Whether a side is at most so long at every size: it is a number, or `require` allows no larger one."""
+    names = [name for name in contract.sizes[0] if re.search(rf"\b{name}\b", side)]
+    if names and not any(re.search(rf"\b{name}\b", rule) for rule in contract.require for name in names):
+        return False
+    tried = [{**size, name: value} for size in contract.sizes for name in names for value in range(most + 1, 4 * most)]
+    tried += [{**size, name: size[name] << bits} for size in contract.sizes for name in names for bits in range(1, 13)]
+    return all(evaluate(side, size) <= most for size in [*contract.sizes, *filter(partial(size_allowed, contract), tried)])
 
 
 def _moved(at: str, stride: str) -> str:
