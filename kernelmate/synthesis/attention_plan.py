@@ -121,7 +121,8 @@ def _place(one: Any) -> Place:
 
 def axes_of(key: Key) -> set[int]:
     """The axes of the domain that an index has."""
-    return {axis for one in key[1] if isinstance(one, Place) for axis, _ in one.terms}
+    places: tuple[Any, ...] = key[1]
+    return {axis for one in places if isinstance(one, Place) for axis, _ in one.terms}
 
 
 def _operands(plan: Attention, key: Key) -> tuple[Key, ...]:
@@ -169,7 +170,7 @@ def _parts(node: Node, index: Index) -> Any:
 
 def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index) -> Any:
     """Where in its source an array of another shape lies, of which axes were split."""
-    assert contract is not None  # noqa: S101 -- plans of attention have one
+    assert contract is not None
     headline = contract.sizes[0]
     pairs = [(one, side) for one, side in zip(index, node.shape, strict=True) if side != "1"]
     found: list[Any] = []
@@ -199,7 +200,7 @@ def attention_of(graph: Graph, contract: Contract) -> Attention | None:
         return None
     for output in graph.outputs:
         plan = _laid_out(graph, contract, output)
-        found = _recognised(plan, output)
+        found = _recognised(plan)
         found = None if found is None else _with_axes(found)
         if found is not None:
             return replace(found, outputs=tuple(_output(found, one) for one in graph.outputs))
@@ -214,8 +215,8 @@ def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
     return Attention(graph, (*sides, "", ""), 0, ((output, index),), "free", contract=contract)
 
 
-def _recognised(plan: Attention, output: int) -> Attention | None:
-    """The plan with what each part of the graph is; None where the output holds no attention."""
+def _recognised(plan: Attention) -> Attention | None:
+    """The plan with what each part of the graph is; None where its output holds no attention."""
     stack, seen = list(plan.outputs), set[Key]()
     while stack:
         key = stack.pop()
@@ -245,13 +246,15 @@ def _total(plan: Attention, key: Key) -> Attention | None:
     return None
 
 
+def _taken(plan: Attention, key: Key) -> str:
+    """The length of the axis that a reduction takes."""
+    node = plan.node(key)
+    return plan.graph.nodes[node.args[0]].shape[int(node.data[1] or 0)]
+
+
 def _taking(plan: Attention, key: Key, axis: int) -> Attention:
     """The plan with the axis that a reduction takes."""
-    node = plan.node(key)
-    side = plan.graph.nodes[node.args[0]].shape[int(node.data[1] or 0)]
-    domain = tuple(side if place == axis and not old else old for place, old in enumerate(plan.domain))
-    if domain[axis] != side:
-        raise Refused("its softmax is along another axis than the sum over values")
+    domain = tuple(_taken(plan, key) if place == axis and not old else old for place, old in enumerate(plan.domain))
     return replace(plan, along={**plan.along, key[0]: axis}, domain=domain)
 
 
@@ -294,6 +297,8 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
         if plan.node(summed).data[:1] != ("sum",) or plan.node(summed).op != "reduce":
             return None
         plan = _taking(plan, summed, plan.key)
+        if {_taken(plan, one) for one in (largest, summed)} != {plan.domain[plan.key]}:
+            return None
         same = bare(plan, plan.operands(largest)[0]) == score and bare(plan, plan.operands(summed)[0]) == exponential
         return _product(replace(plan, score=score, largest=largest, summed=summed, normalised=bool(quotient))) if same else None  # fmt: skip
     return None
@@ -301,7 +306,8 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
 
 def _sum_of(plan: Attention, exponential: Key) -> Key:
     """The sum of exponentials, by which the results are divided in the end."""
-    place = next(place for place, one in enumerate(exponential[1]) if one == Place(((plan.key, "1"),)))
+    keys: Any = Place(((plan.key, "1"),))
+    place = exponential[1].index(keys)
     for number, node in enumerate(plan.graph.nodes):
         if node.op == "reduce" and node.args == (exponential[0],) and node.data == ("sum", place):
             return number, exponential[1][:place] + exponential[1][place + 1 :]

@@ -78,7 +78,8 @@ class AttentionText:
         """Lines that name a block's positions along batch axes, and the side of the grid.
 
         Args:
-            tiles: the number of blocks that share these positions; empty where each has its own. query: the batch axis of queries.
+            tiles: the number of blocks that share these positions; empty where each has its own.
+            query: the batch axis of queries.
         """
         names, plan = self.names, self.plan
         groups = _merged_batch(plan, [*self.read, *plan.leaves(plan.outputs), *plan.outputs])
@@ -106,7 +107,9 @@ class AttentionText:
     def pointers(self, whole: str = "head") -> list[str]:
         """Declarations of where in each array a block's part begins, called after what a block has of it."""
         lines: list[str] = []
-        arrays = [key for key in (*self.read, *self.plan.leaves(self.plan.outputs)) if self.plan.node(key).op == "input"]
+        arrays = [
+            key for key in (*self.read, *self.plan.leaves(self.plan.outputs)) if self.plan.node(key).op == "input"
+        ]
         names = [str(self.plan.node(key).data[0]) for key in dict.fromkeys(arrays)]
         for key, name in zip(dict.fromkeys(arrays), names, strict=True):
             suffix = self._role(key) if names.count(name) > 1 else whole
@@ -123,7 +126,7 @@ class AttentionText:
     def _place(self, key: Key, name: str, suffix: str, lines: list[str]) -> None:
         """Declare the pointer of one array, and remember where from there its elements lie."""
         steps = self.plan.steps(key)
-        batch, inner = [], []
+        batch, inner = list[tuple[str, str]](), list[tuple[str, str]]()
         for axis, factor in sorted(by_axis(steps).items(), key=lambda pair: (pair[0] in (self.plan.column, self.plan.depth), pair[0])):  # fmt: skip
             if self.at[axis] == "0":
                 continue
@@ -226,7 +229,9 @@ def _bounded(contract: Contract, side: str, most: int) -> bool:
         return False
     tried = [{**size, name: value} for size in contract.sizes for name in names for value in range(most + 1, 4 * most)]
     tried += [{**size, name: size[name] << bits} for size in contract.sizes for name in names for bits in range(1, 13)]
-    return all(evaluate(side, size) <= most for size in [*contract.sizes, *filter(partial(size_allowed, contract), tried)])
+    return all(
+        evaluate(side, size) <= most for size in [*contract.sizes, *filter(partial(size_allowed, contract), tried)]
+    )
 
 
 def _moved(at: str, stride: str) -> str:
@@ -248,7 +253,7 @@ def unrolled(name: str, count: str | int, lines: Sequence[str]) -> list[str]:
 
 def _merged_batch(plan: Attention, keys: Sequence[Key]) -> list[list[int]]:
     """The batch axes in groups: those that lie behind one another in every array count as one."""
-    assert plan.contract is not None  # noqa: S101 -- plans of attention have one
+    assert plan.contract is not None
     steps = [by_axis(plan.steps(key)) for key in keys]
     groups: list[list[int]] = []
     for axis in plan.batch:

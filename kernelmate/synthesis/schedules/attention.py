@@ -92,10 +92,13 @@ class _Tiles(AttentionText):
     def written(self) -> Written:
         """The text."""
         kernel, names, tile, plan = self.kernel, self.names, self.tile, self.plan
-        assert plan.query is not None  # noqa: S101 -- tiles are of queries
+        assert plan.query is not None
         whole = plan.domain[plan.query]
         tiles, side = self._queries(whole)
-        self.lengths = {plan.key: self.length(plan.key, names.keys), plan.column: self.length(plan.column, names.columns)}
+        self.lengths = {
+            plan.key: self.length(plan.key, names.keys),
+            plan.column: self.length(plan.column, names.columns),
+        }
         if plan.product is not None:
             self.lengths[plan.depth] = self.length(plan.depth, names.depth)
         places, grid = self.blocks(side)
@@ -183,7 +186,9 @@ class _Tiles(AttentionText):
             *lines,
             f"float {names.total}[{names.kRows}][{names.kColumns}] = {{}};",
             f"float {names.largest}[{names.kRows}], {names.sum}[{names.kRows}];",
-            *unrolled(names.i, names.kRows, [f"{names.largest}[{names.i}] = {low};", f"{names.sum}[{names.i}] = 0.0f;"]),
+            *unrolled(
+                names.i, names.kRows, [f"{names.largest}[{names.i}] = {low};", f"{names.sum}[{names.i}] = 0.0f;"]
+            ),
         ]
 
     def _loop(self) -> list[str]:
@@ -201,9 +206,12 @@ class _Tiles(AttentionText):
         """The loop that fills a tile.
 
         Args:
-            tile: its name. roots: what it holds the products of.
-            position, deep: the names of two positions, where the tile begins along them, and their ends.
-            shape: the tile's sides along them. turned: whether it holds the second position's axis first.
+            tile: its name.
+            roots: what it holds the products of.
+            position: of the queries or keys: its name, where the tile begins, and its end.
+            deep: the same of the other axis.
+            shape: the tile's sides along the two.
+            turned: whether it holds the second axis first.
         """
         names, i = self.names, self.names.i
         axis = {names.query: self.plan.query, names.key: self.plan.key}[position[0]]
@@ -217,7 +225,10 @@ class _Tiles(AttentionText):
         at = f"[{near}][{far}]" if turned else f"[{far}][{near}]"
         lines.append(f"const bool {names.inside} = {position[0]} < {position[2]} && {deep[0]} < {deep[2]};")
         if inner:
-            lines += [f"float {names.product} = 0.0f;", *block_of(f"if ({names.inside})", [*inner, f"{names.product} = {text};"])]
+            lines += [
+                f"float {names.product} = 0.0f;",
+                *block_of(f"if ({names.inside})", [*inner, f"{names.product} = {text};"]),
+            ]
             lines.append(f"{tile}{at} = {names.product};")
         else:
             lines.append(f"{tile}{at} = {names.inside} ? {text} : 0.0f;")
@@ -270,7 +281,9 @@ class _Tiles(AttentionText):
             *chosen,
             f"{names.bound} = fmaxf({names.bound}, {one});",
         ]
-        exchanged = f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        exchanged = (
+            f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        )
         weights = [
             f"const float {names.weight} = expf({one} - {names.shift});",
             f"{names.weights}[{names.row} + {i}][{names.rank} * {names.kSide} + {j}] = {names.weight};",
@@ -313,7 +326,9 @@ class _Tiles(AttentionText):
         return block_of(
             f"for (int {names.step} = 0; {names.step} < {names.kKeys}; {names.step} += {names.kStep})",
             [
-                *self._load(self.tiles[2], self.plan.values, position, deep, (names.kStep, names.kValues), turned=False),
+                *self._load(
+                    self.tiles[2], self.plan.values, position, deep, (names.kStep, names.kValues), turned=False
+                ),
                 "__syncthreads();",
                 *unroll,
                 *block_of(over(k, names.kStep), [f"float {weight}[{names.kRows}], {value}[{names.kColumns}];", *reads]),

@@ -22,7 +22,9 @@ def text(plan: Attention, kernel: KernelText, width: int) -> Written:
     """The kernel's text.
 
     Args:
-        plan: the graph. kernel: whose text it is. width: the columns of the result of a block.
+        plan: the graph.
+        kernel: whose text it is.
+        width: the columns of the result of a block.
 
     Raises:
         Refused: it cannot be written.
@@ -35,7 +37,9 @@ def text(plan: Attention, kernel: KernelText, width: int) -> Written:
 class _Rows(AttentionText):
     """The text for a block per query."""
 
-    def __init__(self, plan: Attention, kernel: KernelText, width: int, query: int | None, found: Linear | None) -> None:
+    def __init__(
+        self, plan: Attention, kernel: KernelText, width: int, query: int | None, found: Linear | None
+    ) -> None:
         super().__init__(plan, kernel, width)
         self.width, self.query, self.found = width, query, found
         depth = 32 if plan.product is None else int(evaluate(plan.domain[plan.depth], kernel.contract.sizes[0]))
@@ -97,7 +101,9 @@ class _Rows(AttentionText):
     def _loop(self) -> list[str]:
         """The keys of a warp, one for each lane at a time."""
         names, (warps, _), low = self.names, self.lane_names, self.low
-        exchanged = f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        exchanged = (
+            f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        )
         lines = [
             f"float {names.score} = 0.0f;  // of the key that is this lane's",
             *(self._product() if self.plan.product is not None else []),
