@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
+    attention,
     columns,
     contraction,
     gather,
@@ -38,6 +40,10 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
+    attended = attention_of(graph, contract)
+    if attended is not None:
+        yield from attention.written(attended, text)
+        return
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
