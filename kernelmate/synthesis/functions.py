@@ -337,6 +337,20 @@ def _spelled_out(term: str, rank: int) -> str:
     return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
 
 
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
+    """Products summed over the last axes of one array and the first of another, or over pairs of axes."""
+    ranks = np.ndim(a), np.ndim(b)
+    pair = (range(ranks[0] - axes, ranks[0]), range(axes)) if isinstance(axes, int) else axes
+    first, second = ([one] if isinstance(one, int) else list(one) for one in pair)
+    left = [chr(ord("a") + place) for place in range(ranks[0])]
+    right = [chr(ord("A") + place) for place in range(ranks[1])]
+    for one, other in zip(first, second, strict=True):
+        right[other] = left[one]
+    shared = {left[one] for one in first}
+    result = "".join(one for one in (*left, *right) if one not in shared)
+    return einsum(f"{''.join(left)},{''.join(right)}->{result}", a, b)
+
+
 def softmax(x: Array, axis: Any = None) -> Any:
     """As SciPy's: less the largest first."""
     exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
@@ -417,7 +431,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
-    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
+    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "tensordot": tensordot, "dot": _dot, "vdot": _dot,
     "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),

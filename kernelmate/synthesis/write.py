@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
     columns,
     contraction,
+    convolution,
     gather,
     histogram,
     permutation,
@@ -22,6 +25,7 @@ from kernelmate.synthesis.schedules import (
     total,
     windows,
 )
+from kernelmate.synthesis.window_plan import output_shapes
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -43,14 +47,14 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         raise Refused("it has elements by number beside parts of arrays")
     for op, own in _OWN.items():
         if op in found:
-            yield from own.written(graph, text)
+            yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
         yield from schedule.written(plan, text)
     except Refused as reason:
-        others = [_free] + [windows.written] * any(node.op == "reshape" for node in graph.nodes)
+        others = [_free] + [_windowed] * any(node.op == "reshape" for node in graph.nodes)
         others += [gather.written] * any(node.op in BY_NUMBER for node in graph.nodes)
         for other in others:
             try:
@@ -59,6 +63,24 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             except Refused:
                 continue
         raise reason from None
+
+
+def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
+    """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
+    names, shapes = output_shapes(text)
+    few = merged(graph)
+    rank = len(few.nodes[few.outputs[0]].shape)
+    fewer = names, tuple(merged_shape(one, rank) for one in shapes)
+    ways = [partial(convolution.written, graph), partial(windows.written, few, shapes=fewer), partial(windows.written, graph)]
+    reason: Refused | None = None
+    for way in ways:
+        try:
+            yield from way(kernel=KernelText(text.kernel, text.contract))
+            return
+        except Refused as error:
+            reason = error
+    if reason is not None:
+        raise reason
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[Written]:
