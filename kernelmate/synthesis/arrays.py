@@ -12,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.sizes import Untraceable, dim, product, text_of
+from kernelmate.synthesis.sizes import Real, Untraceable, dim, product, text_of
 
 MAPS = frozenset(
     {
@@ -30,6 +30,10 @@ _OF_BOOLS = {
     "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "not_equal", "invert": "logical_not",
 }  # fmt: skip
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+
+
+MOST_CONSTANTS = 64
+"""Elements of an array of constants that become numbers of the text."""
 
 
 class Builder:
@@ -72,9 +76,21 @@ class Builder:
             return value
         if isinstance(value, int) and not isinstance(value, bool) and text_of(value) != str(int(value)):
             return self.scalar(text_of(value))
+        if isinstance(value, list | tuple) and any(isinstance(one, Array) for one in value):
+            from kernelmate.synthesis.slices import stack
+
+            return stack([self.lift(one) for one in value])
         array = np.asarray(value)
-        if array.ndim or array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biuf" or array.size > MOST_CONSTANTS or (array.ndim and not array.size):
             raise Untraceable(f"a constant array of {array.size} elements" if array.ndim else repr(value)[:40])
+        if array.ndim:
+            from kernelmate.synthesis.slices import stack
+
+            return (
+                stack([self.lift(one) for one in array])
+                if len(array) > 1
+                else self.lift(array[0]).view_of([None, *range(array.ndim - 1)])
+            )
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
     def graph(self, outputs: Sequence[Array]) -> Graph:
@@ -207,7 +223,13 @@ class Array(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         """One operation of the graph."""
         if method == "reduce":
+            from kernelmate.synthesis.composed import COMPOSED
             from kernelmate.synthesis.functions import reduced
+
+            if ufunc is np.logaddexp:
+                return COMPOSED["logsumexp"](
+                    inputs[0], axis=keywords.get("axis", 0), keepdims=keywords.get("keepdims", False)
+                )
 
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
         if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
@@ -224,7 +246,11 @@ class Array(NDArrayOperatorsMixin):
             raise Untraceable(
                 f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}")
             )
-        if ufunc.__name__ == "matmul":
+        if ufunc.__name__ == "logaddexp":
+            from kernelmate.synthesis.composed import logaddexp
+
+            result = logaddexp(*inputs)
+        elif ufunc.__name__ == "matmul":
             from kernelmate.synthesis.functions import matmul
 
             result = matmul(*map(self.builder.lift, inputs))
@@ -248,12 +274,15 @@ class Array(NDArrayOperatorsMixin):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """One function of NumPy."""
+        from kernelmate.synthesis.composed import COMPOSED
         from kernelmate.synthesis.functions import FUNCTIONS
 
-        if func.__name__ not in FUNCTIONS:
-            raise Untraceable(f"np.{func.__name__}")
+        name = func.__name__
+        function = FUNCTIONS.get(name) or COMPOSED.get(name)
+        if function is None:
+            raise Untraceable(f"np.{name}")
         target = kwargs.pop("out", None)
-        return self._into(target, f"np.{func.__name__}", FUNCTIONS[func.__name__](*args, **kwargs))
+        return self._into(target, f"np.{name}", function(*args, **kwargs))
 
 
 def _in_place(name: str) -> Any:
@@ -286,10 +315,16 @@ def cast(array: Array, dtype: Any) -> Array:
     return array.builder.add("cast", [array], array.shape, wanted)
 
 
+def weak_type(value: Any) -> type[int] | type[float] | type[bool] | None:
+    """The type of a Python number, which takes the type of the array that it meets."""
+    known = float if isinstance(value, Real) else type(value)
+    return known if known in (int, float, bool) else None
+
+
 def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     """A ufunc of traced arrays and numbers."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
-    weak = [type(one) if type(one) in (int, float, bool) else None for one in inputs]
+    weak = [weak_type(one) for one in inputs]
     args = [builder.lift(one) for one in inputs]
     if all(arg.dtype.kind == "b" for arg in args):
         name = _OF_BOOLS.get(name, name)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
+from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped, weak_type
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
 from kernelmate.synthesis.masks import MASKS, masked
-from kernelmate.synthesis.sizes import Untraceable, product, text_of
+from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
 
 
@@ -104,7 +104,7 @@ def _position(kind: str) -> Callable[..., Array]:
     def function(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
         if out is not None:
             raise Untraceable(f"np.{kind} with out")
-        flat = _ravel(a) if axis is None else a
+        flat = ravel(a) if axis is None else a
         place = 0 if axis is None else operator.index(axis) % a.ndim
         whole = cast(flat, np.int64) if flat.dtype.kind in "bu" else flat
         found = _reduced_along(whole, kind, place, np.dtype(np.int64))
@@ -136,7 +136,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
         raise Untraceable("np.where with a condition alone")
     builder = traced_of(condition, x, y).builder
     args = [builder.lift(one) for one in (condition, x, y)]
-    kinds = [one if type(one) in (int, float) else arg.dtype for one, arg in zip((x, y), args[1:], strict=True)]
+    kinds = [one if weak_type(one) in (int, float) else arg.dtype for one, arg in zip((x, y), args[1:], strict=True)]
     return builder.add("map", args, broadcast([one.shape for one in args]), np.result_type(*kinds), ("where",))
 
 
@@ -337,59 +337,11 @@ def _spelled_out(term: str, rank: int) -> str:
     return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
-    """Products summed over the last axes of one array and the first of another, or over pairs of axes."""
-    ranks = np.ndim(a), np.ndim(b)
-    pair = (range(ranks[0] - axes, ranks[0]), range(axes)) if isinstance(axes, int) else axes
-    first, second = ([one] if isinstance(one, int) else list(one) for one in pair)
-    left = [chr(ord("a") + place) for place in range(ranks[0])]
-    right = [chr(ord("A") + place) for place in range(ranks[1])]
-    for one, other in zip(first, second, strict=True):
-        right[other] = left[one]
-    shared = {left[one] for one in first}
-    result = "".join(one for one in (*left, *right) if one not in shared)
-    return einsum(f"{''.join(left)},{''.join(right)}->{result}", a, b)
-
-
-def softmax(x: Array, axis: Any = None) -> Any:
-    """As SciPy's: less the largest first."""
-    exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
-    return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
-
-
-def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """As SciPy's, of finite values."""
-    largest = reduced(a, "max", axis, keepdims=True)
-    shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
-    return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
-
-
-def shifted(positions: Any, by: Any) -> Any:
-    """Positions with an offset, where there is one."""
-    return positions if text_of(by) == "0" else positions + by
-
-
-def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
-    rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
-    below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
-    node, kept = m.builder.nodes[m.node], below if lower else np.logical_not(below)
-    if m.dtype.kind == "b":
-        return kept if node.op == "constant" and node.data[0] else np.logical_and(m, kept)
-    return where(kept, m, m.dtype.type(0))
-
-
-COMPOSED: dict[str, Callable[..., Any]] = {
-    "tril": lambda m, k=0: _triangle(m, k, lower=True), "triu": lambda m, k=0: _triangle(m, k, lower=False),
-    "outer": lambda a, b, out=None: expand_dims(_ravel(a), 1) * _ravel(b), "expit": lambda x: 1 / (1 + np.exp(-x)),
-    "softmax": softmax, "logsumexp": logsumexp,
-    "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
-}  # fmt: skip
-"""Functions of NumPy and SciPy that are several operations."""
-
-
 def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """An array of one value, in the shape of another one or a given one."""
     sides = like.shape if shape is None else tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(value, Array | Dim):
+        return broadcast_to(cast(like.builder.lift(value), dtype or like.dtype), sides)
     return like.builder.add("constant", (), sides, dtype or like.dtype, (value,))
 
 
@@ -403,17 +355,8 @@ def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array
     return copied(cast(a, dtype)) if copy else cast(a, dtype)
 
 
-def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
-    """The Euclidean length."""
-    vector = ord is None or x.ndim == 1 or isinstance(axis, int)
-    if vector and ord in (1, np.inf):
-        return reduced(np.absolute(x), "sum" if ord == 1 else "max", axis, keepdims=keepdims)
-    if ord not in (None, "fro", 2) or (ord == 2 and not vector):
-        raise Untraceable(f"np.linalg.norm of the order {ord}")
-    return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
-
-
-def _ravel(a: Array, *_: Any, **__: Any) -> Array:
+def ravel(a: Array, *_: Any, **__: Any) -> Array:
+    """Of one axis."""
     return reshape(a, -1)
 
 
@@ -431,8 +374,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
-    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "tensordot": tensordot, "dot": _dot, "vdot": _dot,
-    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
+    "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
+    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
@@ -450,6 +393,6 @@ def _round(a: Array, decimals: Any) -> Any:
 
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
-    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
+    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

@@ -22,12 +22,13 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
+from kernelmate.synthesis.composed import COMPOSED, Vectorized, shifted
+from kernelmate.synthesis.functions import broadcast_to, copied, expand_dims, filled
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.masks import linspace
-from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
+from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, real, text_of
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
@@ -44,9 +45,25 @@ def trace(contract: Contract, directory: Path) -> Graph:
     """
     if contract.reference_kind not in ("function", "expression"):
         raise ReferenceFailed("Only references in Python are traced.", line=contract.line)
+    try:
+        return _alike(contract, directory, literal=False)
+    except ReferenceFailed:
+        # Whole numbers that loops or shapes depend on: the contract's own value is all that there is.
+        if not any(_is_free(one) for one in contract.args):
+            raise
+        return _alike(contract, directory, literal=True)
+
+
+def _is_free(argument: Argument) -> bool:
+    """Whether an argument is a whole number of the contract's text that may have other values."""
+    return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
+
+
+def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
+    """The graph that the reference has at every size that is tried."""
     builders: list[tuple[Builder, Graph]] = []
     for size in sizes_to_trace(contract):
-        builders.append(_traced(contract, directory, size))
+        builders.append(_traced(contract, directory, size, literal=literal))
         (first, graph), (builder, other) = builders[0], builders[-1]
         if graph != other:
             raise _depends(contract, first, builder)
@@ -103,20 +120,20 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
     )
 
 
-def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, Graph]:
+def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -> tuple[Builder, Graph]:
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
         builder = Builder(size, file)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
-        values = _stand_ins(contract, builder)
-        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
+        values = _stand_ins(contract, builder, literal=literal)
+        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder), real)
         call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
         file, builder = EXPRESSION, Builder(size, EXPRESSION)
         compiled = checked_expression(contract)
-        names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder)}
+        names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
         call = partial(eval, compiled, names)  # its names were checked
     try:
         with np.errstate(all="ignore"):
@@ -130,15 +147,15 @@ def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, G
         raise _refusal(contract, file, frames[-1].lineno if frames else None, said) from None
 
 
-def _stand_ins(contract: Contract, builder: Builder) -> dict[str, Any]:
+def _stand_ins(contract: Contract, builder: Builder, *, literal: bool) -> dict[str, Any]:
     """Sizes, scalars and arrays by the names that the reference knows them by."""
     values: dict[str, Any] = {spelled(name): builder.dim(name) for name in builder.size}
     for argument in contract.args:
-        values[spelled(argument.name)] = _stand_in(argument, builder)
+        values[spelled(argument.name)] = _stand_in(argument, builder, literal=literal)
     return values
 
 
-def _stand_in(argument: Argument, builder: Builder) -> Any:
+def _stand_in(argument: Argument, builder: Builder, *, literal: bool) -> Any:
     dtype = numpy_dtype(argument.dtype)
     if is_inexact(dtype) and dtype.kind != "c":
         dtype = np.dtype(np.float64)
@@ -146,7 +163,7 @@ def _stand_in(argument: Argument, builder: Builder) -> Any:
         return None
     if argument.shape is None:
         size = argument.value if argument.value is not None else argument.name
-        if dtype.kind in "iu" and (size in builder.size or size.isdigit()):
+        if dtype.kind in "iu" and (size in builder.size or (size.isdigit() and (literal or not _is_free(argument)))):
             return builder.dim(size)
         return builder.add("scalar", dtype=dtype, data=(argument.name,))
     shape = [builder.dim(text) for text in map(_plain, argument.shape)]
@@ -191,7 +208,9 @@ class _Module:
             return _Module(value, self._builder)
         if isinstance(value, type) and issubclass(value, np.generic):
             return _Scalar(value)
-        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else value
+        if value is np.vectorize:
+            return Vectorized
+        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else real(value)
 
 
 class _Scalar:
@@ -248,7 +267,7 @@ class _Function:
         if isinstance(self._function, np.ufunc):
             args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
         try:
-            return self._function(*args, **keywords)
+            return real(self._function(*args, **keywords))
         except Untraceable:
             several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
             if any(isinstance(one, Array | Segments) for one in several):
@@ -260,7 +279,7 @@ class _Function:
         if self._name == "prod" and not keywords:
             return product(tuple(args[0]), self._builder.scalar)
         if not any(isinstance(one, Dim | Array) for one in args):
-            return self._function(*args, **keywords)
+            return real(self._function(*args, **keywords))
         ufunc = getattr(np, {"pow": "power"}.get(self._name, self._name), None)
         if not isinstance(ufunc, np.ufunc) or self._name in ("floor", "ceil", "trunc") or len(args) != ufunc.nin:
             raise Untraceable(f"math.{self._name} of a size or a value of an array")

@@ -222,8 +222,8 @@ def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(contract_o
     )
     size = {"n": 400000}
     contract = contract_of(
-        'sizes = [{ n = 400000 }]\ngrid = 1\nblock = 32\nreference = "reference.py:f"\n[args]\nx = "in float64[n] ~ uniform(-9, 3)"\n'
-        'y = "inout float64[n] ~ uniform(0, 3)"\nn = "int32"\n'
+        'sizes = [{ n = 400000 }]\ngrid = 1\nblock = 32\nreference = "reference.py:f"\n[args]\nx = "in float32[n] ~ uniform(-9, 3)"\n'
+        'y = "inout float32[n] ~ uniform(0, 3)"\nn = "int32"\n'
     )
     version = SimpleNamespace(contract=contract, compiled=SimpleNamespace(binary="b", lowered_name="k"))
     task = SimpleNamespace(
@@ -242,4 +242,4 @@ def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(contract_o
     again = oracle.answer(size, shot, given, None)
     assert again is not None
     assert (again.allowed.error["y"] >= before).all()
-    assert (again.allowed.error["y"] > 1.5 * before).any()
+    assert (again.allowed.error["y"] > before).any()
