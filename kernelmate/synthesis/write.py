@@ -12,6 +12,7 @@ from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.plan import Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
+    bags,
     columns,
     contraction,
     convolution,
@@ -45,6 +46,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}:
+        try:
+            yield from bags.written(graph, text)
+            return
+        except Refused:
+            text = KernelText(kernel, contract)
     for op, own in _OWN.items():
         if op in found:
             yield from (_windowed if own is windows else own.written)(graph, text)
