@@ -139,8 +139,8 @@ def _behind_one_another(plan: _Bags) -> bool:
     return plan.summed in lasts and plan.summed - 1 not in lasts
 
 
-def _taken(plan: _Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str]) -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
-    """Statements that take one more value into each reduction, and the name and type of its local."""
+def _taken(plan: _Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
+    """Statements that take one more value into each reduction, and the name and type of its local, `at` behind the name."""
     lines: list[str] = []
     locals_: dict[Key, tuple[str, str]] = {}
     for key, value in zip(keys, texts, strict=True):
@@ -148,7 +148,7 @@ def _taken(plan: _Bags, keys: Sequence[Key], text: KernelText, expressions: Expr
         if ctype != expressions.real and (kind != "sum" or ctype == "bool"):
             raise Refused(f"the {kind} of {plan.node(key).dtype}")
         locals_[key] = text.names.fresh(_NAMES[kind]), ctype
-        lines += _combined(kind, locals_[key][0], value, ctype, text)
+        lines += _combined(kind, locals_[key][0] + at, value, ctype, text)
     return lines, locals_
 
 
@@ -163,6 +163,14 @@ def _combined(kind: str, name: str, value: str, ctype: str, text: KernelText) ->
     return [*lines, f"if ({value} {'>' if kind == 'max' else '<'} {name} || isnan({value})) {name} = {value};"]
 
 
+class _Expressions(Expressions):
+    """Expressions of results: what follows from a reduction is not known before the loop over a bag."""
+
+    def varies(self, key: Key) -> bool:
+        """Whether a value differs between the elements of a pack, or follows from a reduction."""
+        return self.plan.node(key).op == "reduce" or super().varies(key)
+
+
 class _BagPacks(Gather):
     """A thread for a pack of the result, with the sums in its registers."""
 
@@ -174,6 +182,7 @@ class _BagPacks(Gather):
         self.k = kernel.names.fresh("k")
         at = {**self.at, self.last: f"({self.names.column} + {self.names.j})", plan.summed: self.k}
         self.numbers = Numbers(plan, kernel, at)
+        self.expressions = _Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
 
     def _leaf(self, key: Key) -> str:
         if self.plan.node(key).op == "iota" and key[1] == (self.bags.summed,):
@@ -208,12 +217,9 @@ class _BagPacks(Gather):
                 expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_value")
                 once.append(f"const {expressions.type_of(key)} {expressions.known[key]} = {self._leaf(key)};")
         texts = expressions.locals_for(roots, body)
-        lines, locals_ = _taken(plan, sums, kernel, expressions, texts)
-        arrays = {name: f"{name}[{names.j}]" for name, _ in locals_.values()}
-        for name, element in arrays.items():
-            lines = [_replaced(line, name, element) for line in lines]
+        lines, locals_ = _taken(plan, sums, kernel, expressions, texts, f"[{names.j}]")
         expressions.known = {key: one for key, one in expressions.known.items() if not expressions.varies(key)}
-        expressions.known |= {key: arrays[name] for key, (name, _) in locals_.items()}
+        expressions.known |= {key: f"{name}[{names.j}]" for key, (name, _) in locals_.items()}
         starts, over = [], f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})"
         for key, (name, ctype) in locals_.items():
             first = _START[str(plan.node(key).data[0])]
@@ -224,12 +230,6 @@ class _BagPacks(Gather):
         depth = kernel.size(plan.depth)
         loop = block_of(f"for (int {self.k} = 0; {self.k} < {depth}; ++{self.k})", [*once, *dict.fromkeys(loads), *each])
         return [*starts, f"#pragma unroll {UNROLLED}", *loop]
-
-
-def _replaced(line: str, name: str, element: str) -> str:
-    """A statement of a reduction with an element of an array in the place of its local."""
-    words = line.split(" ")
-    return " ".join(element + word[len(name) :] if word in (name, f"{name};") else word for word in words)
 
 
 class _Lanes:
