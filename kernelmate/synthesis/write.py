@@ -10,7 +10,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
-from kernelmate.synthesis.plan import Refused, free_plan, plan_of
+from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
     bags,
     columns,
@@ -27,6 +27,9 @@ from kernelmate.synthesis.schedules import (
     windows,
 )
 from kernelmate.synthesis.window_plan import output_shapes
+
+SHORT = 16
+"""Elements of a row that a thread reads alone: from 32 on a warp has one for each of its threads."""
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -58,6 +61,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             return
     try:
         plan = plan_of(graph)
+        if _has_short_rows(plan):
+            try:
+                yield from _windowed(graph, text)
+                return
+            except Refused:
+                text = KernelText(kernel, contract)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
         yield from schedule.written(plan, text)
     except Refused as reason:
@@ -70,6 +79,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             except Refused:
                 continue
         raise reason from None
+
+
+def _has_short_rows(plan: Plan) -> bool:
+    """Whether rows are so short that a thread reads one alone, as windows that lie side by side, and has one result for it."""
+    short = plan.kind == "rows" and plan.split > 0 and plan.columns.isdigit() and int(plan.columns) <= SHORT
+    return short and not any({FLAT, *plan.gone} & {*key[1]} for key in plan.outputs)
 
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:

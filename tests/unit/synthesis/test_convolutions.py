@@ -157,3 +157,97 @@ def test_written_convolutions_are_right(name: str, make: Any, session: Session) 
         assert judged.candidate.author.startswith("synthesis:convolution")
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
         assert verdict.diagnostics == ()
+
+
+PLANES = {"x": "in float32[N, C, H, W] ~ normal", "y": "out float32[N, C, H // 2, W // 2]", "H": "int32", "W": "int32"}
+PLANE_GRID = ("cdiv(W // 2, 16)", "cdiv(H // 2, 16)", "N * C")
+PLANE_SIZES = "{ N = 2, C = 3, H = 10, W = 14 }, { N = 1, C = 5, H = 22, W = 38 }, { N = 1, C = 1, H = 2, W = 2 }"
+FROM_PLANE = """  int c = blockIdx.x * 16 + threadIdx.x % 16, r = blockIdx.y * 16 + threadIdx.x / 16;
+  if (c >= W / 2 || r >= H / 2) return;
+  const float* p = x + (size_t)blockIdx.z * H * W + 2 * r * W + 2 * c;
+  y[((size_t)blockIdx.z * (H / 2) + r) * (W / 2) + c] = """
+LARGEST = FROM_PLANE + "fmaxf(fmaxf(p[0], p[1]), fmaxf(p[W], p[W + 1]));"
+GROUPS = {"x": "in float32[rows, 3 * cols] ~ normal", "y": "out float32[rows, cols]", "cols": "int32"}
+POOLED: dict[str, tuple[dict[str, str], str, str, tuple[str, ...], str]] = {
+    "the largest of squares": (
+        PLANES, "def reference(x):\n    N, C, H, W = x.shape\n    return x.reshape(N, C, H // 2, 2, W // 2, 2).max(axis=(3, 5))", LARGEST, PLANE_GRID, PLANE_SIZES,
+    ),
+    "the largest of four slices": (
+        PLANES, "def reference(x):\n    top = np.maximum(x[:, :, ::2, ::2], x[:, :, ::2, 1::2])\n    return np.maximum(top, np.maximum(x[:, :, 1::2, ::2], x[:, :, 1::2, 1::2]))",
+        LARGEST, PLANE_GRID, PLANE_SIZES,
+    ),
+    "means of squares": (
+        PLANES, "def reference(x):\n    N, C, H, W = x.shape\n    return x.reshape(N, C, H // 2, 2, W // 2, 2).mean(5).mean(3)",
+        FROM_PLANE + "(p[0] + p[1] + p[W] + p[W + 1]) / 4;", PLANE_GRID, PLANE_SIZES,
+    ),
+    "means of four neighbours": (
+        {"x": "in float32[n] ~ normal", "y": "out float32[n // 4]", "n": "int32"}, "x.reshape(n // 4, 4).mean(1)",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n / 4) y[i] = (x[4 * i] + x[4 * i + 1] + x[4 * i + 2] + x[4 * i + 3]) / 4;",
+        ("cdiv(n // 4, block)",), "{ n = 4096 }, { n = 36 }, { n = 4 }",
+    ),
+    "the smallest of three neighbours": (
+        GROUPS, "def reference(x):\n    return x.reshape(len(x), -1, 3).min(axis=-1)",
+        "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n  size_t i = (size_t)blockIdx.y * cols + c;\n  y[i] = fminf(x[3 * i], fminf(x[3 * i + 1], x[3 * i + 2]));",
+        ("cdiv(cols, block)", "rows"), "{ rows = 6, cols = 70 }, { rows = 3, cols = 37 }, { rows = 1, cols = 1 }",
+    ),
+    "sums over three colours": (
+        {"x": "in float32[n, 3] ~ normal", "y": "out float32[n]", "n": "int32"}, "np.sqrt((x * x).sum(axis=1))",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = sqrtf(x[3 * i] * x[3 * i] + x[3 * i + 1] * x[3 * i + 1] + x[3 * i + 2] * x[3 * i + 2]);",
+        ("cdiv(n, block)",), "{ n = 4096 }, { n = 37 }, { n = 1 }",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_pooled_images_and_short_groups_are_right(name: str, make: Any, session: Session) -> None:
+    args, reference, body, grid, sizes = POOLED[name]
+    least = {"W": 'require = ["H % 2 == 0", "W % 2 == 0"]', "n // 4": 'require = ["n % 4 == 0"]'}
+    more = next((text for name, text in least.items() if name in args or name in args["y"]), "")
+    kernel, _ = make(args, reference, body=body, grid='", "'.join(grid), sizes=sizes, more=more, block=256)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    for judged in found.candidates:
+        assert judged.candidate.author.startswith("synthesis:windows")
+        assert judged.verdict.correct, (judged.verdict.findings, judged.candidate.kernel.source)
+
+
+def written(make: Any, tmp_path: Path, name: str) -> dict[str, str]:
+    kernel, contract = build(make, name)
+    return {one.schedule: one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)}
+
+
+def test_every_form_of_a_convolution_gets_the_same_kernel(make: Any, tmp_path: Path) -> None:
+    names = ("an image, by tensordot", "an image, by sliding windows", "an image, by sliding windows and tensordot", "an image, from its bias")
+    texts = [written(make, tmp_path, name) for name in names]
+    assert all(list(one) == list(texts[0]) for one in texts)
+    bodies = {tuple(text.replace("b[o] + sum[i][j]", "sum[i][j] + b[o]") for text in one.values()) for one in texts}
+    assert len(bodies) == 1
+
+
+def test_values_in_registers_serve_several_taps_and_channels(make: Any, tmp_path: Path) -> None:
+    text = next(iter(written(make, tmp_path, "a line, tap by tap").values()))
+    assert text.count("__shared__") == 2
+    assert text.index("line[j] = x_tile") < text.index("for (int kx = 0; kx < 5; ++kx)") < text.index("part[i] = w_tile")
+    assert "if (" not in text[text.index("line[j] = x_tile") : text.index("sum[i][j] +=")]
+
+
+REFUSED = {
+    "weights that differ from place to place": (
+        {**LINE, "w": "in float32[CO, CI, L] ~ normal"},
+        "def reference(x, w, L):\n    return sum(np.einsum('ocl,bcl->bol', w, np.pad(x, ((0, 0), (0, 0), (2, 2)))[:, :, k : k + L]) for k in range(5))",
+    ),
+    "taps that are left out": (
+        LINE, "def reference(x, w, L):\n    p = np.pad(x, ((0, 0), (0, 0), (2, 2)))\n    return sum(np.einsum('oc,bcl->bol', w[:, :, k], p[:, :, k : k + L]) for k in (0, 1, 4))",
+    ),
+    "a border other than zero": (
+        LINE, "def reference(x, w, L):\n    p = np.pad(x, ((0, 0), (0, 0), (2, 2)), constant_values=1)\n    return sum(np.einsum('oc,bcl->bol', w[:, :, k], p[:, :, k : k + L]) for k in range(5))",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_sums_that_are_no_convolution_are_refused(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference = REFUSED[name]
+    kernel, contract = make(args, reference, grid='", "'.join(LINE_GRID), sizes=LINE_SIZES)
+    with pytest.raises(Refused):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
