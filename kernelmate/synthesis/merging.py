@@ -113,7 +113,11 @@ class _Merging:
         sides = self._graph.nodes[node.args[0]].shape
         found = [place for place, one in enumerate(entries) if any(axis in (pair, pair + 1) for axis, _ in one.terms)]
         plain = [AxisMap("0", ((axis, 1),)) for axis in (pair, pair + 1)]
-        if len(found) != 2 or found[1] != found[0] + 1 or [replace(entries[one], beyond=ORDINARY) for one in found] != plain:
+        if (
+            len(found) != 2
+            or found[1] != found[0] + 1
+            or [replace(entries[one], beyond=ORDINARY) for one in found] != plain
+        ):
             raise _Apart
         place = found[0]
         if sides[place : place + 2] != node.shape[pair : pair + 2]:

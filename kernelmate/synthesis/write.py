@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from kernelmate.records import Contract, Kernel
@@ -30,6 +30,8 @@ from kernelmate.synthesis.window_plan import output_shapes
 
 SHORT = 16
 """Elements of a row that a thread reads alone: from 32 on a warp has one for each of its threads."""
+
+_Own = Callable[[Graph, KernelText], Iterator[Written]]
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -70,7 +72,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
         yield from schedule.written(plan, text)
     except Refused as reason:
-        others = [_free] + [_windowed] * any(node.op == "reshape" for node in graph.nodes)
+        others: list[_Own] = [_free]
+        others += [_windowed] * any(node.op == "reshape" for node in graph.nodes)
         others += [gather.written] * any(node.op in BY_NUMBER for node in graph.nodes)
         for other in others:
             try:
@@ -93,7 +96,11 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
-    ways = [partial(convolution.written, graph), partial(windows.written, few, shapes=fewer), partial(windows.written, graph)]
+    ways = [
+        partial(convolution.written, graph),
+        partial(windows.written, few, shapes=fewer),
+        partial(windows.written, graph),
+    ]
     reason: Refused | None = None
     for way in ways:
         try:

@@ -228,8 +228,11 @@ class _BagPacks(Gather):
                 starts += ["#pragma unroll", *block_of(over, [f"{name}[{names.j}] = {expressions.number(first)};"])]
         each = ["#pragma unroll", *block_of(over, [*body, *lines])]
         depth = kernel.size(plan.depth)
-        loop = block_of(f"for (int {self.k} = 0; {self.k} < {depth}; ++{self.k})", [*once, *dict.fromkeys(loads), *each])
-        return [*starts, f"#pragma unroll {UNROLLED}", *loop]
+        loop = block_of(
+            f"for (int {self.k} = 0; {self.k} < {depth}; ++{self.k})", [*once, *dict.fromkeys(loads), *each]
+        )
+        few = depth.isdigit() and int(depth) <= 4 * UNROLLED
+        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop]
 
 
 class _Lanes:
@@ -254,7 +257,7 @@ class _Lanes:
         if node.op == "scalar":
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
-            return "0" if key[1][0] is None else self.numbers.at[key[1][0]]
+            return "0" if key[1][0] is None else self.numbers.at[int(key[1][0])]
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
@@ -291,7 +294,9 @@ class _Lanes:
             stores.append(f"{name}[{names.row}] = {stored};")
         return self._around([*outer, *starts], [*body, *lines], exchanged, [*expressions.outer, *final, *stores])
 
-    def _around(self, starts: Sequence[str], body: Sequence[str], exchanged: Sequence[str], final: Sequence[str]) -> Written:
+    def _around(
+        self, starts: Sequence[str], body: Sequence[str], exchanged: Sequence[str], final: Sequence[str]
+    ) -> Written:
         kernel, names, plan = self.kernel, self.names, self.plan
         rows = kernel.count(plan.domain)
         opening = [] if rows.isidentifier() else [f"const size_t {names.count} = {rows};"]
@@ -311,7 +316,9 @@ class _Lanes:
                 f"for (int {names.k} = {names.row} < {rows} ? {names.lane} : {depth}; {names.k} < {depth}; {names.k} += {names.kLanes})",
                 body,
             ),
-            *block_of(f"for (int {names.offset} = {names.kLanes} / 2; {names.offset} > 0; {names.offset} /= 2)", exchanged),
+            *block_of(
+                f"for (int {names.offset} = {names.kLanes} / 2; {names.offset} > 0; {names.offset} /= 2)", exchanged
+            ),
             *block_of(f"if ({names.lane} == 0 && {names.row} < {rows})", final),
         ]
         return Written(
@@ -328,7 +335,8 @@ class _Lanes:
         """Positions along the axes of the result, from the number of a row; those that are used."""
         if len(self.plan.domain) < 2:
             return []
-        found, left = [], self.names.row
+        found: list[str] = []
+        left = self.names.row
         for axis in reversed(range(len(self.plan.domain))):
             text = left
             if axis:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.convolution_tiles import SPAN, Tile, power_above, tile_for
 from kernelmate.synthesis.convolutions import CHANNEL, Convolution, Spatial, convolution_of
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import Linear, existing
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes
 from kernelmate.synthesis.window_text import WindowText
-
-BLOCK = 256
-SPAN = 4
-"""Neighbouring positions of a thread."""
 
 SHARED = 32 * 1024
 """Bytes of shared memory of a block, so that several blocks share a multiprocessor (228 KB, H100)."""
@@ -42,20 +38,6 @@ ENOUGH_BLOCKS = 264
 _WORDS = ("col", "row", "plane")
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """A block's output channels (`out`) and positions along each spatial axis, and a thread's channels (`side`)."""
-
-    out: int
-    positions: tuple[int, ...]
-    side: int
-
-    @property
-    def threads(self) -> int:
-        """Of the block."""
-        return self.out // self.side * math.prod(self.positions) // SPAN
-
-
 def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     """The kernel's texts, the likeliest first.
 
@@ -65,10 +47,10 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     sizes = kernel.contract.sizes
     plan = laid_out(graph, sizes, *output_shapes(kernel))
     found = convolution_of(plan)
-    tiles = {side: _tile(plan, found, sizes[0], side) for side in (8, 4)}
+    tiles = {side: tile_for(plan, found, sizes[0], side) for side in (8, 4)}
     counts = {axis: int(evaluate(side, sizes[0])) for axis, side in enumerate(plan.domain)}
 
-    def blocks(tile: _Tile) -> int:
+    def blocks(tile: Tile) -> int:
         taken = {one.variable: width for one, width in zip(found.spatial, tile.positions, strict=True)}
         taken[found.out] = tile.out
         return math.prod(-(-count // taken.get(f"__{axis}", 1)) for axis, count in counts.items())
@@ -77,42 +59,14 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_text, plan, found, kernel, tiles[side]) for side in order)
 
 
-def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: _Tile) -> Written:
+def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> Written:
     return _Convolving(plan, found, KernelText(kernel.kernel, kernel.contract), tile).written()
-
-
-def _tile(plan: Windows, found: Convolution, size: dict[str, int], side: int) -> _Tile:
-    """The tile for channels of `side` per thread that fits the results at a size."""
-    counts = {f"__{axis}": int(evaluate(one, size)) for axis, one in enumerate(plan.domain)}
-    lengths = [counts[one.variable] for one in found.spatial]
-    groups = min(_power(-(-counts[found.out] // side)), 8 if len(lengths) == 1 else 4)
-    left = BLOCK // groups * SPAN
-    positions: list[int] = []
-    for place, length in enumerate(reversed(lengths)):
-        most = 128 if len(lengths) == 1 else 32
-        positions.insert(0, max(SPAN if not place else 1, min(_power(length), left, most)) if place < 2 else 1)
-        left = max(1, left // positions[0])
-    groups = min(_power(-(-counts[found.out] // side)), max(1, BLOCK * SPAN // math.prod(positions)))
-    return _Tile(groups * side, tuple(positions), side)
-
-
-def _power(count: int) -> int:
-    """The smallest power of two that is no less."""
-    return 1 << max(0, count - 1).bit_length()
-
-
-class _Text(WindowText):
-    """Elements and epilogue of a convolution: nothing of it is declared before."""
-
-    def known_as(self, key: Key, text: str) -> None:
-        """A value that is there already."""
-        self.known[key] = text
 
 
 class _Convolving:
     """The text for one tile."""
 
-    def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: _Tile) -> None:
+    def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> None:
         self.plan, self.found, self.kernel, self.tile = plan, found, kernel, tile
         self.source, self.weights = plan.name(found.source), plan.name(found.weights)
         outputs = {one.name for one in kernel.outputs()}
@@ -136,7 +90,7 @@ class _Convolving:
         self.tap_names = [kernel.names.fresh(one) for one in ("kx", "ky", "kz")[len(found.taps) - 1 :: -1]]
         self.patch, self.packed = (kernel.names.fresh(f"{one}_tile") for one in (self.source, self.weights))
         self.batch = {one: kernel.names.fresh("batch") for one in found.batch}
-        self.text = _Text(plan, kernel, self._positions())
+        self.text = WindowText(plan, kernel, self._positions())
         last = found.spatial[-1]
         self.along = [axis for axis, step in enumerate(last.steps) if step]
         self.line = (SPAN - 1) * last.stride + last.span + 1
@@ -148,7 +102,11 @@ class _Convolving:
         names, found = self.names, self.found
         positions = {CHANNEL: names.c, found.out: names.o, "__i": names.i, "__j": names.j, **self.batch}
         for place, one in enumerate(found.spatial):
-            positions |= {one.variable: self.words[place], f"__n{place}": self.near[place], f"__d{place}": self.inner[place]}
+            positions |= {
+                one.variable: self.words[place],
+                f"__n{place}": self.near[place],
+                f"__d{place}": self.inner[place],
+            }
             positions |= {f"__t{place}": self.own[place], f"__f{place}": self.firsts[place]}
         return positions | {f"__k{axis}": name for axis, name in enumerate(self.tap_names)}
 
@@ -160,12 +118,14 @@ class _Convolving:
         """Channels at a time: as many as shared memory has room for."""
         last = -(-self._patch(-1) // SPAN) * SPAN
         patch = last * math.prod(self._patch(place) for place in range(len(self.words) - 1))
-        each = (patch + math.prod(self.found.taps) * (self.tile.out + SPAN)) * (8 if self.kernel.real == "double" else 4)
+        each = (patch + math.prod(self.found.taps) * (self.tile.out + SPAN)) * (
+            8 if self.kernel.real == "double" else 4
+        )
         depth = DEEPEST
         while depth > 1 and depth * each > SHARED:
             depth //= 2
         side = self.plan.node(self.found.source).shape[self.found.channel]
-        depth = min(depth, _power(int(evaluate(side, self.kernel.contract.sizes[0]))))
+        depth = min(depth, power_above(int(evaluate(side, self.kernel.contract.sizes[0]))))
         if depth * each > MOST_SHARED:
             raise Refused("its windows are larger than shared memory")
         return depth
@@ -194,7 +154,8 @@ class _Convolving:
         return Written(
             f"convolution-{tile.out}x{math.prod(tile.positions)}",
             f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
-            f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread." + self._promise(),
+            f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
+            + self._promise(),
             kernel.definition(kernel.head(), body),
             "",
             (grid,),
@@ -243,12 +204,19 @@ class _Convolving:
         names, found, plan = self.names, self.found, self.plan
         places = {one.variable: place for place, one in enumerate(found.spatial)}
         axes = [found.out, *(one.variable for one in reversed(found.spatial)), *reversed(found.batch)]
-        counts, grid, lines, decoded = [], [], [], []
+        counts: list[str] = []
+        grid, lines, decoded = [], [], []
         for number, axis in enumerate(axes):
             side = plan.domain[int(axis[2:])]
             width = self.tile.out if axis == found.out else self.tile.positions[places[axis]] if axis in places else 1
             name = names.kOut if axis == found.out else self.lengths[places[axis]] if axis in places else "1"
-            first = names.o_first if axis == found.out else self.firsts[places[axis]] if axis in places else self.batch[axis]
+            first = (
+                names.o_first
+                if axis == found.out
+                else self.firsts[places[axis]]
+                if axis in places
+                else self.batch[axis]
+            )
             left = " / ".join(["blockIdx.x", *counts])
             grid.append(f"cdiv({_bare(side)}, {width})" if width > 1 else side)
             outermost = number + 1 == len(axes)
@@ -295,14 +263,14 @@ class _Convolving:
         lines, tests = [f"const int {names.c} = {names.c_first} + {names.d};"], self._in_channels()
         for place, one in enumerate(found.spatial):
             index[one.axis] = Linear(((f"__n{place}", 1),))
-            at = Linear.sum(((f"__f{place}", one.stride), (f"__d{place}", 1)), one.first)
-            lines.append(f"const int {self.near[place]} = {self._number(at)};")
+            near = Linear.sum(((f"__f{place}", one.stride), (f"__d{place}", 1)), one.first)
+            lines.append(f"const int {self.near[place]} = {self._number(near)};")
             tests += [f"{self.near[place]} >= 0"] if one.first < 0 else []
             tests.append(f"{self.near[place]} < {self._number(existing(shape[one.axis]))}")
-        place = "".join(f"[{one}]" for one in (names.d, *self.inner))
+        at = "".join(f"[{one}]" for one in (names.d, *self.inner))
         value = kernel.loaded(self.source, f"{self.source}[{self.text.address(shape, index)}]")
         lines.append(f"const bool {names.inside} = {' && '.join(tests)};")
-        lines.append(f"{self.patch}{place} = {names.inside} ? {value} : {self.text.number(0.0)};")
+        lines.append(f"{self.patch}{at} = {names.inside} ? {value} : {self.text.number(0.0)};")
         return self._filled([(name, count) for _, name, count in axes], lines)
 
     def _plain(self, entry: object) -> Linear:
@@ -335,7 +303,9 @@ class _Convolving:
         place = "".join(f"[{self._near(place, one)}]" for place, one in enumerate(found.spatial))
         tap = last.tap(found.taps)
         along = [self.tap_names[axis] for axis in self.along]
-        inside = Linear(tuple(term for term in tap.terms if term[0] in [f"__k{axis}" for axis in self.along]), tap.constant)
+        inside = Linear(
+            tuple(term for term in tap.terms if term[0] in [f"__k{axis}" for axis in self.along]), tap.constant
+        )
         held = self._number(Linear.sum((("__j", last.stride),)).plus(inside))
         weight = "".join(f"[{one}]" for one in (names.d, *self.tap_names))
         body = [
@@ -376,16 +346,16 @@ class _Convolving:
         terms = [f"{names.sum}[{names.i}][{names.j}]", *self.text.locals_for(found.rest, lines)]
         if len(terms) > 1:
             lines.append(f"const {kernel.real} {names.total} = {' + '.join(terms)};")
-        self.text.known_as(found.root, names.total if len(terms) > 1 else terms[0])
+        self.text.known[found.root] = names.total if len(terms) > 1 else terms[0]
         texts = self.text.locals_for([one.key for one in plan.targets], lines)
         for target, text in zip(plan.targets, texts, strict=True):
             stored = kernel.stored(target.name, text, plan.node(target.key).dtype)
             if len(plan.targets) > 1:
                 raise Refused("it has several results of a convolution")
-            place = self.text.address(target.shape, [self.text_of(one) for one in target.place])
-            lines.append(f"{target.name}[{place}] = {stored};")
+            at = self.text.address(target.shape, [self.text_of(one) for one in target.place])
+            lines.append(f"{target.name}[{at}] = {stored};")
         mine = []
-        for place, one in enumerate(found.spatial):
+        for place in range(len(found.spatial)):
             own = f" + {self.own[place]}" if self.lengths[place] != "1" else ""
             j = f" + {names.j}" if place + 1 == len(self.words) else ""
             mine.append(f"const int {self.words[place]} = {self.firsts[place]}{own}{j};")

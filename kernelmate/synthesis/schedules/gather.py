@@ -131,7 +131,11 @@ class Gather:
         found = []
         for key in keys:
             node = self.plan.node(key)
-            if node.op == "input" and str(node.data[0]) in self.packs.arrays and self._along(self.inputs[str(node.data[0])]):
+            if (
+                node.op == "input"
+                and str(node.data[0]) in self.packs.arrays
+                and self._along(self.inputs[str(node.data[0])])
+            ):
                 at = self.numbers.address(key, self.expressions)
                 # the address of the pack is that of its first element
                 at = at.replace(f"({self.names.column} + {self.names.j})", self.names.column)
@@ -189,7 +193,11 @@ class Gather:
         """The kernel's own body: which packs a thread has."""
         kernel, names, width = self.kernel, self.names, self.packs.width
         arguments = ", ".join(kernel.parameters)
-        deep = any(sum(one is not None for one in index) > 1 for name in self.packs.arrays for index in self.inputs.get(name, ()))
+        deep = any(
+            sum(one is not None for one in index) > 1
+            for name in self.packs.arrays
+            for index in self.inputs.get(name, ())
+        )
         whole = [f"{names.columns} % {width} == 0"] if self.last or deep else []
         guard = " && ".join(filter(None, [*whole, self.packs.aligned()])) or "true"
         known = [name for name, several in self.inputs.items() if self._along(several)]

@@ -273,7 +273,11 @@ class _Threads:
                 f"cdiv({_inner(self.sides[1])}, {self._height() * self.step})" if self._height() > 1 else self.sides[1]
             )
         if self.rank > 2:
-            blocks.append(_inner(" * ".join(self.plan.domain[: self.rank - 2])) if self.rank == 3 else " * ".join(self.plan.domain[: self.rank - 2]))
+            blocks.append(
+                _inner(" * ".join(self.plan.domain[: self.rank - 2]))
+                if self.rank == 3
+                else " * ".join(self.plan.domain[: self.rank - 2])
+            )
         return tuple(blocks) if self.native else (" * ".join(blocks),)
 
 

@@ -97,6 +97,8 @@ def test_rows_in_columns_of_packs_need_whole_rows(make: Any, tmp_path: Path) -> 
 
 def test_normalised_rows_by_number_are_not_summed_for_each_element(make: Any, tmp_path: Path) -> None:
     args = {**BAGS, "ids": "in int32[bags] ~ integers(0, 50)"}
-    kernel, contract = make(args, "t[ids] / t[ids].sum(axis=1, keepdims=True)", sizes="{ bags = 6, n = 1, F = 40 }", grid="bags")
+    kernel, contract = make(
+        args, "t[ids] / t[ids].sum(axis=1, keepdims=True)", sizes="{ bags = 6, n = 1, F = 40 }", grid="bags"
+    )
     with pytest.raises(Refused):
         list(kernels_for(trace(contract, tmp_path), kernel, contract))

@@ -217,7 +217,12 @@ def written(make: Any, tmp_path: Path, name: str) -> dict[str, str]:
 
 
 def test_every_form_of_a_convolution_gets_the_same_kernel(make: Any, tmp_path: Path) -> None:
-    names = ("an image, by tensordot", "an image, by sliding windows", "an image, by sliding windows and tensordot", "an image, from its bias")
+    names = (
+        "an image, by tensordot",
+        "an image, by sliding windows",
+        "an image, by sliding windows and tensordot",
+        "an image, from its bias",
+    )
     texts = [written(make, tmp_path, name) for name in names]
     assert all(list(one) == list(texts[0]) for one in texts)
     bodies = {tuple(text.replace("b[o] + sum[i][j]", "sum[i][j] + b[o]") for text in one.values()) for one in texts}
@@ -227,7 +232,9 @@ def test_every_form_of_a_convolution_gets_the_same_kernel(make: Any, tmp_path: P
 def test_values_in_registers_serve_several_taps_and_channels(make: Any, tmp_path: Path) -> None:
     text = next(iter(written(make, tmp_path, "a line, tap by tap").values()))
     assert text.count("__shared__") == 2
-    assert text.index("line[j] = x_tile") < text.index("for (int kx = 0; kx < 5; ++kx)") < text.index("part[i] = w_tile")
+    assert (
+        text.index("line[j] = x_tile") < text.index("for (int kx = 0; kx < 5; ++kx)") < text.index("part[i] = w_tile")
+    )
     assert "if (" not in text[text.index("line[j] = x_tile") : text.index("sum[i][j] +=")]
 
 
