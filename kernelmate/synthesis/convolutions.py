@@ -239,7 +239,7 @@ def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tu
     spatial = tuple(_spatial(sides[axis], axis, offsets[axis], tap_axes, taps) for axis in sorted(moving))
     if any(sum(one.steps[axis] != 0 for one in spatial) != 1 for axis in range(len(taps))):
         raise Refused("its taps lie along no axis of the input, or along several")
-    if sum(step != 0 for step in spatial[-1].steps) > 1:
+    if sum(step != 0 for step in spatial[-1].steps) > 1 or len(taps) > 3:
         raise Refused("several axes of taps lie along one of the input")
     at = []
     for axis in range(len(weights[0].at)):

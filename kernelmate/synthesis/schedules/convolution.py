@@ -87,7 +87,7 @@ class _Convolving:
         plurals = [kernel.names.fresh(f"k{one.capitalize()}s") for one in self.words]
         self.lengths = ["1" if width == 1 else name for name, width in zip(plurals, tile.positions, strict=True)]
         self.reach = [kernel.names.fresh(f"kPatch{one.capitalize()}s") for one in self.words]
-        self.tap_names = [kernel.names.fresh(one) for one in ("kx", "ky", "kz")[len(found.taps) - 1 :: -1]]
+        self.tap_names = [kernel.names.fresh(one) for one in reversed(("kx", "ky", "kz")[: len(found.taps)])]
         self.patch, self.packed = (kernel.names.fresh(f"{one}_tile") for one in (self.source, self.weights))
         self.batch = {one: kernel.names.fresh("batch") for one in found.batch}
         self.text = WindowText(plan, kernel, self._positions())
@@ -152,7 +152,7 @@ class _Convolving:
         ]  # fmt: skip
         sides = " x ".join(map(str, (tile.out, *tile.positions)))
         return Written(
-            f"convolution-{tile.out}x{math.prod(tile.positions)}",
+            f"convolution-{tile.out}x{math.prod(tile.positions)}-{tile.side}",
             f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
             f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
             + self._promise(),

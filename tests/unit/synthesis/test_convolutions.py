@@ -112,6 +112,40 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...], str]] = {
         image("H", "W", "int r = 4 * p + u, c = 4 * q + v;", start="b[o]", k=4).replace("r < H", "r < 4 * H").replace("c < W)", "c < 4 * W)").replace("* H + r) * W", "* 4 * H + r) * 4 * W"),
         ("cdiv(H * W, block)", "CO", "N"), IMAGE_SIZES,
     ),
+    "every second window of the same size": (
+        {**IMAGE, "y": "out float32[N, CO, (H + 1) // 2, (W + 1) // 2]"},
+        "def reference(x, w, b):\n    N, C, H, W = x.shape\n    p = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])\n    R, S = (H + 1) // 2, (W + 1) // 2\n    y = np.zeros((N, w.shape[0], R, S))\n"
+        f"{BY_TAP}            y += np.einsum('oc,nchw->nohw', w[:, :, i, j], p[:, :, i : i + 2 * R - 1 : 2, j : j + 2 * S - 1 : 2])\n    return y + b.reshape(1, -1, 1, 1)",
+        image("(H + 1) / 2", "(W + 1) / 2", "int r = 2 * p + u - 1, c = 2 * q + v - 1;", start="b[o]"), ("cdiv(((H + 1) // 2) * ((W + 1) // 2), block)", "CO", "N"), IMAGE_SIZES,
+    ),
+    "one tap, every second pixel": (
+        {**IMAGE, "x": "in float32[N, CI, 2 * H, 2 * W] ~ normal", "w": "in float32[CO, CI] ~ normal", "y": "out float32[N, CO, H, W]"},
+        "def reference(x, w, b):\n    return np.einsum('oc,nchw->nohw', w, x[:, :, ::2, ::2]) * b[:, None, None]",
+        image("H", "W", "int r = p, c = q;", end="s * b[o]", k=1).replace("* H + r) * W + c]", "* 2 * H + 2 * r) * 2 * W + 2 * c]"), ("cdiv(H * W, block)", "CO", "N"), IMAGE_SIZES,
+    ),
+    "down the columns alone": (
+        {**IMAGE, "w": "in float32[CO, CI, 3] ~ normal", "y": "out float32[N, CO, H - 2, W]"},
+        "def reference(x, w, b, H):\n    return sum(np.einsum('oc,nchw->nohw', w[:, :, k], x[:, :, k : k + H - 2]) for k in range(3)) + b[:, None, None]",
+        image("H - 2", "W", "if (v) continue; int r = p + u, c = q;", start="b[o]").replace("* 3 + u) * 3 + v]", "* 3 + u)]"), ("cdiv((H - 2) * W, block)", "CO", "N"), IMAGE_SIZES,
+    ),
+    "an image of rows of channels": (
+        {**IMAGE, "x": "in float32[N, H, W, CI] ~ normal", "w": "in float32[3, 3, CI, CO] ~ normal", "y": "out float32[N, H - 2, W - 2, CO]"},
+        f"def reference(x, w, b):\n    N, H, W, C = x.shape\n    y = np.zeros((N, H - 2, W - 2, w.shape[3]))\n{BY_TAP}            y += x[:, i : i + H - 2, j : j + W - 2] @ w[i, j]\n    return y + b",
+        VALID.replace("x[((n * CI + d) * H + r) * W + c]", "x[((n * H + r) * W + c) * CI + d]").replace("w[((o * CI + d) * 3 + u) * 3 + v]", "w[((u * 3 + v) * CI + d) * CO + o]")
+        .replace("y[(n * CO + o) * R * C + i]", "y[(n * R * C + i) * CO + o]"), IMAGE_GRID, IMAGE_SIZES,
+    ),
+    "a volume": (
+        {"x": "in float32[CI, D, H, W] ~ normal", "w": "in float32[CO, CI, 2, 3, 3] ~ normal", "y": "out float32[CO, D - 1, H - 2, W - 2]", "CI": "int32", "CO": "int32", "D": "int32", "H": "int32", "W": "int32"},
+        "def reference(x, w):\n    v = np.lib.stride_tricks.sliding_window_view(x, (2, 3, 3), axis=(1, 2, 3))\n    return np.einsum('cdhwijk,ocijk->odhw', v, w)",
+        """  int i = blockIdx.x * blockDim.x + threadIdx.x, o = blockIdx.y, z = blockIdx.z, R = H - 2, C = W - 2;
+  if (i >= R * C) return;
+  float s = 0;
+  for (int c = 0; c < CI; ++c)
+    for (int a = 0; a < 2; ++a)
+      for (int u = 0; u < 3; ++u)
+        for (int v = 0; v < 3; ++v) s += x[((c * D + z + a) * H + i / C + u) * W + i % C + v] * w[(((o * CI + c) * 2 + a) * 3 + u) * 3 + v];
+  y[(o * (D - 1) + z) * R * C + i] = s;""", ("cdiv((H - 2) * (W - 2), block)", "CO", "D - 1"), IMAGE_SIZES.replace("N", "D").replace("D = 2", "D = 5").replace("D = 1", "D = 2"),
+    ),
     "half precision": (
         {**IMAGE, **{name: IMAGE[name].replace("float32", "float16") for name in ("x", "w", "b", "y")}},
         "def reference(x, w, b):\n    v = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))\n    return np.einsum('nchwij,ocij->nohw', v, w) + b[:, None, None]",
@@ -140,7 +174,7 @@ def session() -> Iterator[Session]:
 
 def build(make: Any, name: str) -> tuple[Kernel, Contract]:
     args, reference, body, grid, sizes = CASES[name]
-    least = 'require = ["H > 2", "W > 2"]' if "W" in args else 'require = ["L > 2"]' if "G" in args else ""
+    least = 'require = ["D > 1", "H > 2", "W > 2"]' if "D" in args else 'require = ["H > 2", "W > 2"]' if "W" in args else 'require = ["L > 2"]' if "G" in args else ""
     above = "#include <cuda_fp16.h>\n" if "float16" in args["x"] else ""
     parameters = ", ".join(f"{'const ' if entry.startswith('in ') else ''}{'__half' if 'float16' in entry else 'double' if 'float64' in entry else 'float'}* {one}" if "[" in entry else f"int {one}" for one, entry in args.items())  # fmt: skip
     made: tuple[Kernel, Contract] = make(args, reference, body=body, grid='", "'.join(grid), sizes=sizes, above=above, more=least, parameters=parameters)  # fmt: skip
