@@ -7,7 +7,7 @@ are chosen in packs of 16 bytes. Arithmetic: that of the graph for each element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,16 +68,18 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
         several = dict.fromkeys([lanes, max(2, lanes // 2)])
         yield from those_written(partial(_lanes, plan, kernel, one) for one in several)
         return
-    rows = [True, False] if int(evaluate(plan.domain[-1], size)) >= LONG else [False, True]
-    yield from those_written(partial(_packs, plan, kernel, by_rows) for by_rows in rows)
+    columns = int(evaluate(plan.domain[-1], size))
+    ways = [(True, False), (False, False)] if columns >= LONG else [(False, False), (True, True), (True, False)]
+    yield from those_written(partial(_packs, plan, kernel, by_rows, shared) for by_rows, shared in ways)
 
 
 def _lanes(plan: _Bags, kernel: KernelText, lanes: int) -> Written:
     return _Lanes(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
 
 
-def _packs(plan: _Bags, kernel: KernelText, by_rows: bool) -> Written:
-    return _BagPacks(plan, KernelText(kernel.kernel, kernel.contract), by_rows).written()
+def _packs(plan: _Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
+    kernel = KernelText(kernel.kernel, kernel.contract)
+    return _SharedBags(plan, kernel).written() if shared else _BagPacks(plan, kernel, by_rows).written()
 
 
 def _plan(graph: Graph) -> _Bags:
@@ -198,6 +200,14 @@ class _BagPacks(Gather):
         results += self.stored(results)
         return self.packed(before, results, self.loads(key for key in walk(plan) if not self._in_bag(key)))
 
+    def steps(self, depth: str) -> tuple[str, str]:
+        """Where a thread begins in a bag, and the step to its next element."""
+        return "0", f"++{self.k}"
+
+    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+        """Statements behind the loop over a bag."""
+        return []
+
     def _in_bag(self, key: Key) -> bool:
         return self.bags.summed in axes_in(key[1])
 
@@ -228,11 +238,90 @@ class _BagPacks(Gather):
                 starts += ["#pragma unroll", *block_of(over, [f"{name}[{names.j}] = {expressions.number(first)};"])]
         each = ["#pragma unroll", *block_of(over, [*body, *lines])]
         depth = kernel.size(plan.depth)
-        loop = block_of(
-            f"for (int {self.k} = 0; {self.k} < {depth}; ++{self.k})", [*once, *dict.fromkeys(loads), *each]
-        )
+        start, step = self.steps(depth)
+        head = f"for (int {self.k} = {start}; {self.k} < {depth}; {step})"
+        loop = block_of(head, [*once, *dict.fromkeys(loads), *each])
         few = depth.isdigit() and int(depth) <= 4 * UNROLLED
-        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop]
+        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop, *self.combined(locals_)]
+
+
+class _SharedBags(_BagPacks):
+    """A warp for each bag of few packs: lanes of the same pack take turns at the elements, and combine what they found."""
+
+    name = "bags-shared"
+
+    def __init__(self, plan: _Bags, kernel: KernelText) -> None:
+        super().__init__(plan, kernel, by_rows=True)
+        packs = -(-int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) // self.packs.width)
+        self.lanes = 1 << (packs - 1).bit_length()
+        if self.lanes >= WARP:
+            raise Refused("a row of the result has enough packs for a warp")
+        self.own = fresh_names(kernel, "first", "offset", "lane")
+        self.lane_count = kernel.names.outermost("kLanes")
+
+    def loads(self, keys: Iterable[Key]) -> list[str]:
+        """As of packs, those of a bag alone: lanes beyond the row have none."""
+        several = list(keys)
+        found = super().loads(several)
+        if found and not all(self._in_bag(key) for key in several):
+            raise Refused("it needs packs besides those of a bag")
+        return found
+
+    def steps(self, depth: str) -> tuple[str, str]:
+        """Neighbouring groups of lanes take neighbouring elements."""
+        inside = f"{self.names.column} < {self._length()}"
+        return f"{inside} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
+
+    def _length(self) -> str:
+        return self.kernel.size(self.plan.domain[-1])
+
+    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+        """Sums of lanes that have the same pack; one of them goes on."""
+        names, own, lines = self.names, self.own, list[str]()
+        for key, (name, ctype) in sums.items():
+            value = f"__shfl_xor_sync(0xffffffffu, {name}[{names.j}], {own.offset})"
+            lines += _combined(str(self.plan.node(key).data[0]), f"{name}[{names.j}]", value, ctype, self.kernel)
+        each = block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", lines)
+        return [
+            *block_of(f"for (int {own.offset} = {self.lane_count}; {own.offset} < {WARP}; {own.offset} *= 2)", ["#pragma unroll", *each]),
+            f"if (threadIdx.x >= {self.lane_count} || {names.column} >= {self._length()}) return;",
+        ]  # fmt: skip
+
+    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> Written:
+        kernel, names, own, width = self.kernel, self.names, self.own, self.packs.width
+        arguments = ", ".join([*kernel.parameters, names.row])
+
+        def loop(pack: int) -> list[str]:
+            scale = f" * {pack}" if pack > 1 else ""
+            head = f"for (int {own.first} = 0; {own.first} < {names.columns}; {own.first} += {self.lane_count}{scale})"
+            return block_of(head, [f"{helper}<{pack}>({arguments}, {own.first} + {own.lane}{scale});"])
+
+        guard = " && ".join(filter(None, [f"{names.columns} % {width} == 0", self.packs.aligned()]))
+        body = [
+            *opening,
+            f"const size_t {names.row} = blockIdx.x;",
+            f"const int {own.lane} = threadIdx.x % {self.lane_count};",
+        ]
+        if width > 1:
+            body += [
+                "// Packs need rows and addresses of whole packs.",
+                f"if ({guard}) {{",
+                *("  " + one for one in loop(width)),
+            ]
+            body += ["} else {", *("  " + one for one in loop(1)), "}"]
+        else:
+            body += loop(1)
+        known = [name for name, several in self.inputs.items() if self._along(several)]
+        constant = f"constexpr int {self.lane_count} = {self.lanes};  // of a warp, for the packs of a row; the others share its bag"
+        return Written(
+            self.name,
+            f"Written from the reference: a warp for each row of the result, {width} elements at a time in accesses of 16 bytes where "
+            f"addresses allow it; groups of {self.lanes} lanes share the elements of a bag." + kernel.promise(known),
+            kernel.definition(kernel.head(), body),
+            f"{constant}\n\n{text}",
+            (" * ".join(self.plan.domain[:-1]),),
+            WARP,
+        )
 
 
 class _Lanes:

@@ -39,6 +39,16 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         {**BAGS, "t": "in float16[50, F] ~ normal", "ids": "in int32[n, bags] ~ integers(0, 50)", "y": "out float16[bags, F]"}, "t[ids].sum(axis=0)",
         EACH + SUM.format("__half2float(t[ids[k * bags + b] * F + f])", "__float2half(s)"), "bags",
     ),
+    "bags of a grid, a block each": (
+        {name: entry for name, entry in BAGS.items() if name != "bags"}, "t[ids].mean(axis=1)",
+        "  for (int f = threadIdx.x; f < F; f += blockDim.x) {\n    float s = 0;\n    for (int k = 0; k < n; ++k) s += t[ids[blockIdx.x * n + k] * F + f];\n"
+        "    y[blockIdx.x * F + f] = s / n;\n  }", "bags-",
+    ),
+    "the largest, a block each": (
+        {name: entry for name, entry in WEIGHTED.items() if name != "bags"}, "(t[ids] * w[..., None]).max(axis=1)",
+        "  for (int f = threadIdx.x; f < F; f += blockDim.x) {\n    float m = -INFINITY;\n    for (int k = 0; k < n; ++k) {\n"
+        "      float v = t[ids[blockIdx.x * n + k] * F + f] * w[blockIdx.x * n + k];\n      if (v > m || isnan(v)) m = v;\n    }\n    y[blockIdx.x * F + f] = m;\n  }", "bags-",
+    ),
     "ELL by slots": (SLOTS, "(val * x[idx]).sum(axis=0)", ONE + SUM.format("val[k * bags + i] * x[idx[k * bags + i]]", "s"), "bags"),
     "ELL by rows": (ROWS, "(val * x[idx]).sum(axis=1)", ONE + SUM.format("val[i * n + k] * x[idx[i * n + k]]", "s"), "bags-"),
     "ELL by rows, added": (
@@ -63,7 +73,7 @@ def build(make: Any, name: str) -> tuple[Kernel, Contract]:
     flat = "F" not in args
     listed = ", ".join(f"{{ bags = {bags}, n = {n}{'' if flat else f', F = {width}'} }}" for bags, n, width in ((70, 9, 32), (13, 5, 7), (1, 1, 1), (3, 40, 129)))  # fmt: skip
     above = "#include <cuda_fp16.h>\n" if "float16" in "".join(args.values()) else ""
-    made: tuple[Kernel, Contract] = make(args, reference, body=body, grid="cdiv(bags, block)" if flat else "cdiv(bags * F, block)", sizes=listed, above=above, more='require = ["n > 0"]')  # fmt: skip
+    made: tuple[Kernel, Contract] = make(args, reference, body=body, grid="bags" if "bags" not in args else "cdiv(bags, block)" if flat else "cdiv(bags * F, block)", sizes=listed, above=above, more='require = ["n > 0"]')  # fmt: skip
     return made
 
 
@@ -89,6 +99,12 @@ def test_numbers_and_weights_are_read_once_for_a_pack(make: Any, tmp_path: Path)
     assert text.count("ids[") == 1
     assert text.index("w_value = w[") < text.index("sum[j] +=")
     assert "reinterpret_cast<const Pack*>(t + " in text
+
+
+def test_lanes_without_a_pack_of_their_own_share_a_bag(make: Any, tmp_path: Path) -> None:
+    text = written(make, tmp_path, "bags of a grid, a block each")["bags-shared"]
+    assert "k += 32 / kLanes" in text
+    assert text.count("__shfl_xor_sync") == 1
 
 
 def test_rows_in_columns_of_packs_need_whole_rows(make: Any, tmp_path: Path) -> None:

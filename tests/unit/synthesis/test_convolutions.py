@@ -174,7 +174,15 @@ def session() -> Iterator[Session]:
 
 def build(make: Any, name: str) -> tuple[Kernel, Contract]:
     args, reference, body, grid, sizes = CASES[name]
-    least = 'require = ["D > 1", "H > 2", "W > 2"]' if "D" in args else 'require = ["H > 2", "W > 2"]' if "W" in args else 'require = ["L > 2"]' if "G" in args else ""
+    least = (
+        'require = ["D > 1", "H > 2", "W > 2"]'
+        if "D" in args
+        else 'require = ["H > 2", "W > 2"]'
+        if "W" in args
+        else 'require = ["L > 2"]'
+        if "G" in args
+        else ""
+    )
     above = "#include <cuda_fp16.h>\n" if "float16" in args["x"] else ""
     parameters = ", ".join(f"{'const ' if entry.startswith('in ') else ''}{'__half' if 'float16' in entry else 'double' if 'float64' in entry else 'float'}* {one}" if "[" in entry else f"int {one}" for one, entry in args.items())  # fmt: skip
     made: tuple[Kernel, Contract] = make(args, reference, body=body, grid='", "'.join(grid), sizes=sizes, above=above, more=least, parameters=parameters)  # fmt: skip
