@@ -1,0 +1,543 @@
+"""One thread of a kernel that is read: its names, memory and guards, and the values of expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tree_sitter
+import tree_sitter_cuda
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
+from kernelmate.synthesis.lift.names import ATOMICS, DTYPES, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
+from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, size_expression
+from kernelmate.synthesis.lift.sharing import SharedArray, Sharing, Write
+from kernelmate.synthesis.lift.threads import Block
+from kernelmate.synthesis.lift.values import (
+    Fold,
+    Index,
+    Load,
+    Number,
+    Op,
+    Scalar,
+    Spread,
+    Substitution,
+    negation,
+    operation,
+    to_poly,
+)
+
+Node = tree_sitter.Node
+_LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
+_AXES = {"x": 0, "y": 1, "z": 2}
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address in an array argument."""
+
+    array: str
+    at: Poly
+    kind: str
+
+
+@dataclass(frozen=True)
+class LocalArray:
+    """An array of one thread, indexed by constants; elements that were not set are None."""
+
+    kind: str
+    sides: tuple[int, ...]
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Store:
+    """An assignment to an element of an argument; `op` says what an atomic operation combines."""
+
+    array: str
+    at: Poly
+    value: Any
+    path: tuple[Any, ...]
+    loops: tuple[str, ...]
+    line: int
+    op: str = ""
+
+
+@dataclass
+class State:
+    """What statements change."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+    path: tuple[Any, ...] = ()
+    loops: tuple[str, ...] = ()
+    epoch: int = 0
+    stores: list[Store] = field(default_factory=list)
+    loads: list[tuple[str, Poly, int, tuple[str, ...]]] = field(default_factory=list)
+
+
+def parsed(text: str) -> tuple[bytes, Node]:
+    """The syntax tree of a text."""
+    data = text.encode()
+    return data, tree_sitter.Parser(_LANGUAGE).parse(data).root_node
+
+
+class Machine:
+    """Reads expressions of a kernel for any one thread."""
+
+    def __init__(self, kernel: Kernel, contract: Contract) -> None:
+        self.kernel, self.contract = kernel, contract
+        self.data, self.root = parsed(kernel.unit.text)
+        self.space = Space({})
+        self.state = State()
+        self.functions: dict[str, Node] = {}
+        self.constants: dict[str, Node] = {}
+        self._collect(self.root)
+        self.function = self._definition()
+        sides = [self._side(contract.block, axis) for axis in range(3)]
+        warps = sides[1] == sides[2] == 1 and sides[0] % 32 == 0 and sides[0] > 32 and self._names_warps()
+        self.block = Block((sides[0], sides[1], sides[2]), self.space, warps=warps)
+        self.sharing = Sharing(self.block, self.space)
+        self.grid = [self._grid(axis) for axis in range(3)]
+        self._parameters()
+
+    # -------------------------------------------------------------------------------------------------- the file
+
+    def text(self, node: Node | None) -> str:
+        """A node's text."""
+        return "" if node is None else self.data[node.start_byte : node.end_byte].decode()
+
+    def line(self, node: Node) -> int:
+        """The line of a node, in the unit's text."""
+        return node.start_point[0] + 1
+
+    def walk(self, node: Node, *types: str) -> list[Node]:
+        """Nodes of some types under one, itself included."""
+        found, stack = [], [node]
+        while stack:
+            one = stack.pop()
+            if one.type in types:
+                found.append(one)
+            stack.extend(reversed(one.named_children))
+        return found
+
+    def _collect(self, root: Node) -> None:
+        for node in self.walk(root, "function_definition", "preproc_def", "declaration"):
+            if node.type == "preproc_def":
+                value = node.child_by_field_name("value")
+                if value is not None:
+                    self.constants[self.text(node.child_by_field_name("name"))] = value
+            elif node.type == "function_definition":
+                name = self._function_name(node)
+                self.functions[name] = node
+            elif not self._inside_function(node):
+                for one in node.children_by_field_name("declarator"):
+                    value = one.child_by_field_name("value") if one.type == "init_declarator" else None
+                    if value is not None:
+                        self.constants[self.text(one.child_by_field_name("declarator"))] = value
+
+    def _inside_function(self, node: Node) -> bool:
+        parent = node.parent
+        while parent is not None and parent.type != "function_definition":
+            parent = parent.parent
+        return parent is not None
+
+    def _function_name(self, node: Node) -> str:
+        declarator = node.child_by_field_name("declarator")
+        while declarator is not None and declarator.type != "function_declarator":
+            declarator = declarator.child_by_field_name("declarator")
+        return self.text(None if declarator is None else declarator.child_by_field_name("declarator"))
+
+    def _definition(self) -> Node:
+        first = len(self.kernel.unit.text[: self.kernel.start].encode())
+        last = len(self.kernel.unit.text[: self.kernel.end].encode())
+        for node in self.walk(self.root, "function_definition"):
+            if first <= node.start_byte and node.end_byte <= last:
+                broken = next(iter(self.walk(node, "ERROR")), None)
+                if broken is not None or node.has_error:
+                    raise NotLifted("the parser does not know a part of it", None if broken is None else self.line(broken))
+                if node.parent is not None and node.parent.type == "template_declaration":
+                    raise NotLifted("it is a template", self.line(node))
+                return node
+        raise NotLifted("the parser does not find its definition", self.kernel.line)
+
+    def _names_warps(self) -> bool:
+        for node in self.walk(self.root, "identifier", "number_literal"):
+            text = self.text(node)
+            if text.startswith("__shfl") or text == "warpSize":
+                return True
+            around = "" if node.parent is None else self.text(node.parent)
+            if text in ("32", "31", "5") and any(one in around for one in ("threadIdx", "%", "/", "&", ">>", "tid")):
+                return True
+        return False
+
+    # ------------------------------------------------------------------------------------------------ the launch
+
+    def _side(self, texts: tuple[str, ...], axis: int) -> int:
+        if axis >= len(texts):
+            return 1
+        value = size_expression(texts[axis]).constant
+        if value is None:
+            raise NotLifted("the contract's block depends on a size")
+        return value
+
+    def _grid(self, axis: int) -> Poly:
+        if axis >= len(self.contract.grid):
+            return Poly.number(1)
+        sides = self.block.sides
+        known = {"block": sides[0] * sides[1] * sides[2], "block_x": sides[0], "block_y": sides[1], "block_z": sides[2]}
+        put = Substitution(self.space, {name: Poly.number(value) for name, value in known.items()})
+        grid = put.poly(size_expression(self.contract.grid[axis]))
+        self.space.extents[f"%b{'xyz'[axis]}"] = grid
+        return grid
+
+    def _parameters(self) -> None:
+        for argument in self.contract.args:
+            kind = DTYPES.get(argument.dtype, argument.dtype)
+            if argument.shape is not None:
+                value: Any = Pointer(argument.name, Poly.number(0), kind)
+            elif kind == "float":
+                value = Scalar(argument.name)
+            else:
+                text = argument.value
+                number = text is None or size_expression(text).constant is not None
+                value = Index(Poly.name(argument.name) if number or text is None else size_expression(text))
+                if argument.fixed and text is not None:
+                    value = Index(size_expression(text))
+            self.state.names[argument.name] = value
+
+    # ------------------------------------------------------------------------------------------------ expressions
+
+    def value(self, node: Node) -> Any:
+        """The value of an expression, or a pointer.
+
+        Raises:
+            NotLifted: with the expression's line.
+        """
+        try:
+            reader = getattr(self, f"_{node.type}", None)
+            if reader is None:
+                raise NotLifted(f"`{self.text(node)[:60]}` is not read")
+            return reader(node)
+        except NotLifted as reason:
+            if reason.line is None:
+                reason.line = self.line(node)
+            raise
+
+    def number(self, node: Node) -> Any:
+        """The value of an expression that is no pointer."""
+        found = self.value(node)
+        if isinstance(found, Pointer | LocalArray | SharedArray):
+            raise NotLifted(f"`{self.text(node)[:60]}` is an address where a value is read", self.line(node))
+        return found
+
+    def condition(self, node: Node) -> Any:
+        """The value of a condition."""
+        found = self.plain(self.number(node))
+        return truth(found, self.space)
+
+    def plain(self, value: Any) -> Any:
+        """A value without what threads exchange."""
+        return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
+
+    def combined(self, sign: str, first: Any, second: Any) -> Any:
+        """A binary operation, on values that threads exchange as well."""
+        if isinstance(first, Spread) or isinstance(second, Spread):
+            name = {"+": "add", "*": "multiply"}.get(sign)
+            found = None if name is None else self.block.combined(name, first, second)
+            if found is not None:
+                return found
+        return binary(sign, self.plain(first), self.plain(second), self.space)
+
+    def _number_literal(self, node: Node) -> Any:
+        text = self.text(node).replace("'", "").lower()
+        if text.startswith("0x") or not any(one in text for one in ".ef"):
+            return constant(int(text.rstrip("ul"), 0))
+        return Number(float(text.rstrip("fl")))
+
+    def _true(self, _: Node) -> Any:
+        return constant(1)
+
+    def _false(self, _: Node) -> Any:
+        return constant(0)
+
+    def _char_literal(self, node: Node) -> Any:
+        raise NotLifted("a character")
+
+    def _identifier(self, node: Node) -> Any:
+        name = self.text(node)
+        if name in self.state.names:
+            found = self.state.names[name]
+            if found is None:
+                raise NotLifted(f"`{name}` is used where it has no value for certain")
+            if isinstance(found, SharedArray) and not found.sides:
+                return self.sharing.read(found, (), self.state.path, self.state.epoch, self.state.loops)
+            return found
+        if name in self.constants:
+            value = self.constants[name]
+            if value.type == "preproc_arg":
+                return self._macro(name, self.text(value))
+            return self.value(value)
+        if name in INTEGERS:
+            return constant(INTEGERS[name])
+        if name in NUMBERS:
+            return Number(NUMBERS[name])
+        raise NotLifted(f"`{name}` is not known")
+
+    def _macro(self, name: str, text: str) -> Any:
+        data, root = parsed(f"int x = {text};")
+        outer, self.data = self.data, data
+        try:
+            found = self.walk(root, "init_declarator")
+            value = found[0].child_by_field_name("value") if found else None
+            if value is None or root.has_error:
+                raise NotLifted(f"the macro `{name}` is not read")
+            return self.value(value)
+        finally:
+            self.data = outer
+
+    def _field_expression(self, node: Node) -> Any:
+        base, axis = self.text(node.child_by_field_name("argument")), self.text(node.child_by_field_name("field"))
+        if axis in _AXES:
+            place = _AXES[axis]
+            if base == "threadIdx":
+                return Index((self.block.x, self.block.y, self.block.z)[place])
+            if base == "blockIdx":
+                lone = self.grid[place].constant == 1
+                return Index(Poly.number(0) if lone else Poly.name(f"%b{axis}"))
+            if base == "blockDim":
+                return constant(self.block.sides[place])
+            if base == "gridDim":
+                return Index(self.grid[place])
+        raise NotLifted(f"`{self.text(node)[:60]}`: vectors and structures are not read")
+
+    def _parenthesized_expression(self, node: Node) -> Any:
+        return self.value(node.named_children[0])
+
+    def _binary_expression(self, node: Node) -> Any:
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        sign = self.text(node.child_by_field_name("operator"))
+        assert left is not None and right is not None  # noqa: S101, PT018 -- the grammar has both
+        first, second = self.value(left), self.value(right)
+        if isinstance(first, Pointer) or isinstance(second, Pointer):
+            pointer, other = (first, second) if isinstance(first, Pointer) else (second, first)
+            if sign not in "+-" or isinstance(other, Pointer) or (sign == "-" and pointer is second):
+                raise NotLifted("arithmetic on addresses that is not read")
+            by = to_poly(self.plain(other))
+            return replace(pointer, at=pointer.at + by if sign == "+" else pointer.at - by)
+        return self.combined(sign, first, second)
+
+    def _unary_expression(self, node: Node) -> Any:
+        inner = node.child_by_field_name("argument")
+        sign = self.text(node.child_by_field_name("operator"))
+        assert inner is not None  # noqa: S101 -- the grammar has it
+        value = self.plain(self.number(inner))
+        if sign == "-":
+            if isinstance(value, Index):
+                return Index(-value.poly)
+            return Number(-value.value) if isinstance(value, Number) else Op("negative", (value,), value.kind)
+        if sign == "!":
+            return negation(truth(value, self.space))
+        if sign == "~":
+            return Op("invert", (converted(value, "int32", self.space) if value.kind in ("uint8", "int8") else value,), value.kind)
+        return value
+
+    def _pointer_expression(self, node: Node) -> Any:
+        inner = node.child_by_field_name("argument")
+        assert inner is not None  # noqa: S101 -- the grammar has it
+        if self.text(node).startswith("&"):
+            return self.place(inner)
+        pointer = self.value(inner)
+        if not isinstance(pointer, Pointer):
+            raise NotLifted(f"`{self.text(node)[:60]}` is not read")
+        return self._load(pointer, node)
+
+    def _conditional_expression(self, node: Node) -> Any:
+        condition = node.child_by_field_name("condition")
+        first, second = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+        assert condition is not None and first is not None and second is not None  # noqa: S101, PT018 -- the grammar has them
+        asked = self.condition(condition)
+        before = self.state.path
+        self.state.path = (*before, asked)
+        one = self.number(first)
+        self.state.path = (*before, negation(asked))
+        other = self.number(second)
+        self.state.path = before
+        return self.chosen(asked, one, other)
+
+    def chosen(self, condition: Any, first: Any, second: Any) -> Any:
+        """`condition ? first : second`."""
+        if first == second:
+            return first
+        if isinstance(first, Spread) or isinstance(second, Spread):
+            found = self.block.chosen(condition, first, second)
+            if found is not None:
+                return found
+            first, second = self.plain(first), self.plain(second)
+        kind = "float" if "float" in (first.kind, second.kind) else max(first.kind, second.kind, key=len)
+        if kind == "float":
+            first, second = (converted(one, "float", self.space) for one in (first, second))
+        return operation("select", (condition, first, second), kind, self.space)
+
+    def _cast_expression(self, node: Node) -> Any:
+        kind, inner = self.text(node.child_by_field_name("type")), node.child_by_field_name("value")
+        assert inner is not None  # noqa: S101 -- the grammar has it
+        return self._converted(kind, inner)
+
+    def _converted(self, type_text: str, inner: Node) -> Any:
+        if "*" in type_text:
+            raise NotLifted("an address of another type")
+        return converted(self.plain(self.number(inner)), self.kind(type_text), self.space)
+
+    def kind(self, text: str) -> str:
+        """The kind of a type's values."""
+        words = " ".join(word for word in text.replace("std::", "").split() if word not in ("const", "volatile", "constexpr", "static"))
+        if words not in KINDS:
+            raise NotLifted(f"the type `{words}`")
+        return KINDS[words]
+
+    def _subscript_expression(self, node: Node) -> Any:
+        place = self.place(node)
+        if isinstance(place, Pointer):
+            return self._load(place, node)
+        array, at = place
+        if isinstance(array, SharedArray):
+            if len(at) < len(array.sides):
+                raise NotLifted(f"a row of {array.name} as a pointer")
+            return self.sharing.read(array, at, self.state.path, self.state.epoch, self.state.loops)
+        found = array.values[self._position(array, at)]
+        if found is None:
+            raise NotLifted("an element of a thread's own array is read before it is set")
+        return found
+
+    def _position(self, array: LocalArray, at: tuple[Poly, ...]) -> int:
+        position = 0
+        for one, side in zip(at, array.sides, strict=True):
+            if one.constant is None or not 0 <= one.constant < side:
+                raise NotLifted("a thread's own array is indexed by what is no constant")
+            position = position * side + one.constant
+        return position
+
+    def place(self, node: Node) -> Any:
+        """The pointer that an element of an argument has, or the array and index of another element."""
+        if node.type == "parenthesized_expression":
+            return self.place(node.named_children[0])
+        if node.type == "identifier":
+            found = self.state.names.get(self.text(node))
+            if isinstance(found, SharedArray):
+                return found, (Poly.number(0),) * len(found.sides)
+            raise NotLifted(f"the address of `{self.text(node)}`", self.line(node))
+        if node.type == "pointer_expression":
+            found = self.value(node.child_by_field_name("argument"))  # type: ignore[arg-type]
+            if isinstance(found, Pointer):
+                return found
+        if node.type != "subscript_expression":
+            raise NotLifted(f"`{self.text(node)[:60]}` is not read", self.line(node))
+        indices = node.child_by_field_name("indices")
+        base = node.child_by_field_name("argument")
+        assert indices is not None and base is not None  # noqa: S101, PT018 -- the grammar has both
+        at = to_poly(self.plain(self.number(indices.named_children[0])))
+        found = self.place(base) if base.type == "subscript_expression" else self.value(base)
+        if isinstance(found, Pointer):
+            return replace(found, at=found.at + at)
+        if isinstance(found, tuple):
+            return found[0], (*found[1], at)
+        if isinstance(found, SharedArray | LocalArray):
+            return found, (at,)
+        raise NotLifted(f"`{self.text(node)[:60]}` is not read", self.line(node))
+
+    def _load(self, pointer: Pointer, node: Node) -> Any:
+        from kernelmate.synthesis.lift.memory import stored
+
+        found = stored(self.state, pointer, self.space, self.line(node))
+        if found is not None:
+            return found
+        self.state.loads.append((pointer.array, pointer.at, self.state.epoch, self.state.loops))
+        return Load(pointer.array, pointer.at, pointer.kind)
+
+    # -------------------------------------------------------------------------------------------------------- calls
+
+    def _call_expression(self, node: Node) -> Any:
+        called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        assert called is not None and arguments is not None  # noqa: S101, PT018 -- the grammar has both
+        name = self.text(called).removeprefix("std::").removeprefix("::")
+        given = list(arguments.named_children)
+        if called.type == "template_function" and name.startswith(("static_cast", "reinterpret_cast")):
+            return self._converted(self.text(called)[self.text(called).index("<") + 1 : -1], given[0])
+        if name in KINDS and len(given) == 1:
+            return self._converted(name, given[0])
+        if name.startswith("__shfl"):
+            return self._shuffle(name, given)
+        if name in ATOMICS:
+            raise NotLifted("the value that an atomic operation returns")
+        if name in self.functions:
+            from kernelmate.synthesis.lift.statements import Statements
+
+            return Statements(self).called(self.functions[name], given)
+        values = [self.number(one) for one in given]
+        return self._function(name, values)
+
+    def _function(self, name: str, values: list[Any]) -> Any:
+        meant = FUNCTIONS.get(name)
+        if meant in ("fmax", "fmin", "max", "min") and len(values) == 2 and any(isinstance(one, Spread) for one in values):
+            found = self.block.combined({"max": "fmax", "min": "fmin"}.get(meant, meant), values[0], values[1])
+            if found is not None:
+                return found
+        values = [self.plain(one) for one in values]
+        if name in SAME:
+            return converted(values[0], "float", self.space) if "2" in name else values[0]
+        if name in ROUNDED:
+            kind = "uint32" if "uint" in name else "int32"
+            return Op("cast", (Op(ROUNDED[name], (values[0],)),), kind)
+        if meant is None:
+            raise NotLifted(f"the function `{name}` is not known")
+        return composed(meant, values, self.space)
+
+    def _shuffle(self, name: str, given: list[Node]) -> Any:
+        if len(given) != 3 and not (len(given) == 4 and self.plain(self.number(given[3])) == constant(32)):
+            raise NotLifted("a shuffle within a part of a warp")
+        value, by = self.number(given[1]), self.plain(self.number(given[2]))
+        amounts = self.block.integers(to_poly(by)) if isinstance(by, Index) else None
+        if amounts is None:
+            raise NotLifted("a shuffle by what is not known")
+        lanes = self.block.integers(self.block.x) % 32
+        sources = {"__shfl_sync": amounts, "__shfl_down_sync": lanes + amounts, "__shfl_up_sync": lanes - amounts, "__shfl_xor_sync": lanes ^ amounts}.get(name)  # fmt: skip
+        if sources is None or self.block.sides[1:] != (1, 1):
+            raise NotLifted(f"the function `{name}`")
+        return self.block.shuffled(value, sources, self.state.path)
+
+    # -------------------------------------------------------------------------------------------------- assignments
+
+    def set_place(self, node: Node, value: Any, op: str = "") -> None:
+        """Assign to what an expression names, or combine atomically."""
+        if node.type == "identifier":
+            self._set_name(self.text(node), value)
+            return
+        found = self.place(node)
+        self.set_at(found, value, op, node)
+
+    def set_at(self, found: Any, value: Any, op: str, node: Node) -> None:
+        """Assign to an element."""
+        if isinstance(found, Pointer):
+            value = self.plain(value)
+            self.state.stores.append(
+                Store(found.array, found.at, value, self.state.path, self.state.loops, self.line(node), op)
+            )
+            return
+        array, at = found
+        if isinstance(array, SharedArray):
+            self.sharing.write(array, Write(at, value, self.state.path, self.state.epoch, self.state.loops, op))
+            return
+        position = self._position(array, at)
+        values = (*array.values[:position], self.plain(value), *array.values[position + 1 :])
+        name = next(key for key, held in self.state.names.items() if held is array)
+        self.state.names[name] = replace(array, values=values)
+
+    def _set_name(self, name: str, value: Any) -> None:
+        before = self.state.names.get(name)
+        if isinstance(before, SharedArray):
+            self.sharing.write(before, Write((), value, self.state.path, self.state.epoch, self.state.loops))
+            return
+        if isinstance(value, Fold):
+            value = replace(value, hint=value.hint or name)
+        self.state.names[name] = value
