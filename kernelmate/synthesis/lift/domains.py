@@ -154,6 +154,7 @@ class Domains:
                 raise NotLifted("an index is taken apart into parts that do not fit")
             outer = self.space.quotient(extent, needed.by)
         names = fresh(self.space, outer, "q"), fresh(self.space, needed.by, "r")
+        self.space.apart.update(names)
         put = Poly.name(names[0]) * needed.by + Poly.name(names[1])
         return [Substitution(self.space, {needed.variable: put}).value(one) for one in values]
 

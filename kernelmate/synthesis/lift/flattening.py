@@ -87,7 +87,7 @@ def polynomials(values: Iterable[Any]) -> list[Poly]:
 
 def flatten(values: Sequence[Any], names: Iterable[str], space: Space) -> list[Any]:
     """The values with as few variables as possible."""
-    current, wanted = list(values), set(names)
+    current, wanted = list(values), set(names) - space.apart
     for _ in range(40):
         step = _step(current, wanted, space)
         if step is None:

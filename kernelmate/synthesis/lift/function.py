@@ -106,7 +106,7 @@ class _Function:
         used = set()
         for one in self.results.values():
             for result in one:
-                for value in (*walk(result.value), *walk(result.condition)):
+                for value in (*walk(result.value), *walk(result.condition), *(v for axis in result.axes for v in walk(Index(axis)))):
                     if isinstance(value, Load):
                         used.add(value.array)
                     elif isinstance(value, Scalar):
@@ -145,7 +145,7 @@ class _Function:
             lone = index.lone
             if not isinstance(lone, str) or not is_variable(lone) or lone in known or self.space.extents[lone] != side:
                 return None
-            name = f"%o{place}_{len(result.shape)}_{result.array}"
+            name = f"%o{place}:{side.ordered()}"
             self.space.extents[name] = side
             known[lone] = Poly.name(name)
             axes.append(Poly.name(name))

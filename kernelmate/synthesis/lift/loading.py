@@ -8,8 +8,8 @@ from typing import Any
 
 from kernelmate.checks.reference import spelled
 from kernelmate.synthesis.lift.domains import Domains
-from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Scan, free, walk
+from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly
+from kernelmate.synthesis.lift.values import Fold, Index, Load, free, walk
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,3 @@ def _clipped(index: Poly, side: Poly) -> tuple[str, Poly] | None:
             return ("edge", other) if inner is None else inner
     return None
 
-
-def uses_scan(value: Any) -> bool:
-    """A running result is in it."""
-    return any(isinstance(one, Scan) for one in walk(value))
-
-
-def any_variable(poly: Poly) -> bool:
-    """It runs over something."""
-    return any(is_variable(one) for one in poly.factors())

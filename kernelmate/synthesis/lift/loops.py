@@ -211,7 +211,9 @@ def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
         name = machine.text(target)
         if name == loop.name and not loop.counts_last:
             raise NotLifted("a loop whose body changes its count", machine.line(node))
-        if name in before and name != loop.name and name not in found and not isinstance(before[name], SharedArray):
+        own = target is not None and target.parent is not None and target.parent.type != "subscript_expression"
+        known = name in before and name != loop.name and name not in found and not isinstance(before[name], SharedArray)
+        if known and (own or hasattr(before[name], "values")):
             found.append(name)
     return found
 
@@ -326,7 +328,7 @@ def _reduced(machine: Machine, op: str, body: Any, old: Any, count: tuple[str, P
     space = machine.space
     before = Substitution(space, {variable: Poly.number(-1)})
     kind = body.kind if body.kind != "index" else "int64"
-    if guard == TRUE and extent is not None and old == before.value(body):
+    if guard == TRUE and extent is not None and machine.fixed(old) == machine.fixed(before.value(body)):
         longer = fresh(space, extent + 1, "k")
         return fold(op, (longer,), Substitution(space, {variable: Poly.name(longer) - 1}).value(body), kind, name)
     body = operation("select", (guard, body, Number(NEUTRAL[op])), kind, space)

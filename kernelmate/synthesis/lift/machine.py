@@ -25,6 +25,7 @@ from kernelmate.synthesis.lift.values import (
     Substitution,
     negation,
     operation,
+    parts,
     to_poly,
 )
 
@@ -239,6 +240,17 @@ class Machine:
     def plain(self, value: Any) -> Any:
         """A value without what threads exchange."""
         return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
+
+    def fixed(self, value: Any) -> Any:
+        """A value with the numbers of threads that the guards fix."""
+        known: dict[str, Poly] = {}
+        for part in (one for condition in self.state.path for one in parts(condition)):
+            if isinstance(part, Op) and part.name == "zero?":
+                poly = part.args[0].poly
+                names = [str(one) for one in poly.factors() if one in self.block.names]
+                if names and all(scale > 0 for _, scale in poly.terms) and len(names) == len(poly.terms):
+                    known.update({name: Poly.number(0) for name in names})
+        return Substitution(self.space, known).value(value) if known else value
 
     def combined(self, sign: str, first: Any, second: Any) -> Any:
         """A binary operation, on values that threads exchange as well."""

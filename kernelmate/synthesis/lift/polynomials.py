@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -170,9 +170,14 @@ def _poly(value: Poly | int) -> Poly:
 
 @dataclass
 class Space:
-    """How many values each variable has, from zero on; None where only guards say."""
+    """How many values each variable has, from zero on; None where only guards say.
+
+    Attributes:
+        apart: variables that were split from one, and are not merged again.
+    """
 
     extents: dict[str, Poly | None]
+    apart: set[str] = field(default_factory=set)
 
     def not_negative(self, value: Poly) -> bool:
         """It is proven to be at least zero, for sizes of at least one."""

@@ -119,7 +119,3 @@ def _einsum(texts: Sequence[Text], over: set[str], order: tuple[str, ...]) -> Te
     wanted = "".join(letters[axis] for axis in rest)
     return Text(f'np.einsum("{given}->{wanted}", {texts[0].code}, {texts[1].code})', rest)
 
-
-def whole(value: Any) -> Any:
-    """A value as it is."""
-    return value

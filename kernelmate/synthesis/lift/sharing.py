@@ -54,6 +54,16 @@ class SharedArray:
     reads: list[tuple[Place, int, tuple[Any, ...]]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Cell:
+    """What an element holds: whose values, and which thread wrote them when."""
+
+    members: int
+    thread: int
+    epoch: int
+    spread: Spread
+
+
 class Sharing:
     """Reads and writes of shared arrays, in epochs that barriers separate."""
 
@@ -78,10 +88,10 @@ class Sharing:
         if any(one is None for one in (*read, *written)):
             return True
         readers, writers = self.block.active(path), self.block.active(write.path)
-        cells = {key: thread for thread, key in enumerate(zip(*written, strict=True)) if writers[thread]}
-        return any(
-            cells.get(key, thread) != thread for thread, key in enumerate(zip(*read, strict=True)) if readers[thread]
-        )
+        everyone = [()] * self.block.count
+        cells = {key: thread for thread, key in enumerate(zip(*written, strict=True) if written else everyone) if writers[thread]}
+        reading = enumerate(zip(*read, strict=True) if read else everyone)
+        return any(cells.get(key, thread) != thread for thread, key in reading if readers[thread])
 
     def read(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int, loops: tuple[str, ...]) -> Any:
         """The element at a place.
@@ -121,59 +131,62 @@ class Sharing:
     def _by_thread(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int) -> Spread | None:
         """What each thread reads as a set of threads, where all places and conditions depend on the thread alone."""
         read = [self.block.integers(one) for one in at]
-        cells: dict[Any, tuple[int, int, int]] = {}
+        cells: dict[Any, _Cell] = {}
         spreads: list[Spread] = []
         if any(one is None for one in read):
             return None
         for write in array.writes:
             spread = self._as_spread(write, spreads)
             places = [self.block.integers(one) for one in write.at]
-            if spread is None or write.loops or any(one is None for one in places):
-                return None
             known = [self.block.truth(one) for one in write.path if free(one) & set(self.block.names)]
-            if any(one is None for one in known):
+            if spread is None or write.loops or any(one is None for one in (*places, *known)):
                 return None
             active = self.block.active(write.path)
             spreads.append(spread)
-            for thread, key in enumerate(zip(*places, strict=True)):
+            for thread, key in enumerate(zip(*places, strict=True) if places else [()] * self.block.count):
                 if active[thread]:
                     members = spread.members[thread]
-                    if write.op:
-                        members |= cells[key][0] if key in cells else 0
-                    cells[key] = (members, thread, write.epoch)
-        return self._gathered(array, read, cells, path, epoch, spreads)
+                    if write.op and key in cells and (cells[key].spread.base == spread.base or not cells[key].members):
+                        members |= cells[key].members
+                    cells[key] = _Cell(members, thread, write.epoch, spread)
+        return self._gathered(array, read, cells, path, epoch)
 
     def _as_spread(self, write: Write, before: Sequence[Spread]) -> Spread | None:
-        op = write.op or next((one.op for one in before if one.op), "")
+        op = write.op
         if isinstance(write.value, Spread):
-            same = not before or all(before[-1].base == write.value.base for _ in (0,))
-            return write.value if same else None
-        for one in before:
-            found = self.block.spread(write.value, one.base, op)
+            return write.value
+        for one in reversed(before):
+            found = self.block.spread(write.value, one.base, op or one.op)
             if found is not None:
                 return found
-        if before or isinstance(write.value, Number) or not free(write.value) & set(self.block.names):
+        if isinstance(write.value, Number | Index) and not free(write.value):
+            return Spread("", write.value, (0,) * self.block.count, write.value, write.value.kind) if not before else None
+        if not free(write.value) & set(self.block.names):
             return None
         return Spread(op, write.value, self.block.own(), write.value, write.value.kind)
 
     def _gathered(
-        self, array: SharedArray, read: list[Any], cells: dict[Any, tuple[int, int, int]], path: tuple[Any, ...], epoch: int,
-        spreads: Sequence[Spread],
-    ) -> Spread | None:  # fmt: skip
+        self, array: SharedArray, read: list[Any], cells: dict[Any, _Cell], path: tuple[Any, ...], epoch: int
+    ) -> Spread | None:
         active = self.block.active(path)
-        members = []
-        for thread, key in enumerate(zip(*read, strict=True)):
-            found = cells.get(key)
-            if found is None or not active[thread]:
+        members: list[int] = []
+        found: list[Spread] = []
+        for thread, key in enumerate(zip(*read, strict=True) if read else [()] * self.block.count):
+            cell = cells.get(key)
+            if not active[thread] or cell is None:
                 if active[thread]:
                     return None
                 members.append(-1)
                 continue
-            if found[2] == epoch and found[1] != thread:
+            if cell.epoch == epoch and cell.thread != thread:
                 raise NotLifted(f"a race: {array.name} is read by other threads with no barrier after it is written")
-            members.append(found[0])
-        op = next((one.op for one in spreads if one.op), "")
-        return Spread(op, spreads[-1].base, tuple(members), None, spreads[-1].kind)
+            members.append(cell.members)
+            if not any(one is cell.spread for one in found):
+                found.append(cell.spread)
+        if not found or any(one.base != found[0].base for one in found):
+            return None
+        op = next((one.op for one in found if one.op), "")
+        return Spread(op, found[0].base, tuple(members), None, found[0].kind)
 
     # ---------------------------------------------------------------------------------------------- as expressions
 

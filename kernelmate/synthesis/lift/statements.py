@@ -50,7 +50,15 @@ class Statements:
         kind = _statements(node.child_by_field_name("consequence"))[-1].type
         if kind == "return_statement" and self.depth:
             raise NotLifted("a return within a loop or a block", self.machine.line(node))
-        self.branches(asked, lambda: self.sequence(jump), lambda: self.sequence(rest))
+        if kind == "continue_statement":
+            self.branches(asked, lambda: self.sequence(jump), lambda: self.sequence(rest))
+            return
+        state = self.machine.state
+        names, path = dict(state.names), state.path
+        state.path = (*path, asked)
+        self.sequence(jump)
+        state.names, state.path = names, (*path, negation(asked))
+        self.sequence(rest)
 
     def statement(self, node: Node) -> None:
         """One statement.

@@ -8,9 +8,8 @@ from typing import Any
 
 from kernelmate.checks.reference import spelled
 from kernelmate.synthesis.lift.loading import Loading
-from kernelmate.synthesis.lift.names import NARROW
-from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, free, is_neutral, walk
+from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, Space, is_variable
+from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, Substitution, free, negation, walk
 
 ATOM, POWER, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARED = 9, 8, 7, 6, 5, 4, 3, 2
 _SIGNS = {
@@ -18,7 +17,7 @@ _SIGNS = {
     "floor_divide": ("//", PRODUCT), "remainder": ("%", PRODUCT), "left_shift": ("<<", SHIFT), "right_shift": (">>", SHIFT),
     "bitwise_and": ("&", BITS), "bitwise_or": ("|", BITS - 0.5), "bitwise_xor": ("^", BITS - 0.25), "less": ("<", COMPARED),
     "less_equal": ("<=", COMPARED), "greater": (">", COMPARED), "greater_equal": (">=", COMPARED), "equal": ("==", COMPARED),
-    "not_equal": ("!=", COMPARED), "logical_and": ("&", BITS),
+    "not_equal": ("!=", COMPARED), "logical_and": ("&", BITS), "logical_or": ("|", BITS - 0.5),
 }  # fmt: skip
 _PADDED = {"edge": ', mode="edge"', "wrap": ', mode="wrap"', "constant": ""}
 
@@ -143,8 +142,8 @@ class Writer:
 
     def value(self, value: Any, order: tuple[str, ...]) -> Text:
         """A value along the axes of `order` that it depends on."""
-        if value in self.known:
-            return self.known[value]
+        if isinstance(value, Fold) and _canonical(value) in self.known:
+            return self.known[_canonical(value)]
         match value:
             case Number(value=number):
                 return self._number(number)
@@ -227,6 +226,11 @@ class Writer:
             return self._compared(name, args[0].poly, order)
         if name == "logical_not" and isinstance(args[0], Op) and args[0].name == "zero?":
             return self._compared("nonzero", args[0].args[0].poly, order)
+        if name == "logical_not" and isinstance(args[0], Op) and args[0].name == "logical_and":
+            texts = [self.value(negation(one), order) for one in args[0].args]
+            return self.infix("logical_or", texts[0], texts[1], order)
+        if name == "multiply" and isinstance(args[1], Op) and args[1].name == "divide" and args[1].args[0] == Number(1.0):
+            return self._operation(Op("divide", (args[0], args[1].args[1])), order)
         if name == "cast":
             return self._cast(args[0], value.kind, order)
         if name == "select":
@@ -314,8 +318,8 @@ class Writer:
             return found
         name = self.name(fold.hint if not is_variable(fold.hint) else "")
         self.line(f"{name} = {found.code}")
-        self.known[fold] = Text(name, found.axes)
-        return self.known[fold]
+        self.known[_canonical(fold)] = Text(name, found.axes)
+        return Text(name, found.axes)
 
     def _scan(self, scan: Scan, order: tuple[str, ...]) -> Text:
         kind = {"sum": "cumsum", "prod": "cumprod", "max": "maximum.accumulate", "min": "minimum.accumulate"}[scan.op]
@@ -330,11 +334,23 @@ class Writer:
         return Text(f"{code} - {text.within(PRODUCT)}", text.axes, SUM)
 
 
-def neutral(value: Any, op: str) -> bool:
-    """It changes nothing in a reduction."""
-    return is_neutral(value, op)
+def _canonical(fold: Fold, depth: int = 0) -> Any:
+    """A reduction with variables of its own that are the same in equal ones."""
+    known = {name: Poly.name(f"%c{depth}.{place}") for place, name in enumerate(fold.over)}
+    inner = _Renamed(known, depth + 1).value(fold.body)
+    return Fold(fold.op, tuple(f"%c{depth}.{place}" for place in range(len(fold.over))), inner, fold.kind)
 
 
-def narrow(kind: str) -> bool:
-    """C computes with it as int."""
-    return kind in NARROW
+class _Renamed(Substitution):
+    """Renames variables and makes reductions inside canonical, too."""
+
+    def __init__(self, known: dict[str, Poly], depth: int) -> None:
+        super().__init__(Space({}), known)
+        self.depth = depth
+
+    def value(self, value: Any) -> Any:
+        """In a value."""
+        if isinstance(value, Op):
+            return Op(value.name, tuple(map(self.value, value.args)), value.kind)
+        found = super().value(value)
+        return _canonical(found, self.depth) if isinstance(found, Fold) else found
