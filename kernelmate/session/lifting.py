@@ -38,13 +38,18 @@ class Lifting:
     note: str | None = None
 
 
-def lifted(session: Session, kernel: Kernel) -> Lifting:
+def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> Lifting:
     """Read a kernel and judge it with what was read; no file is changed.
+
+    Args:
+        session: judges.
+        kernel: what is read.
+        contract: in place of the kernel's own.
 
     Raises:
         InputError: the contract needs a change. EnvironmentFailed: compiler or worker are not to be had.
     """
-    contract = contract_for(kernel)
+    contract = contract or contract_for(kernel)
     try:
         function = lift(kernel, contract)
     except NotLifted as refused:
@@ -52,7 +57,7 @@ def lifted(session: Session, kernel: Kernel) -> Lifting:
     with tempfile.TemporaryDirectory(prefix="kernelmate-lift-") as folder:
         path = Path(folder) / FILE
         path.write_text(file_text(None, function))
-        judged = replace(contract, reference=f"{path}:{function.name}", reference_kind="function", tolerance=contract.tolerance)
+        judged = replace(contract, reference=f"{path}:{function.name}", reference_kind="function")
         verdicts = session.bench(kernel, contract=judged)
         reason = _disagreement(verdicts)
         note = None if reason is not None else _untraceable(session, kernel, judged)
