@@ -58,7 +58,10 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
         path = Path(folder) / FILE
         path.write_text(file_text(None, function))
         judged = replace(contract, reference=f"{path}:{function.name}", reference_kind="function")
-        verdicts = session.bench(kernel, contract=judged)
+        try:
+            verdicts = session.bench(kernel, contract=judged)
+        except ReferenceFailed as error:
+            return Lifting(contract, function, reason=f"the function that was read fails: {error.message}")
         reason = _disagreement(verdicts)
         note = None if reason is not None else _untraceable(session, kernel, judged)
     cases = sum(len(verdict.cases) for verdict in verdicts)

@@ -10,10 +10,9 @@ from kernelmate.records import Contract
 from kernelmate.source import evaluate
 from kernelmate.synthesis.lift.flattening import flatten, fresh
 from kernelmate.synthesis.lift.machine import Store
-from kernelmate.synthesis.lift.polynomials import Atom, NeedsSplit, NotLifted, Poly, Space, is_variable, size_expression
+from kernelmate.synthesis.lift.polynomials import Atom, NeedsSplit, NotLifted, Poly, Space, is_variable, multiples, size_expression
 from kernelmate.synthesis.lift.values import (
     NEUTRAL,
-    TRUE,
     Fold,
     Index,
     Load,
@@ -52,9 +51,14 @@ class Result:
 class Domains:
     """Finds the variables of stores, and their extents."""
 
-    def __init__(self, contract: Contract, space: Space) -> None:
-        self.contract, self.space = contract, space
-        self.shapes = {one.name: tuple(map(size_expression, one.shape)) for one in contract.args if one.shape is not None}
+    def __init__(self, contract: Contract, space: Space, threads: Sequence[str]) -> None:
+        self.contract, self.space, self.threads = contract, space, threads
+        sizes = Substitution(space, multiples(contract.require))
+        self.shapes = {
+            one.name: tuple(sizes.poly(size_expression(side)) for side in one.shape)
+            for one in contract.args
+            if one.shape is not None
+        }
         self.numbers = [self._numbers(size) for size in contract.sizes]
 
     def _numbers(self, size: Mapping[str, int]) -> dict[str, int]:
@@ -63,6 +67,10 @@ class Domains:
             if one.shape is None and one.value is not None and one.name not in found:
                 value = evaluate(one.value, size)
                 found[one.name] = int(value)
+        for by in multiples(self.contract.require).values():
+            for name in (str(one) for one in by.factors() if "//" in str(one)):
+                first, second = name.split(" // ")
+                found[name] = found[first] // max(1, found[second] if second in found else int(second))
         return found
 
     # ----------------------------------------------------------------------------------------------------- extents
@@ -134,6 +142,7 @@ class Domains:
         """
         values = [Index(store.at), store.value, joined(store.path)]
         try:
+            values = self._summed(store, self._fixed(values)) if store.op else values
             for _ in range(30):
                 try:
                     return self._attempt(store, values)
@@ -171,9 +180,6 @@ class Domains:
         at, value, condition = values
         for one in values:
             self._look_for_parts(one)
-        if store.op:
-            value, condition = self._summed(store, at, value, condition)
-            self._last = [at, value, condition]
         shape, axes = self.placed(store.array, at.poly)
         for load in walk(value):
             if isinstance(load, Load):
@@ -181,14 +187,16 @@ class Domains:
         self._refuse_several(store, at, value, condition)
         return Result(store.array, shape, axes, value, condition, store.line, store.op)
 
-    def _summed(self, store: Store, at: Any, value: Any, condition: Any) -> tuple[Any, Any]:
-        over = tuple(sorted((free(value) | free(condition) | self._everyone(store)) - free(at)))
-        guarded = operation("select", (condition, value, Number(NEUTRAL[store.op])), value.kind, self.space)
-        return (self.tightened(fold(store.op, over, guarded, value.kind)) if over else guarded), TRUE
-
-    def _everyone(self, store: Store) -> frozenset[str]:
-        """Variables of threads that no guard and no index names: each of them adds the same."""
-        return frozenset()
+    def _summed(self, store: Store, values: list[Any]) -> list[Any]:
+        """The reduction that atomic operations of many threads are."""
+        at, value, condition = values
+        before = free(joined(store.path))
+        idle = {name for name in self.threads if name not in before} - free(Index(store.at))
+        over = tuple(sorted((free(value) | free(condition) | idle) - free(at)))
+        outside = joined(part for part in parts(condition) if not free(part) & set(over))
+        inside = joined(part for part in parts(condition) if free(part) & set(over))
+        guarded = operation("select", (inside, value, Number(NEUTRAL[store.op])), value.kind, self.space)
+        return [at, fold(store.op, over, guarded, value.kind) if over else guarded, outside]
 
     def _refuse_several(self, store: Store, at: Any, value: Any, condition: Any) -> None:
         several = (free(value) | free(condition)) - free(at)

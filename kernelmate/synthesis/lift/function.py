@@ -68,7 +68,8 @@ class _Function:
 
     def __init__(self, machine: Machine, contract: Contract) -> None:
         self.contract, self.space = contract, machine.space
-        self.domains = Domains(contract, machine.space)
+        blocks = [f"%b{axis}" for axis, grid in zip("xyz", machine.grid, strict=True) if grid.constant != 1]
+        self.domains = Domains(contract, machine.space, [*machine.block.names, *blocks])
         self.loading = Loading(self.domains)
         self.results: dict[str, list[Result]] = {}
         for store in machine.state.stores:

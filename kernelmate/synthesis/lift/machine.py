@@ -11,7 +11,7 @@ import tree_sitter_cuda
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
 from kernelmate.synthesis.lift.names import ATOMICS, DTYPES, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
-from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, size_expression
+from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
 from kernelmate.synthesis.lift.sharing import SharedArray, Sharing, Write
 from kernelmate.synthesis.lift.threads import Block
 from kernelmate.synthesis.lift.values import (
@@ -90,6 +90,7 @@ class Machine:
         self.kernel, self.contract = kernel, contract
         self.data, self.root = parsed(kernel.unit.text)
         self.space = Space({})
+        self._sizes = Substitution(self.space, multiples(contract.require))
         self.state = State()
         self.functions: dict[str, Node] = {}
         self.constants: dict[str, Node] = {}
@@ -123,7 +124,7 @@ class Machine:
         return found
 
     def _collect(self, root: Node) -> None:
-        for node in self.walk(root, "function_definition", "preproc_def", "declaration"):
+        for node in self.walk(root, "function_definition", "preproc_def", "declaration", "field_declaration"):
             if node.type == "preproc_def":
                 value = node.child_by_field_name("value")
                 if value is not None:
@@ -131,6 +132,10 @@ class Machine:
             elif node.type == "function_definition":
                 name = self._function_name(node)
                 self.functions[name] = node
+            elif node.type == "field_declaration":
+                value = node.child_by_field_name("default_value")
+                if value is not None:
+                    self.constants[self.text(node.child_by_field_name("declarator"))] = value
             elif not self._inside_function(node):
                 for one in node.children_by_field_name("declarator"):
                     value = one.child_by_field_name("value") if one.type == "init_declarator" else None
@@ -188,9 +193,13 @@ class Machine:
         sides = self.block.sides
         known = {"block": sides[0] * sides[1] * sides[2], "block_x": sides[0], "block_y": sides[1], "block_z": sides[2]}
         put = Substitution(self.space, {name: Poly.number(value) for name, value in known.items()})
-        grid = put.poly(size_expression(self.contract.grid[axis]))
+        grid = put.poly(self._size(self.contract.grid[axis]))
         self.space.extents[f"%b{'xyz'[axis]}"] = grid
         return grid
+
+    def _size(self, text: str) -> Poly:
+        """An expression over sizes, those that are products taken apart."""
+        return self._sizes.poly(size_expression(text))
 
     def _parameters(self) -> None:
         for argument in self.contract.args:
@@ -202,9 +211,9 @@ class Machine:
             else:
                 text = argument.value
                 number = text is None or size_expression(text).constant is not None
-                value = Index(Poly.name(argument.name) if number or text is None else size_expression(text))
+                value = Index(self._size(argument.name) if number or text is None else self._size(text))
                 if argument.fixed and text is not None:
-                    value = Index(size_expression(text))
+                    value = Index(self._size(text))
             self.state.names[argument.name] = value
 
     # ------------------------------------------------------------------------------------------------ expressions
@@ -295,6 +304,13 @@ class Machine:
         if name in NUMBERS:
             return Number(NUMBERS[name])
         raise NotLifted(f"`{name}` is not known")
+
+    def _qualified_identifier(self, node: Node) -> Any:
+        name = node.child_by_field_name("name")
+        value = self.constants.get(self.text(name))
+        if value is None:
+            raise NotLifted(f"`{self.text(node)}` is not known")
+        return self.value(value)
 
     def _macro(self, name: str, text: str) -> Any:
         data, root = parsed(f"int x = {text};")

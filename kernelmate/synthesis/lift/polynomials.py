@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -287,6 +287,20 @@ def variables_of(value: Poly, of_data: Callable[[Any], frozenset[str]]) -> froze
 def size_expression(text: str) -> Poly:
     """A contract's expression over sizes as a polynomial."""
     return _read(parse_expression(text))
+
+
+def multiples(require: Sequence[str]) -> dict[str, Poly]:
+    """Sizes that conditions `a % b == 0` make products: `a` is `b` times the name `a // b`."""
+    found: dict[str, Poly] = {}
+    for text in require:
+        match parse_expression(text):
+            case ast.Compare(
+                left=ast.BinOp(left=ast.Name(id=size), op=ast.Mod(), right=ast.Name() | ast.Constant() as by),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value=0)],
+            ) if size not in found:
+                found[size] = _read(by) * Poly.name(f"{size} // {ast.unparse(by)}")
+    return found
 
 
 def _read(node: ast.expr) -> Poly:

@@ -77,6 +77,7 @@ class Writer:
     def _size(self, poly: Poly) -> Text:
         code, binds = "", ATOM
         for key, scale in poly.ordered():
+            key, scale = _joined(key, scale)
             factors = [self._factor(one) for one in key]
             amount = abs(scale)
             if amount != 1 or not factors:
@@ -94,8 +95,8 @@ class Writer:
                 return self.loading.taps[factor]
             if is_variable(factor):
                 raise NotLifted("an extent depends on an index")
-            self.sizes.add(factor)
-            return spelled(factor)
+            self.sizes.update(factor.split(" // "))
+            return f"({factor})" if "//" in factor else spelled(factor)
         if factor.kind in ("quotient", "remainder"):
             sign = "//" if factor.kind == "quotient" else "%"
             return f"({self._size(factor.args[0]).within(PRODUCT)} {sign} {self._size(factor.args[1]).within(POWER)})"
@@ -332,6 +333,23 @@ class Writer:
         if scan.op != "sum":
             raise NotLifted("a running product or extreme without its own element")
         return Text(f"{code} - {text.within(PRODUCT)}", text.axes, SUM)
+
+
+def _joined(key: tuple[Any, ...], scale: int) -> tuple[tuple[Any, ...], int]:
+    """A term with `a` in the place of `b` times `a // b`."""
+    factors = list(key)
+    for factor in key:
+        if not isinstance(factor, str) or " // " not in factor:
+            continue
+        size, by = factor.split(" // ")
+        if by in factors:
+            factors.remove(by)
+        elif by.isdigit() and scale % int(by) == 0:
+            scale //= int(by)
+        else:
+            continue
+        factors[factors.index(factor)] = size
+    return tuple(factors), scale
 
 
 def _canonical(fold: Fold, depth: int = 0) -> Any:

@@ -222,7 +222,7 @@ def to_poly(value: Any) -> Poly:
             return value.poly  # type: ignore[no-any-return]
         case Number(value=number) if float(number).is_integer():
             return Poly.number(int(number))
-        case Op(name="cast", args=(inner,)) if value.kind.lstrip("u").startswith("int"):
+        case Op(name="cast", args=(inner,)) if value.kind.lstrip("u").startswith("int") and inner.kind != "float":
             return to_poly(inner)
         case Op(name="add", args=(left, right)):
             return to_poly(left) + to_poly(right)
