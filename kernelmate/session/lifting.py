@@ -50,8 +50,13 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
         InputError: the contract needs a change. EnvironmentFailed: compiler or worker are not to be had.
     """
     contract = contract or contract_for(kernel)
+    found = _tried(session, kernel, contract, exact=False)
+    return found if found.agrees or found.function is None else _tried(session, kernel, contract, exact=True)
+
+
+def _tried(session: Session, kernel: Kernel, contract: Contract, *, exact: bool) -> Lifting:
     try:
-        function = lift(kernel, contract)
+        function = lift(kernel, contract, exact=exact)
     except NotLifted as refused:
         return Lifting(contract, None, reason=f"{refused.reason}.", line=refused.line)
     with tempfile.TemporaryDirectory(prefix="kernelmate-lift-") as folder:

@@ -22,6 +22,7 @@ from kernelmate.synthesis.lift.values import (
     Substitution,
     fold,
     free,
+    hinted,
     is_neutral,
     joined,
     operation,
@@ -94,7 +95,8 @@ class Domains:
         """A value whose reductions' guards have become extents where they can."""
         match value:
             case Op():
-                return operation(value.name, tuple(map(self.tightened, value.args)), value.kind, self.space)
+                tight = operation(value.name, tuple(map(self.tightened, value.args)), value.kind, self.space)
+                return hinted(tight, value.hint)
             case Fold():
                 value = fold(value.op, value.over, _hoisted(self.tightened(value.body), value.op, self.space), value.kind, value.hint)
                 value = flatten([value], value.over, self.space)[0]

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Op, Scan, operation, to_poly, walk
+from kernelmate.synthesis.lift.values import Fold, Index, Load, Op, Scan, hinted, operation, to_poly, walk
 
 _NUMBERS = count()
 
@@ -55,7 +55,7 @@ class _Merged:
             case Load():
                 return replace(value, at=self.poly(value.at))
             case Op():
-                return operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space)
+                return hinted(operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint)
             case Fold():
                 return replace(value, over=self._over(value.over), body=self.value(value.body))
             case Scan():

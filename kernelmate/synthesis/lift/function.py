@@ -48,8 +48,13 @@ class Lifted:
     special: bool
 
 
-def lift(kernel: Kernel, contract: Contract) -> Lifted:
+def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
     """The function that a kernel computes.
+
+    Args:
+        kernel: what is read.
+        contract: launch and arguments.
+        exact: guards stay where an array that is padded with zeros could do without; that differs where a factor is infinite.
 
     Raises:
         NotLifted: with the reason and the line of the unit's text.
@@ -58,7 +63,7 @@ def lift(kernel: Kernel, contract: Contract) -> Lifted:
     try:
         Statements(machine).run()
         refuse_races(machine.state, machine.block.names, machine.space)
-        return _Function(machine, contract).written()
+        return _Function(machine, contract, exact=exact).written()
     except RecursionError:
         raise NotLifted("its expressions are too deep", kernel.line) from None
 
@@ -66,7 +71,7 @@ def lift(kernel: Kernel, contract: Contract) -> Lifted:
 class _Function:
     """Puts the results of a kernel together."""
 
-    def __init__(self, machine: Machine, contract: Contract) -> None:
+    def __init__(self, machine: Machine, contract: Contract, *, exact: bool) -> None:
         self.contract, self.space = contract, machine.space
         blocks = [f"%b{axis}" for axis, grid in zip("xyz", machine.grid, strict=True) if grid.constant != 1]
         self.domains = Domains(contract, machine.space, [*machine.block.names, *blocks])
@@ -78,7 +83,7 @@ class _Function:
         self.name = contract.kernel.rpartition("::")[2]
         taken = {spelled(one.name) for one in contract.args} | {"np", "special", self.name, *keyword.kwlist}
         taken |= {name for size in contract.sizes for name in size}
-        self.writer = Writer(self.loading, taken)
+        self.writer = Writer(self.loading, taken, exact=exact)
 
     def written(self) -> Lifted:
         """The text of the function."""
@@ -93,6 +98,10 @@ class _Function:
                 self.loading.find_pads(one.condition)
         self.writer.pads()
         returned = [self._returned(argument, results) for argument, results in layered]
+        last = self.writer.lines[-1].strip() if self.writer.lines else ""
+        if len(returned) == 1 and last.startswith(f"{returned[0]} = ") and not self.writer.lines[-1].startswith("     "):
+            self.writer.lines.pop()
+            returned = [last.partition(" = ")[2]]
         self.writer.line(f"return {', '.join(returned)}")
         body = "\n".join(self.writer.lines)
         parameters = ", ".join(self._parameters(body))
@@ -102,6 +111,7 @@ class _Function:
 
     def _look(self, result: Result) -> None:
         self.loading.find_taps(result.value)
+        self.writer.repeats.count(result.value)
 
     def _parameters(self, body: str) -> list[str]:
         used = set()

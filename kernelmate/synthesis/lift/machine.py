@@ -15,7 +15,6 @@ from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multip
 from kernelmate.synthesis.lift.sharing import SharedArray, Sharing, Write
 from kernelmate.synthesis.lift.threads import Block
 from kernelmate.synthesis.lift.values import (
-    Fold,
     Index,
     Load,
     Number,
@@ -23,6 +22,7 @@ from kernelmate.synthesis.lift.values import (
     Scalar,
     Spread,
     Substitution,
+    hinted,
     negation,
     operation,
     parts,
@@ -566,6 +566,4 @@ class Machine:
         if isinstance(before, SharedArray):
             self.sharing.write(before, Write((), value, self.state.path, self.state.epoch, self.state.loops))
             return
-        if isinstance(value, Fold):
-            value = replace(value, hint=value.hint or name)
-        self.state.names[name] = value
+        self.state.names[name] = hinted(value, name)

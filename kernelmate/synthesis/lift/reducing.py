@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernelmate.synthesis.lift.polynomials import NotLifted
+from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
 from kernelmate.synthesis.lift.text import ATOM, PRODUCT, SUM, Text
-from kernelmate.synthesis.lift.values import Fold, Op, free
+from kernelmate.synthesis.lift.values import Fold, Load, Number, Op, free, joined, operation, parts
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.lift.text import Writer
@@ -66,6 +66,7 @@ def _looped(writer: Writer, fold: Fold, taps: Sequence[str], order: tuple[str, .
         writer.line(f"for {writer.loading.taps[tap]} in range({writer.size(extent)}):")
         writer.indent += 1
     rest = tuple(one for one in fold.over if one not in taps)
+    fold = fold if writer.exact or fold.op != "sum" else replace(fold, body=_unmasked(writer, fold.body))
     inner = reduced(writer, replace(fold, over=rest), order) if rest else writer.value(fold.body, order)
     if fold.op in ("sum", "prod"):
         sign = "+" if fold.op == "sum" else "*"
@@ -74,6 +75,28 @@ def _looped(writer: Writer, fold: Fold, taps: Sequence[str], order: tuple[str, .
         writer.line(f"{name} = np.{fold.op}imum({name}, {inner.code})")
     writer.indent, writer.known = outer, known
     return Text(name, inner.axes)
+
+
+def _unmasked(writer: Writer, body: Any) -> Any:
+    """A term without the guards that keep an index inside of an array that is padded with zeros."""
+    match body:
+        case Op(name="select", args=(condition, inner, Number(value=0.0))):
+            factors = [inner]
+            while any(isinstance(one, Op) and one.name == "multiply" for one in factors):
+                factors = [arg for one in factors for arg in (one.args if isinstance(one, Op) and one.name == "multiply" else (one,))]
+            implied = {poly for one in factors if isinstance(one, Load) for poly in _inside(writer, one)}
+            left = joined(one for one in parts(condition) if not (isinstance(one, Op) and one.name == "negative?" and one.args[0].poly in implied))
+            return operation("select", (left, inner, Number(0.0)), body.kind, writer.space)
+    return body
+
+
+def _inside(writer: Writer, load: Load) -> list[Poly]:
+    """What is negative while an element is inside of its array, where that is padded with zeros."""
+    shape, _ = writer.loading.axes(load)
+    if writer.loading.pads.get((load.array, shape), ("", []))[0] != "constant":
+        return []
+    sides, indices = writer.loading.domains.placed(load.array, load.at)
+    return [poly for side, index in zip(sides, indices, strict=True) for poly in (-index - 1, index - side)]
 
 
 def _product(writer: Writer, fold: Fold, order: tuple[str, ...]) -> Text | None:
@@ -100,8 +123,10 @@ def _matmul(texts: Sequence[Text], over: Sequence[str], order: tuple[str, ...]) 
         shared = [one for one in left.axes if one in right.axes and one != over[0]]
         rows = [one for one in left.axes if one not in right.axes]
         cols = [one for one in right.axes if one not in left.axes]
-        if shared or len(rows) > 1 or len(cols) > 1 or tuple(rows + cols) != rest:
-            if tuple((*shared, *rows, *cols)) != rest or left.axes != (*shared, *rows, *over) or right.axes != (*shared, *over, *cols) or not rows or not cols:
+        if len(rows) > 1 or len(cols) > 1 or tuple((*shared, *rows, *cols)) != rest:
+            continue
+        if shared:
+            if not rows or not cols or left.axes != (*shared, *rows, *over) or right.axes != (*shared, *over, *cols):
                 continue
             return Text(f"{left.within(PRODUCT)} @ {right.within(ATOM)}", rest, PRODUCT)
         one = left.within(PRODUCT) if left.axes[-1] == over[0] else f"{left.within(ATOM)}.T"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.checks.reference import spelled
 from kernelmate.synthesis.lift.loading import Loading
-from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, Space, is_variable
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, Substitution, free, negation, walk
+from kernelmate.synthesis.lift.naming import Repeats
+from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
+from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, free, negation, walk
 
 ATOM, POWER, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARED = 9, 8, 7, 6, 5, 4, 3, 2
 _SIGNS = {
@@ -38,10 +40,11 @@ class Text:
 class Writer:
     """Writes the statements of a function."""
 
-    def __init__(self, loading: Loading, taken: set[str]) -> None:
-        self.loading, self.space, self.taken = loading, loading.space, taken
+    def __init__(self, loading: Loading, taken: set[str], *, exact: bool) -> None:
+        self.loading, self.space, self.taken, self.exact = loading, loading.space, taken, exact
         self.lines: list[str] = []
         self.known: dict[Any, Text] = {}
+        self.repeats = Repeats(self.space)
         self.indent = 1
         self.sizes: set[str] = set()
 
@@ -51,6 +54,8 @@ class Writer:
 
     def name(self, wanted: str) -> str:
         """A name that nothing has yet."""
+        wanted = {"sum": "total", "max": "largest", "min": "smallest"}.get(wanted, wanted)
+        wanted = f"{wanted}_" if hasattr(builtins, wanted) else wanted
         name, number = wanted or "value", 2
         while name in self.taken:
             name, number = f"{wanted or 'value'}{number}", number + 1
@@ -76,6 +81,10 @@ class Writer:
 
     def _size(self, poly: Poly) -> Text:
         code, binds = "", ATOM
+        lone = poly.lone
+        if isinstance(lone, str) and "//" in lone:
+            self.sizes.update(one for one in lone.split(" // ") if not one.isdigit())
+            return Text(lone, (), PRODUCT)
         for key, scale in poly.ordered():
             key, scale = _joined(key, scale)
             factors = [self._factor(one) for one in key]
@@ -95,7 +104,7 @@ class Writer:
                 return self.loading.taps[factor]
             if is_variable(factor):
                 raise NotLifted("an extent depends on an index")
-            self.sizes.update(factor.split(" // "))
+            self.sizes.update(one for one in factor.split(" // ") if not one.isdigit())
             return f"({factor})" if "//" in factor else spelled(factor)
         if factor.kind in ("quotient", "remainder"):
             sign = "//" if factor.kind == "quotient" else "%"
@@ -143,8 +152,26 @@ class Writer:
 
     def value(self, value: Any, order: tuple[str, ...]) -> Text:
         """A value along the axes of `order` that it depends on."""
-        if isinstance(value, Fold) and _canonical(value) in self.known:
-            return self.known[_canonical(value)]
+        again = isinstance(value, Fold) or (isinstance(value, Op) and self.repeats.worth_naming(value))
+        if again and self.indent == 1 and not free(value) & set(self.loading.taps):
+            return self._named(value, order)
+        return self._text(value, order)
+
+    def _named(self, value: Fold | Op, order: tuple[str, ...]) -> Text:
+        """A name that a statement gives the value, the same for equal values."""
+        key, own = self.repeats.key(value)
+        if key not in self.known:
+            natural = self._natural(value, (), order)
+            text = self._text(value, natural if isinstance(value, Op) else order)
+            if text.code.isidentifier():
+                return text
+            name = self.name("" if is_variable(value.hint) else value.hint)
+            self.line(f"{name} = {text.code}")
+            self.known[key] = Text(name, tuple(str(own.index(one)) for one in text.axes))
+        found = self.known[key]
+        return Text(found.code, tuple(own[int(one)] for one in found.axes))
+
+    def _text(self, value: Any, order: tuple[str, ...]) -> Text:
         match value:
             case Number(value=number):
                 return self._number(number)
@@ -230,14 +257,14 @@ class Writer:
         if name == "logical_not" and isinstance(args[0], Op) and args[0].name == "logical_and":
             texts = [self.value(negation(one), order) for one in args[0].args]
             return self.infix("logical_or", texts[0], texts[1], order)
-        if name == "multiply" and isinstance(args[1], Op) and args[1].name == "divide" and args[1].args[0] == Number(1.0):
+        if name == "multiply" and isinstance(args[1], Op) and args[1].name == "divide" and args[1].args[0] == Number(1.0) and not self.repeats.worth_naming(args[1]):
             return self._operation(Op("divide", (args[0], args[1].args[1])), order)
         if name == "cast":
             return self._cast(args[0], value.kind, order)
         if name == "select":
             return self._select(value, order)
         texts = [self.value(one, order) for one in args]
-        if name == "multiply" and args[0] == args[1]:
+        if name == "multiply" and texts[0] == texts[1]:
             return Text(f"{texts[0].within(ATOM)} ** 2", texts[0].axes, POWER)
         if name in _SIGNS:
             return self.infix(name, texts[0], texts[1], order)
@@ -314,13 +341,7 @@ class Writer:
     def _fold(self, fold: Fold, order: tuple[str, ...]) -> Text:
         from kernelmate.synthesis.lift.reducing import reduced
 
-        found = reduced(self, fold, order)
-        if found.code.isidentifier() or self.indent > 1:
-            return found
-        name = self.name(fold.hint if not is_variable(fold.hint) else "")
-        self.line(f"{name} = {found.code}")
-        self.known[_canonical(fold)] = Text(name, found.axes)
-        return Text(name, found.axes)
+        return reduced(self, fold, order)
 
     def _scan(self, scan: Scan, order: tuple[str, ...]) -> Text:
         kind = {"sum": "cumsum", "prod": "cumprod", "max": "maximum.accumulate", "min": "minimum.accumulate"}[scan.op]
@@ -350,25 +371,3 @@ def _joined(key: tuple[Any, ...], scale: int) -> tuple[tuple[Any, ...], int]:
             continue
         factors[factors.index(factor)] = size
     return tuple(factors), scale
-
-
-def _canonical(fold: Fold, depth: int = 0) -> Any:
-    """A reduction with variables of its own that are the same in equal ones."""
-    known = {name: Poly.name(f"%c{depth}.{place}") for place, name in enumerate(fold.over)}
-    inner = _Renamed(known, depth + 1).value(fold.body)
-    return Fold(fold.op, tuple(f"%c{depth}.{place}" for place in range(len(fold.over))), inner, fold.kind)
-
-
-class _Renamed(Substitution):
-    """Renames variables and makes reductions inside canonical, too."""
-
-    def __init__(self, known: dict[str, Poly], depth: int) -> None:
-        super().__init__(Space({}), known)
-        self.depth = depth
-
-    def value(self, value: Any) -> Any:
-        """In a value."""
-        if isinstance(value, Op):
-            return Op(value.name, tuple(map(self.value, value.args)), value.kind)
-        found = super().value(value)
-        return _canonical(found, self.depth) if isinstance(found, Fold) else found

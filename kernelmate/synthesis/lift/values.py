@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,11 +58,12 @@ class Held:
 
 @dataclass(frozen=True)
 class Op:
-    """A function of values; `name` is NumPy's, or `select`, `cast`, `negative?` and `zero?` of an index."""
+    """A function of values; `name` is NumPy's, or `select`, `cast`, `negative?` and `zero?` of an index; `hint` as for `Fold`."""
 
     name: str
     args: tuple[Any, ...]
     kind: str = "float"
+    hint: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Substitution:
             case Held():
                 return self.values.get(value.name, value)
             case Op():
-                return operation(value.name, tuple(self.value(one) for one in value.args), value.kind, self.space)
+                return hinted(operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint)
             case Fold():
                 body = self.value(value.body)
                 over = tuple(name for one in value.over for name in self.renamed(one))
@@ -256,6 +257,11 @@ def operation(name: str, args: tuple[Any, ...], kind: str, space: Space) -> Any:
         case "logical_not", (first,):
             return negation(first)
     return Op(name, args, kind)
+
+
+def hinted(value: Any, hint: str) -> Any:
+    """A value with the name that the kernel gives it, where it has none."""
+    return replace(value, hint=hint) if hint and isinstance(value, Op | Fold) and not value.hint else value
 
 
 def negation(condition: Any) -> Any:
@@ -318,5 +324,3 @@ def fold(op: str, over: tuple[str, ...], body: Any, kind: str, hint: str = "") -
             return Fold(op, (*over, *first.over), guarded, kind, hint or first.hint)
     return Fold(op, over, body, kind, hint)
 
-
-Simplify = Callable[[Any], Any]
