@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kernelmate.synthesis.lift.names import NARROW, wider
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
 from kernelmate.synthesis.lift.values import FALSE, TRUE, Index, Number, Op, both, negation, operation
@@ -42,9 +44,9 @@ def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
         kind = wider(first.kind, first.kind)
     left, right = _promoted(_number(first, kind), kind), _promoted(_number(second, kind), kind)
     if isinstance(left, Number) and isinstance(right, Number) and sign in "+-*/":
-        folded = _folded(sign, left.value, right.value)
+        folded = _folded(sign, left, right)
         if folded is not None:
-            return Number(folded)
+            return folded
     if kind != "float" and sign in "/%":
         if not kind.startswith("uint"):
             raise NotLifted("a division of signed values, which rounds toward zero")
@@ -52,16 +54,21 @@ def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
     return Op(name, (left, right), kind)
 
 
-def _folded(sign: str, left: float, right: float) -> float | None:
-    if sign == "/":
-        return left / right if right else None
-    return {"+": left + right, "-": left - right, "*": left * right}[sign]
+def _folded(sign: str, left: Number, right: Number) -> Number | None:
+    """The value of an operation on constants, in the precision that C computes it in."""
+    if sign == "/" and not right.value:
+        return None
+    single = left.single and right.single
+    first, second = (np.float32(one.value) if single else np.float64(one.value) for one in (left, right))
+    with np.errstate(all="ignore"):
+        found = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[sign](first, second)
+    return Number(float(str(found)), single=single)
 
 
 def _number(value: Any, kind: str) -> Any:
     """A whole constant beside a float is a float."""
     if kind == "float" and isinstance(value, Index) and value.poly.constant is not None:
-        return Number(float(value.poly.constant))
+        return Number(float(value.poly.constant), single=True)
     return value
 
 

@@ -354,20 +354,20 @@ def _decomposed(value: Any, name: str, space: Space) -> tuple[str, Any]:
             op, more = _decomposed(first, name, space)
             less = binary("-", Number(0.0), second, space) if more is None else binary("-", more, second, space)
             less = Op("negative", (second,), second.kind) if more is None else less
-            return _same(op, "sum"), less
+            return _same(op, "sum", name), less
         case Op(name=how, args=(first, second)) if how in REDUCTION_OF:
             if name in held(second):
                 first, second = second, first
             if name in held(second):
                 raise NotLifted(f"`{name}` is combined with itself")
             op, more = _decomposed(first, name, space)
-            return _same(op, REDUCTION_OF[how]), second if more is None else Op(how, (more, second), value.kind)
+            return _same(op, REDUCTION_OF[how], name), second if more is None else Op(how, (more, second), value.kind)
     raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
 
 
-def _same(first: str, second: str) -> str:
+def _same(first: str, second: str, name: str) -> str:
     if first and second and first != second:
-        raise NotLifted("two kinds of reductions of one name")
+        raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
     return first or second
 
 
@@ -382,7 +382,7 @@ def _selected(condition: Any, first: Any, second: Any, name: str, space: Space) 
                     return ("max" if (first == left) == (greater > 0) else "min"), left
         raise NotLifted(f"a condition depends on `{name}`, which earlier iterations made")
     sides = [_decomposed(one, name, space) for one in (first, second)]
-    op = _same(sides[0][0], sides[1][0])
+    op = _same(sides[0][0], sides[1][0], name)
     values = [Number(NEUTRAL[op]) if one is None else one for _, one in sides]
     kind = next(one.kind for _, one in sides if one is not None)
     return op, operation("select", (condition, *values), kind, space)

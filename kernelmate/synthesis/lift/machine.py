@@ -62,6 +62,7 @@ class Store:
     path: tuple[Any, ...]
     loops: tuple[str, ...]
     line: int
+    epoch: int
     op: str = ""
 
 
@@ -274,7 +275,7 @@ class Machine:
         text = self.text(node).replace("'", "").lower()
         if text.startswith("0x") or not any(one in text for one in ".ef"):
             return constant(int(text.rstrip("ul"), 0))
-        return Number(float(text.rstrip("fl")))
+        return Number(float(text.rstrip("fl")), single=text.endswith("f"))
 
     def _true(self, _: Node) -> Any:
         return constant(1)
@@ -363,7 +364,7 @@ class Machine:
         if sign == "-":
             if isinstance(value, Index):
                 return Index(-value.poly)
-            return Number(-value.value) if isinstance(value, Number) else Op("negative", (value,), value.kind)
+            return replace(value, value=-value.value) if isinstance(value, Number) else Op("negative", (value,), value.kind)
         if sign == "!":
             return negation(truth(value, self.space))
         if sign == "~":
@@ -549,7 +550,9 @@ class Machine:
         if isinstance(found, Pointer):
             value = self.plain(value)
             self.state.stores.append(
-                Store(found.array, found.at, value, self.state.path, self.state.loops, self.line(node), op)
+                Store(
+                    found.array, found.at, value, self.state.path, self.state.loops, self.line(node), self.state.epoch, op
+                )
             )
             return
         array, at = found

@@ -65,9 +65,11 @@ class Repeats:
                     if isinstance(factor, Atom) and factor.kind == "data":
                         self.count(factor.args[0])
 
-    def worth_naming(self, value: Op) -> bool:
-        """It is needed again, and the kernel names it or it is long."""
-        if value.kind == "bool" or value.name == "cast" or self.counts[self.key(value)[0]] < 2:
+    def worth_naming(self, value: Op | Fold) -> bool:
+        """A reduction that the kernel names; other values that are needed again, and that it names or that are long."""
+        if isinstance(value, Fold) and value.hint:
+            return True
+        if value.kind == "bool" or (isinstance(value, Op) and value.name == "cast") or self.counts[self.key(value)[0]] < 2:
             return False
         return bool(value.hint) or sum(1 for _ in walk(value)) >= LEAST
 

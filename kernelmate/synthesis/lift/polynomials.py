@@ -130,7 +130,7 @@ class Poly:
     def divided(self, by: Poly) -> tuple[Poly, Poly]:
         """Quotient and rest, by a monomial: terms that it divides, and the others."""
         if len(by.terms) != 1:
-            return (Poly.number(1), Poly.number(0)) if self == by else _long_division(self, by)
+            return self._divided_by_sum(by)
         (factors, scale), exact, rest = next(iter(by.terms)), {}, {}
         for key, value in self.terms:
             left = _without(key, factors)
@@ -139,6 +139,19 @@ class Poly:
             else:
                 exact[left] = value // scale
         return Poly.of(exact), Poly.of(rest)
+
+    def _divided_by_sum(self, by: Poly) -> tuple[Poly, Poly]:
+        """As `divided`: what each product of variables is multiplied by is divided for itself."""
+        groups: dict[Monomial, dict[Monomial, int]] = {}
+        for key, value in self.terms:
+            moving = tuple(one for one in key if is_variable(one))
+            groups.setdefault(moving, {})[tuple(one for one in key if not is_variable(one))] = value
+        exact = rest = Poly.number(0)
+        for moving, held in groups.items():
+            quotient, left = _long_division(Poly.of(held), by)
+            product = Poly.of({moving: 1})
+            exact, rest = exact + quotient * product, rest + left * product
+        return exact, rest
 
 
 def _long_division(numerator: Poly, by: Poly) -> tuple[Poly, Poly]:

@@ -152,7 +152,7 @@ class Writer:
 
     def value(self, value: Any, order: tuple[str, ...]) -> Text:
         """A value along the axes of `order` that it depends on."""
-        again = isinstance(value, Fold) or (isinstance(value, Op) and self.repeats.worth_naming(value))
+        again = isinstance(value, Op | Fold) and self.repeats.worth_naming(value)
         if again and self.indent == 1 and not free(value) & set(self.loading.taps):
             return self._named(value, order)
         return self._text(value, order)

@@ -17,10 +17,11 @@ LOWEST = -1e29
 
 @dataclass(frozen=True)
 class Number:
-    """A constant; `kind` is a dtype's name or `float`."""
+    """A constant; `kind` is a dtype's name or `float`; `single` says that C computes with it in single precision."""
 
     value: float
     kind: str = "float"
+    single: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
