@@ -38,7 +38,9 @@ Exit codes: 0 the function agrees with the kernel in every case; 1 the kernel is
 offered; 2 the contract or an option needs a change; 3 this machine lacks something."""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
-@click.option("--write", "writes", is_flag=True, help="Write the function beside the kernel, and the line into its contract.")
+@click.option(
+    "--write", "writes", is_flag=True, help="Write the function beside the kernel, and the line into its contract."
+)
 @click.option("--to", "to", metavar="FILE.py", help="Where --write puts the function; reference.py beside the kernel where not given.")  # fmt: skip
 @click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where the kernel is judged.")
 @device_option
@@ -114,13 +116,18 @@ def _show(kernel: Kernel, found: Lifting, line: str, written: list[str], output:
     console = output.stdout()
     if not found.agrees or found.function is None:
         place = kernel.unit.locate(found.line or kernel.line, 1)[0]
-        console.print(f"{kernel.unit.path}:{place}: {kernel.name} is not lifted: {found.reason}", soft_wrap=True, markup=False)
+        console.print(
+            f"{kernel.unit.path}:{place}: {kernel.name} is not lifted: {found.reason}", soft_wrap=True, markup=False
+        )
         return
     console.print(found.function.text, soft_wrap=True, markup=False, highlight=False)
     console.print(line, soft_wrap=True, markup=False, highlight=False)
     if output.quiet:
         return
-    remark(f"agrees with {kernel.name} in all {found.cases} cases; it says what the kernel computes, not what was meant", output)
+    remark(
+        f"agrees with {kernel.name} in all {found.cases} cases; it says what the kernel computes, not what was meant",
+        output,
+    )
     if found.note is not None:
         remark(f"synthesis cannot use it: {found.note}", output)
     for one in written:

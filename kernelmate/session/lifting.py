@@ -87,7 +87,11 @@ def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
         for case in verdict.cases:
             if case.correct is False:
                 wrong = case.first_wrong
-                where = "" if wrong is None else f", first at {wrong.argument}{list(wrong.index)}: the kernel has {wrong.got}, the function {wrong.want}"
+                where = (
+                    ""
+                    if wrong is None
+                    else f", first at {wrong.argument}{list(wrong.index)}: the kernel has {wrong.got}, the function {wrong.want}"
+                )
                 size = ", ".join(f"{name}={value}" for name, value in case.size.items())
                 return f"the function that was read disagrees with the kernel at {size}{where}."
         if verdict.correct is not True or any(one.severity == "error" for one in verdict.findings):
@@ -111,7 +115,9 @@ def file_text(before: str | None, function: Lifted) -> str:
     except SyntaxError as error:
         raise UsageError(f"The file is no Python: {error.msg}.", hint="Name another one with --to.") from None
     if function.name in _bound(module):
-        raise UsageError(f"There is a {function.name} already; nothing was written.", hint="Name another file with --to.")
+        raise UsageError(
+            f"There is a {function.name} already; nothing was written.", hint="Name another file with --to."
+        )
     wanted = ["import numpy as np"] if "np" not in _bound(module) else []
     wanted += ["from scipy import special"] if function.special and "special" not in _bound(module) else []
     lines = before.rstrip("\n").split("\n")

@@ -131,7 +131,9 @@ def converted(value: Any, kind: str, space: Space) -> Any:
         return truth(value, space)
     if isinstance(value, Index):
         if kind == "float":
-            return Number(float(value.poly.constant)) if value.poly.constant is not None else Op("cast", (value,), "float")
+            return (
+                Number(float(value.poly.constant)) if value.poly.constant is not None else Op("cast", (value,), "float")
+            )
         if kind in NARROW and value.poly.constant is None:
             return Op("cast", (value,), kind)
         return value

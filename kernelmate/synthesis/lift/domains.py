@@ -8,9 +8,18 @@ from typing import Any
 
 from kernelmate.records import Contract
 from kernelmate.source import evaluate
+from kernelmate.synthesis.lift.file import Store
 from kernelmate.synthesis.lift.flattening import flatten, fresh
-from kernelmate.synthesis.lift.machine import Store
-from kernelmate.synthesis.lift.polynomials import Atom, NeedsSplit, NotLifted, Poly, Space, is_variable, multiples, size_expression
+from kernelmate.synthesis.lift.polynomials import (
+    Atom,
+    NeedsSplit,
+    NotLifted,
+    Poly,
+    Space,
+    is_variable,
+    multiples,
+    size_expression,
+)
 from kernelmate.synthesis.lift.values import (
     NEUTRAL,
     Fold,
@@ -98,7 +107,13 @@ class Domains:
                 tight = operation(value.name, tuple(map(self.tightened, value.args)), value.kind, self.space)
                 return hinted(tight, value.hint)
             case Fold():
-                value = fold(value.op, value.over, _hoisted(self.tightened(value.body), value.op, self.space), value.kind, value.hint)
+                value = fold(
+                    value.op,
+                    value.over,
+                    _hoisted(self.tightened(value.body), value.op, self.space),
+                    value.kind,
+                    value.hint,
+                )
                 value = flatten([value], value.over, self.space)[0]
                 return self._reduced(value) if isinstance(value, Fold) else value
             case Scan():
@@ -161,7 +176,9 @@ class Domains:
             raise NotLifted("an index is taken apart whose extent is not known")
         outer, rest = extent.divided(needed.by)
         if rest.terms:
-            if not all(value % by == 0 for value, by in zip(self.at_sizes(extent), self.at_sizes(needed.by), strict=True)):
+            if not all(
+                value % by == 0 for value, by in zip(self.at_sizes(extent), self.at_sizes(needed.by), strict=True)
+            ):
                 raise NotLifted("an index is taken apart into parts that do not fit")
             outer = self.space.quotient(extent, needed.by)
         names = fresh(self.space, outer, "q"), fresh(self.space, needed.by, "r")

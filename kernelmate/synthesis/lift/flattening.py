@@ -55,7 +55,9 @@ class _Merged:
             case Load():
                 return replace(value, at=self.poly(value.at))
             case Op():
-                return hinted(operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint)
+                return hinted(
+                    operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint
+                )
             case Fold():
                 return replace(value, over=self._over(value.over), body=self.value(value.body))
             case Scan():

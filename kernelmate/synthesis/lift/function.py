@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +69,16 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
         raise NotLifted("its expressions are too deep", kernel.line) from None
 
 
+@contextlib.contextmanager
+def _at_line(line: int | None) -> Iterator[None]:
+    """Refusals inside name this line where they name none."""
+    try:
+        yield
+    except NotLifted as reason:
+        reason.line = line if reason.line is None else reason.line
+        raise
+
+
 class _Function:
     """Puts the results of a kernel together."""
 
@@ -94,12 +105,20 @@ class _Function:
                 self._look(one)
         for _, results in layered:
             for one in results:
-                self.loading.find_pads(one.value)
-                self.loading.find_pads(one.condition)
+                with _at_line(one.line):
+                    self.loading.find_pads(one.value)
+                    self.loading.find_pads(one.condition)
         self.writer.pads()
-        returned = [self._returned(argument, results) for argument, results in layered]
+        returned = []
+        for argument, results in layered:
+            with _at_line(results[0].line if results else None):
+                returned.append(self._returned(argument, results))
         last = self.writer.lines[-1].strip() if self.writer.lines else ""
-        if len(returned) == 1 and last.startswith(f"{returned[0]} = ") and not self.writer.lines[-1].startswith("     "):
+        if (
+            len(returned) == 1
+            and last.startswith(f"{returned[0]} = ")
+            and not self.writer.lines[-1].startswith("     ")
+        ):
             self.writer.lines.pop()
             returned = [last.partition(" = ")[2]]
         self.writer.line(f"return {', '.join(returned)}")
@@ -117,7 +136,11 @@ class _Function:
         used = set()
         for one in self.results.values():
             for result in one:
-                for value in (*walk(result.value), *walk(result.condition), *(v for axis in result.axes for v in walk(Index(axis)))):
+                for value in (
+                    *walk(result.value),
+                    *walk(result.condition),
+                    *(v for axis in result.axes for v in walk(Index(axis))),
+                ):
                     if isinstance(value, Load):
                         used.add(value.array)
                     elif isinstance(value, Scalar):
@@ -199,7 +222,9 @@ class _Function:
         return list(results)
 
     def _counts(self, result: Result) -> bool:
-        return bool(result.op) and any(isinstance(one, Atom) and one.kind == "data" for axis in result.axes for one in axis.factors())
+        return bool(result.op) and any(
+            isinstance(one, Atom) and one.kind == "data" for axis in result.axes for one in axis.factors()
+        )
 
     # ------------------------------------------------------------------------------------------------------- texts
 
@@ -238,31 +263,35 @@ class _Function:
         return Text(f"{text.within(9)}.astype(np.{argument.dtype})", text.axes)
 
     def _assigned(self, argument: Argument, results: Sequence[Result]) -> str:
+        """An array that parts are assigned to."""
         shape = results[0].shape
         if any(one.shape != shape for one in results):
             raise NotLifted(f"parts of {argument.name} have different axes", results[0].line)
-        name = self.writer.name(spelled(argument.name) if argument.direction == "out" and spelled(argument.name) not in self.writer.taken else "result")
-        texts = []
-        for one in results:
-            order, pieces = [], []
-            for side, index in zip(one.shape, one.axes, strict=True):
-                names = sorted(free(Index(index)))
-                if len(names) > 1:
-                    raise NotLifted(f"the elements of {argument.name} that are written overlap", one.line)
-                order += names
-                pieces.append(self._slice(side, index, names))
-            text = self._typed(argument, one.value, self.writer.value(one.value, tuple(order)))
-            texts.append((f"{name}[{', '.join(pieces)}]", self.writer.aligned(text, order)))
-        sides = ", ".join(map(self.writer.size, shape))
+        name = self.writer.name("result")
+        texts = [self._part(argument, name, one) for one in results]
+        sides = "".join(f"{self.writer.size(side)}, " for side in shape)
+        sides = sides.rstrip() if len(shape) == 1 else sides.rstrip(", ")
         if argument.direction == "inout":
             self.writer.line(f"{name} = {spelled(argument.name)}.copy()")
         else:
             self._complete(argument, results)
-            self.writer.line(f"{name} = np.zeros(({sides}{',' if len(shape) == 1 else ''}){self._dtype(argument)})")
-        for target, code in texts:
-            self.writer.line(f"{target} = {code}")
+            self.writer.line(f"{name} = np.zeros(({sides}){self._dtype(argument)})")
+        for text in texts:
+            self.writer.line(text)
         whole = self.domains.shapes[argument.name]
         return name if whole == shape else f"{name}.reshape({', '.join(map(self.writer.size, whole))})"
+
+    def _part(self, argument: Argument, name: str, result: Result) -> str:
+        order: list[str] = []
+        pieces: list[str] = []
+        for side, index in zip(result.shape, result.axes, strict=True):
+            names = sorted(free(Index(index)))
+            if len(names) > 1:
+                raise NotLifted(f"the elements of {argument.name} that are written overlap", result.line)
+            order += names
+            pieces.append(self._slice(side, index, names))
+        text = self._typed(argument, result.value, self.writer.value(result.value, tuple(order)))
+        return f"{name}[{', '.join(pieces)}] = {self.writer.aligned(text, order)}"
 
     def _dtype(self, argument: Argument) -> str:
         return "" if argument.dtype in DTYPES else f", np.{argument.dtype}"
@@ -277,7 +306,11 @@ class _Function:
         first = self.writer.size(start) if start.terms else ""
         if stride.constant == 1:
             return f"{first}:{'' if start + extent == side else self.writer.size(start + extent)}"
-        return f"{first}::{stride.constant}" if extent * stride == side else f"{first}:{self.writer.size(start + stride * (extent - 1) + 1)}:{stride.constant}"
+        return (
+            f"{first}::{stride.constant}"
+            if extent * stride == side
+            else f"{first}:{self.writer.size(start + stride * (extent - 1) + 1)}:{stride.constant}"
+        )
 
     def _complete(self, argument: Argument, results: Sequence[Result]) -> None:
         """Refuse where elements are left out, by counting at the listed sizes."""

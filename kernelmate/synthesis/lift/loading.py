@@ -54,7 +54,9 @@ class Loading:
             mine = [name for name in one.over if name in names]
             if len(names) < 2 or not mine or any(isinstance(f, Atom) and f.kind == "data" for f in index.factors()):
                 continue
-            for name in sorted(mine, key=lambda n: (self.space.extents[n] or Poly.number(0)).constant or 10**9)[: len(names) - 1]:
+            for name in sorted(mine, key=lambda n: (self.space.extents[n] or Poly.number(0)).constant or 10**9)[
+                : len(names) - 1
+            ]:
                 if name not in self.taps:
                     self.taps[name] = "kji"[len(self.taps) % 3] + ("" if len(self.taps) < 3 else str(len(self.taps)))
 
@@ -80,7 +82,10 @@ class Loading:
         if before is not None and before[0] != mode:
             raise NotLifted(f"{array} is continued beyond its ends in two ways")
         old = [(Poly.number(0), Poly.number(0))] * len(axes) if before is None else before[1]
-        self.pads[key] = mode, [(self._greater(a[0], b[0]), self._greater(a[1], b[1])) for a, b in zip(old, wanted, strict=True)]
+        self.pads[key] = (
+            mode,
+            [(self._greater(a[0], b[0]), self._greater(a[1], b[1])) for a, b in zip(old, wanted, strict=True)],
+        )
 
     def _greater(self, first: Poly, second: Poly) -> Poly:
         if self.space.not_negative(first - second):
@@ -110,7 +115,9 @@ class Loading:
         offset = index - stride * Poly.name(names[0])
         if len(names) > 1 or names[0] in free(Index(offset)) or free(Index(stride)):
             return Axis(side, None, Poly.number(0), Poly.number(0), data=index)
-        if (stride.constant or 1) < 0 and not (stride.constant == -1 and offset == side - 1 and self.space.extents[names[0]] == side):
+        if (stride.constant or 1) < 0 and not (
+            stride.constant == -1 and offset == side - 1 and self.space.extents[names[0]] == side
+        ):
             return Axis(side, None, Poly.number(0), Poly.number(0), data=index)
         return Axis(side, names[0], stride, offset, "constant")
 
@@ -141,7 +148,7 @@ class Loading:
         low = high = offset
         for name in free(Index(offset)):
             scale, extent = offset.coefficient(name), self.space.extents[name]
-            if extent is None or scale.constant is None and not self.space.not_negative(scale):
+            if extent is None or (scale.constant is None and not self.space.not_negative(scale)):
                 raise NotLifted("a distance that has no bound")
             far = scale * (extent - 1)
             low, high = low - scale * Poly.name(name), high - scale * Poly.name(name)
@@ -166,7 +173,11 @@ class Loading:
         """The array, padded or in another shape."""
         name = spelled(array)
         if (array, shape) in self.pads:
-            return f"padded_{name}" if len([one for one in self.pads if one[0] == array]) == 1 else f"padded_{name}_{len(shape)}"
+            return (
+                f"padded_{name}"
+                if len([one for one in self.pads if one[0] == array]) == 1
+                else f"padded_{name}_{len(shape)}"
+            )
         return name if shape == self.domains.shapes[array] else f"{name}.reshape({', '.join(map(text, shape))})"
 
     def _piece(self, axis: Axis, pad: Pad, text: Callable[[Poly], str]) -> str:
@@ -174,7 +185,7 @@ class Loading:
         if axis.variable is None:
             return text(start)
         extent = self.space.extents[axis.variable]
-        assert extent is not None  # noqa: S101 -- it was padded by it
+        assert extent is not None
         if axis.stride.constant == -1:
             return "::-1"
         first = text(start) if start.terms else ""
@@ -197,4 +208,3 @@ def _clipped(index: Poly, side: Poly) -> tuple[str, Poly] | None:
             inner = _clipped(other, side)
             return ("edge", other) if inner is None else inner
     return None
-

@@ -31,7 +31,8 @@ from kernelmate.synthesis.lift.values import (
 )
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.machine import Machine, Node
+    from kernelmate.synthesis.lift.file import Node
+    from kernelmate.synthesis.lift.machine import Machine
     from kernelmate.synthesis.lift.statements import Statements
 
 _GREATER = {"greater": 1, "greater_equal": 1, "less": -1, "less_equal": -1}
@@ -68,7 +69,12 @@ def read_loop(machine: Machine, node: Node) -> Loop:
     counts_last = node.type == "while_statement"
     if condition is not None and condition.type == "condition_clause":
         condition = condition.child_by_field_name("value")
-    if counts_last and body is not None and body.named_children and body.named_children[-1].type == "expression_statement":
+    if (
+        counts_last
+        and body is not None
+        and body.named_children
+        and body.named_children[-1].type == "expression_statement"
+    ):
         update = body.named_children[-1].named_children[0]
     if condition is None or update is None or body is None or condition.type != "binary_expression":
         raise NotLifted("a loop that is no count", machine.line(node))
@@ -77,7 +83,12 @@ def read_loop(machine: Machine, node: Node) -> Loop:
     sign = machine.text(condition.child_by_field_name("operator"))
     if machine.text(right) == name:
         left, right, sign = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, sign)
-    if machine.text(left) != name or right is None or sign not in ("<", "<=", ">", ">=") or name not in machine.state.names:
+    if (
+        machine.text(left) != name
+        or right is None
+        or sign not in ("<", "<=", ">", ">=")
+        or name not in machine.state.names
+    ):
         raise NotLifted("a loop that is no count, but ends on a value", machine.line(node))
     return Loop(node, name, sign, right, step, body, counts_last)
 
@@ -118,7 +129,9 @@ def unrolled_values(machine: Machine, loop: Loop, most: int) -> list[int] | None
         found.append(value)
         if len(found) > most:
             return None
-        value = {"": value + by, ">>": value >> by, "<<": value << by, "*": value * by, "/": value // (by or 1)}[loop.step.geometric]
+        value = {"": value + by, ">>": value >> by, "<<": value << by, "*": value * by, "/": value // (by or 1)}[
+            loop.step.geometric
+        ]
         if found[-1] == value:
             return None
     return found
@@ -168,9 +181,8 @@ def summarised(run: Statements, loop: Loop, body: Sequence[Node]) -> None:
             break
         inductions = found
         marks.restore()
-    marks.refuse_races(variable)
+    marks.refuse_races()
     _finish(machine, before, changed, inductions, (variable, extent, guard), marks.stores)
-    machine.state.names[loop.name] = before[loop.name] if loop.name in before else None
     ended = first + loop.step.by * extent if extent is not None else None
     machine.state.names[loop.name] = None if ended is None else Index(ended)
 
@@ -181,7 +193,9 @@ class _Marks:
     def __init__(self, machine: Machine) -> None:
         self.machine, state = machine, machine.state
         self.stores, self.loads, self.epoch = len(state.stores), len(state.loads), state.epoch
-        self.shared = [(one, len(one.writes), len(one.reads)) for one in state.names.values() if isinstance(one, SharedArray)]
+        self.shared = [
+            (one, len(one.writes), len(one.reads)) for one in state.names.values() if isinstance(one, SharedArray)
+        ]
 
     def restore(self) -> None:
         """Forget what the loop did."""
@@ -191,15 +205,16 @@ class _Marks:
         for array, writes, reads in self.shared:
             del array.writes[writes:], array.reads[reads:]
 
-    def refuse_races(self, variable: str) -> None:
+    def refuse_races(self) -> None:
         """Refuse shared elements that one iteration reads while the next one writes them."""
         epoch = self.machine.state.epoch
         for array, writes, reads in self.shared:
             early = [one for one in array.writes[writes:] if one.epoch == self.epoch and not one.op]
             late = [one for one in array.reads[reads:] if one[1] == epoch]
             if any(read[0] != write.at for write in early for read in late):
-                raise NotLifted(f"a race: {array.name} is written for the next iteration with no barrier after it is read")
-        del variable
+                raise NotLifted(
+                    f"a race: {array.name} is written for the next iteration with no barrier after it is read"
+                )
 
 
 def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
@@ -218,7 +233,9 @@ def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
     return found
 
 
-def _begin(machine: Machine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly], number: Poly) -> None:
+def _begin(
+    machine: Machine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly], number: Poly
+) -> None:
     names = dict(before)
     for name in changed:
         value = before[name]
@@ -269,7 +286,8 @@ def _finish(
     """What each name is after the loop, and the stores of the loop as values of all its iterations."""
     variable, extent, guard = count
     state, space = machine.state, machine.space
-    after, running = state.names, {}
+    after = state.names
+    running: dict[str, Any] = {}
     state.names = {name: value for name, value in before.items()}
     for name in changed:
         new, old = after.get(name), before[name]
@@ -292,20 +310,21 @@ def _finish(
         state.names[name] = _reduced(machine, op, body, old, (variable, extent, guard), name)
         scan = Scan(op, variable, body, exclusive=True, kind=body.kind)
         running[name] = scan if is_neutral(old, op) else Op(MAP_OF[op], (old, scan), body.kind)
-        running[f"{name}/after"] = (op, body)
     _running(state.stores, first_store, running, space)
 
 
 def _running(stores: list[Any], first: int, running: dict[str, Any], space: Space) -> None:
     """Stores of what was accumulated so far become stores of a scan."""
-    put = Substitution(space, {}, {name: value for name, value in running.items() if not name.endswith("/after")})
+    put = Substitution(space, {}, running)
     for place in range(first, len(stores)):
         store = stores[place]
         if held(Index(store.at)) or any(held(one) for one in store.path):
             raise NotLifted("an index or a guard depends on what earlier iterations did", store.line)
         missing = held(store.value) - running.keys()
         if missing:
-            raise NotLifted(f"`{sorted(missing)[0]}` is stored while it is carried from one iteration to the next", store.line)
+            raise NotLifted(
+                f"`{sorted(missing)[0]}` is stored while it is carried from one iteration to the next", store.line
+            )
         if held(store.value):
             stores[place] = replace(store, value=_inclusive(put.value(store.value)))
 
@@ -390,4 +409,3 @@ def _selected(condition: Any, first: Any, second: Any, name: str, space: Space) 
 
 def _is(value: Any, name: str) -> bool:
     return value == Index(Poly.name(f"?{name}")) or (isinstance(value, Held) and value.name == name)
-

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import tree_sitter
-import tree_sitter_cuda
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
+from kernelmate.synthesis.lift.file import KernelFile, LocalArray, Node, Pointer, State, Store, parsed
 from kernelmate.synthesis.lift.names import ATOMICS, DTYPES, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
 from kernelmate.synthesis.lift.sharing import SharedArray, Sharing, Write
@@ -29,154 +27,24 @@ from kernelmate.synthesis.lift.values import (
     to_poly,
 )
 
-Node = tree_sitter.Node
-_LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
-@dataclass(frozen=True)
-class Pointer:
-    """An address in an array argument."""
-
-    array: str
-    at: Poly
-    kind: str
-
-
-@dataclass(frozen=True)
-class LocalArray:
-    """An array of one thread, indexed by constants; elements that were not set are None."""
-
-    kind: str
-    sides: tuple[int, ...]
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Store:
-    """An assignment to an element of an argument; `op` says what an atomic operation combines."""
-
-    array: str
-    at: Poly
-    value: Any
-    path: tuple[Any, ...]
-    loops: tuple[str, ...]
-    line: int
-    epoch: int
-    op: str = ""
-
-
-@dataclass
-class State:
-    """What statements change."""
-
-    names: dict[str, Any] = field(default_factory=dict)
-    path: tuple[Any, ...] = ()
-    loops: tuple[str, ...] = ()
-    epoch: int = 0
-    stores: list[Store] = field(default_factory=list)
-    loads: list[tuple[str, Poly, int, tuple[str, ...]]] = field(default_factory=list)
-
-
-def parsed(text: str) -> tuple[bytes, Node]:
-    """The syntax tree of a text."""
-    data = text.encode()
-    return data, tree_sitter.Parser(_LANGUAGE).parse(data).root_node
-
-
-class Machine:
+class Machine(KernelFile):
     """Reads expressions of a kernel for any one thread."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
-        self.kernel, self.contract = kernel, contract
-        self.data, self.root = parsed(kernel.unit.text)
+        super().__init__(kernel)
+        self.contract = contract
         self.space = Space({})
         self._sizes = Substitution(self.space, multiples(contract.require))
         self.state = State()
-        self.functions: dict[str, Node] = {}
-        self.constants: dict[str, Node] = {}
-        self._collect(self.root)
-        self.function = self._definition()
         sides = [self._side(contract.block, axis) for axis in range(3)]
         warps = sides[1] == sides[2] == 1 and sides[0] % 32 == 0 and sides[0] > 32 and self._names_warps()
         self.block = Block((sides[0], sides[1], sides[2]), self.space, warps=warps)
         self.sharing = Sharing(self.block, self.space)
         self.grid = [self._grid(axis) for axis in range(3)]
         self._parameters()
-
-    # -------------------------------------------------------------------------------------------------- the file
-
-    def text(self, node: Node | None) -> str:
-        """A node's text."""
-        return "" if node is None else self.data[node.start_byte : node.end_byte].decode()
-
-    def line(self, node: Node) -> int:
-        """The line of a node, in the unit's text."""
-        return node.start_point[0] + 1
-
-    def walk(self, node: Node, *types: str) -> list[Node]:
-        """Nodes of some types under one, itself included."""
-        found, stack = [], [node]
-        while stack:
-            one = stack.pop()
-            if one.type in types:
-                found.append(one)
-            stack.extend(reversed(one.named_children))
-        return found
-
-    def _collect(self, root: Node) -> None:
-        for node in self.walk(root, "function_definition", "preproc_def", "declaration", "field_declaration"):
-            if node.type == "preproc_def":
-                value = node.child_by_field_name("value")
-                if value is not None:
-                    self.constants[self.text(node.child_by_field_name("name"))] = value
-            elif node.type == "function_definition":
-                name = self._function_name(node)
-                self.functions[name] = node
-            elif node.type == "field_declaration":
-                value = node.child_by_field_name("default_value")
-                if value is not None:
-                    self.constants[self.text(node.child_by_field_name("declarator"))] = value
-            elif not self._inside_function(node):
-                for one in node.children_by_field_name("declarator"):
-                    value = one.child_by_field_name("value") if one.type == "init_declarator" else None
-                    if value is not None:
-                        self.constants[self.text(one.child_by_field_name("declarator"))] = value
-
-    def _inside_function(self, node: Node) -> bool:
-        parent = node.parent
-        while parent is not None and parent.type != "function_definition":
-            parent = parent.parent
-        return parent is not None
-
-    def _function_name(self, node: Node) -> str:
-        declarator = node.child_by_field_name("declarator")
-        while declarator is not None and declarator.type != "function_declarator":
-            declarator = declarator.child_by_field_name("declarator")
-        return self.text(None if declarator is None else declarator.child_by_field_name("declarator"))
-
-    def _definition(self) -> Node:
-        first = len(self.kernel.unit.text[: self.kernel.start].encode())
-        last = len(self.kernel.unit.text[: self.kernel.end].encode())
-        for node in self.walk(self.root, "function_definition"):
-            if first <= node.start_byte and node.end_byte <= last:
-                broken = next(iter(self.walk(node, "ERROR")), None)
-                if broken is not None or node.has_error:
-                    raise NotLifted("the parser does not know a part of it", None if broken is None else self.line(broken))
-                if node.parent is not None and node.parent.type == "template_declaration":
-                    raise NotLifted("it is a template", self.line(node))
-                return node
-        raise NotLifted("the parser does not find its definition", self.kernel.line)
-
-    def _names_warps(self) -> bool:
-        for node in self.walk(self.root, "identifier", "number_literal"):
-            text = self.text(node)
-            if text.startswith("__shfl") or text == "warpSize":
-                return True
-            around = "" if node.parent is None else self.text(node.parent)
-            if text in ("32", "31", "5") and any(one in around for one in ("threadIdx", "%", "/", "&", ">>", "tid")):
-                return True
-        return False
 
     # ------------------------------------------------------------------------------------------------ the launch
 
@@ -346,7 +214,7 @@ class Machine:
     def _binary_expression(self, node: Node) -> Any:
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         sign = self.text(node.child_by_field_name("operator"))
-        assert left is not None and right is not None  # noqa: S101, PT018 -- the grammar has both
+        assert left is not None and right is not None  # noqa: PT018 -- the grammar has both
         first, second = self.value(left), self.value(right)
         if isinstance(first, Pointer) or isinstance(second, Pointer):
             pointer, other = (first, second) if isinstance(first, Pointer) else (second, first)
@@ -359,21 +227,29 @@ class Machine:
     def _unary_expression(self, node: Node) -> Any:
         inner = node.child_by_field_name("argument")
         sign = self.text(node.child_by_field_name("operator"))
-        assert inner is not None  # noqa: S101 -- the grammar has it
+        assert inner is not None
         value = self.plain(self.number(inner))
         if sign == "-":
             if isinstance(value, Index):
                 return Index(-value.poly)
-            return replace(value, value=-value.value) if isinstance(value, Number) else Op("negative", (value,), value.kind)
+            return (
+                replace(value, value=-value.value)
+                if isinstance(value, Number)
+                else Op("negative", (value,), value.kind)
+            )
         if sign == "!":
             return negation(truth(value, self.space))
         if sign == "~":
-            return Op("invert", (converted(value, "int32", self.space) if value.kind in ("uint8", "int8") else value,), value.kind)
+            return Op(
+                "invert",
+                (converted(value, "int32", self.space) if value.kind in ("uint8", "int8") else value,),
+                value.kind,
+            )
         return value
 
     def _pointer_expression(self, node: Node) -> Any:
         inner = node.child_by_field_name("argument")
-        assert inner is not None  # noqa: S101 -- the grammar has it
+        assert inner is not None
         if self.text(node).startswith("&"):
             return self.place(inner)
         pointer = self.value(inner)
@@ -384,7 +260,7 @@ class Machine:
     def _conditional_expression(self, node: Node) -> Any:
         condition = node.child_by_field_name("condition")
         first, second = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
-        assert condition is not None and first is not None and second is not None  # noqa: S101, PT018 -- the grammar has them
+        assert condition is not None and first is not None and second is not None  # noqa: PT018 -- the grammar has them
         asked = self.condition(condition)
         before = self.state.path
         self.state.path = (*before, asked)
@@ -410,7 +286,7 @@ class Machine:
 
     def _cast_expression(self, node: Node) -> Any:
         kind, inner = self.text(node.child_by_field_name("type")), node.child_by_field_name("value")
-        assert inner is not None  # noqa: S101 -- the grammar has it
+        assert inner is not None
         return self._converted(kind, inner)
 
     def _converted(self, type_text: str, inner: Node) -> Any:
@@ -420,7 +296,11 @@ class Machine:
 
     def kind(self, text: str) -> str:
         """The kind of a type's values."""
-        words = " ".join(word for word in text.replace("std::", "").split() if word not in ("const", "volatile", "constexpr", "static"))
+        words = " ".join(
+            word
+            for word in text.replace("std::", "").split()
+            if word not in ("const", "volatile", "constexpr", "static")
+        )
         if words not in KINDS:
             raise NotLifted(f"the type `{words}`")
         return KINDS[words]
@@ -464,7 +344,7 @@ class Machine:
             raise NotLifted(f"`{self.text(node)[:60]}` is not read", self.line(node))
         indices = node.child_by_field_name("indices")
         base = node.child_by_field_name("argument")
-        assert indices is not None and base is not None  # noqa: S101, PT018 -- the grammar has both
+        assert indices is not None and base is not None  # noqa: PT018 -- the grammar has both
         at = to_poly(self.plain(self.number(indices.named_children[0])))
         found = self.place(base) if base.type == "subscript_expression" else self.value(base)
         if isinstance(found, Pointer):
@@ -488,7 +368,7 @@ class Machine:
 
     def _call_expression(self, node: Node) -> Any:
         called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        assert called is not None and arguments is not None  # noqa: S101, PT018 -- the grammar has both
+        assert called is not None and arguments is not None  # noqa: PT018 -- the grammar has both
         name = self.text(called).removeprefix("std::").removeprefix("::")
         given = list(arguments.named_children)
         if called.type == "template_function" and name.startswith(("static_cast", "reinterpret_cast")):
@@ -508,7 +388,11 @@ class Machine:
 
     def _function(self, name: str, values: list[Any]) -> Any:
         meant = FUNCTIONS.get(name)
-        if meant in ("fmax", "fmin", "max", "min") and len(values) == 2 and any(isinstance(one, Spread) for one in values):
+        if (
+            meant in ("fmax", "fmin", "max", "min")
+            and len(values) == 2
+            and any(isinstance(one, Spread) for one in values)
+        ):
             found = self.block.combined({"max": "fmax", "min": "fmin"}.get(meant, meant), values[0], values[1])
             if found is not None:
                 return found
@@ -551,7 +435,14 @@ class Machine:
             value = self.plain(value)
             self.state.stores.append(
                 Store(
-                    found.array, found.at, value, self.state.path, self.state.loops, self.line(node), self.state.epoch, op
+                    found.array,
+                    found.at,
+                    value,
+                    self.state.path,
+                    self.state.loops,
+                    self.line(node),
+                    self.state.epoch,
+                    op,
                 )
             )
             return

@@ -10,7 +10,7 @@ from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
 from kernelmate.synthesis.lift.values import Index, Substitution, free, operation, parts
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.machine import Pointer, State
+    from kernelmate.synthesis.lift.file import Pointer, State
 
 
 def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) -> dict[str, Poly] | None:
@@ -85,6 +85,9 @@ def _same_thread(
     renamed = {name: fresh(space, space.extents.get(name), "r") for name in inner}
     away = Substitution(space, {old: Poly.name(new) for old, new in renamed.items()})
     known = matching(away.poly(read), written, list(renamed.values()), space)
-    return known is not None and operation("zero?", (Index(Substitution(space, known).poly(away.poly(read)) - written),), "bool", space).kind == "bool" and not (
-        free(Index(Substitution(space, known).poly(away.poly(read)) - written))
+    return (
+        known is not None
+        and operation("zero?", (Index(Substitution(space, known).poly(away.poly(read)) - written),), "bool", space).kind
+        == "bool"
+        and not (free(Index(Substitution(space, known).poly(away.poly(read)) - written)))
     )

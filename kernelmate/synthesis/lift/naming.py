@@ -69,7 +69,11 @@ class Repeats:
         """A reduction that the kernel names; other values that are needed again, and that it names or that are long."""
         if isinstance(value, Fold) and value.hint:
             return True
-        if value.kind == "bool" or (isinstance(value, Op) and value.name == "cast") or self.counts[self.key(value)[0]] < 2:
+        if (
+            value.kind == "bool"
+            or (isinstance(value, Op) and value.name == "cast")
+            or self.counts[self.key(value)[0]] < 2
+        ):
             return False
         return bool(value.hint) or sum(1 for _ in walk(value)) >= LEAST
 
@@ -94,5 +98,10 @@ class _Canonical(Substitution):
         if isinstance(value, Op):
             return Op(value.name, tuple(map(self.value, value.args)), value.kind)
         if isinstance(value, Fold):
-            return Fold(value.op, tuple(name for one in value.over for name in self.renamed(one)), self.value(value.body), value.kind)
+            return Fold(
+                value.op,
+                tuple(name for one in value.over for name in self.renamed(one)),
+                self.value(value.body),
+                value.kind,
+            )
         return super().value(value)

@@ -159,7 +159,11 @@ def _long_division(numerator: Poly, by: Poly) -> tuple[Poly, Poly]:
     lead, scale = max(by.terms, key=lambda term: (len(term[0]), tuple(map(_key, term[0]))))
     quotient, rest = Poly.number(0), numerator
     for _ in range(32):
-        found = [(left, value) for key, value in rest.terms if (left := _without(key, lead)) is not None and value % scale == 0]
+        found = [
+            (left, value)
+            for key, value in rest.terms
+            if (left := _without(key, lead)) is not None and value % scale == 0
+        ]
         if not found:
             break
         left, value = max(found, key=lambda term: (len(term[0]), tuple(map(_key, term[0]))))
@@ -266,9 +270,9 @@ class Space:
         if kind in ("least", "most"):
             first, second = args if kind == "least" else args[::-1]
             if self.not_negative(second - first):
-                return args[0]
+                return Poly.of(dict(args[0].terms))
             if self.not_negative(first - second):
-                return args[1]
+                return Poly.of(dict(args[1].terms))
         return Poly.name(Atom(kind, args))
 
 
@@ -278,7 +282,9 @@ def _raised(value: Poly) -> Poly:
     for key, scale in value.terms:
         part = Poly.number(scale)
         for factor in key:
-            part = part * (Poly.name(factor) + 1 if isinstance(factor, str) and not is_variable(factor) else Poly.name(factor))
+            part = part * (
+                Poly.name(factor) + 1 if isinstance(factor, str) and not is_variable(factor) else Poly.name(factor)
+            )
         total = total + part
     return total
 

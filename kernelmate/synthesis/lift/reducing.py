@@ -54,7 +54,11 @@ def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
 def _looped(writer: Writer, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> Text:
     """Loops over taps, each of which adds a shifted array."""
     name = writer.name(fold.hint)
-    start = {"sum": "0.0", "prod": "1.0", **_INITIAL}[fold.op] if fold.body.kind == "float" else {"sum": "0", "prod": "1"}.get(fold.op)
+    start = (
+        {"sum": "0.0", "prod": "1.0", **_INITIAL}[fold.op]
+        if fold.body.kind == "float"
+        else {"sum": "0", "prod": "1"}.get(fold.op)
+    )
     if start is None:
         raise NotLifted("an extreme of whole numbers in a window")
     writer.line(f"{name} = {start}")
@@ -83,9 +87,17 @@ def _unmasked(writer: Writer, body: Any) -> Any:
         case Op(name="select", args=(condition, inner, Number(value=0.0))):
             factors = [inner]
             while any(isinstance(one, Op) and one.name == "multiply" for one in factors):
-                factors = [arg for one in factors for arg in (one.args if isinstance(one, Op) and one.name == "multiply" else (one,))]
+                factors = [
+                    arg
+                    for one in factors
+                    for arg in (one.args if isinstance(one, Op) and one.name == "multiply" else (one,))
+                ]
             implied = {poly for one in factors if isinstance(one, Load) for poly in _inside(writer, one)}
-            left = joined(one for one in parts(condition) if not (isinstance(one, Op) and one.name == "negative?" and one.args[0].poly in implied))
+            left = joined(
+                one
+                for one in parts(condition)
+                if not (isinstance(one, Op) and one.name == "negative?" and one.args[0].poly in implied)
+            )
             return operation("select", (left, inner, Number(0.0)), body.kind, writer.space)
     return body
 
@@ -143,4 +155,3 @@ def _einsum(texts: Sequence[Text], over: set[str], order: tuple[str, ...]) -> Te
     given = ",".join("".join(letters[axis] for axis in text.axes) for text in texts)
     wanted = "".join(letters[axis] for axis in rest)
     return Text(f'np.einsum("{given}->{wanted}", {texts[0].code}, {texts[1].code})', rest)
-

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from kernelmate.synthesis.lift.flattening import flatten, fresh
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
 from kernelmate.synthesis.lift.threads import Block
@@ -89,7 +87,11 @@ class Sharing:
             return True
         readers, writers = self.block.active(path), self.block.active(write.path)
         everyone = [()] * self.block.count
-        cells = {key: thread for thread, key in enumerate(zip(*written, strict=True) if written else everyone) if writers[thread]}
+        cells = {
+            key: thread
+            for thread, key in enumerate(zip(*written, strict=True) if written else everyone)
+            if writers[thread]
+        }
         reading = enumerate(zip(*read, strict=True) if read else everyone)
         return any(cells.get(key, thread) != thread for thread, key in reading if readers[thread])
 
@@ -102,7 +104,9 @@ class Sharing:
         array.reads.append((at, epoch, path))
         if not array.writes:
             raise NotLifted(f"{array.name} is read before it is written")
-        if all(write.at == at and write.loops == loops[: len(write.loops)] and not write.op for write in array.writes[-1:]):
+        if all(
+            write.at == at and write.loops == loops[: len(write.loops)] and not write.op for write in array.writes[-1:]
+        ):
             last = array.writes[-1]
             if set(last.path) <= set(path):
                 return last.value
@@ -160,7 +164,9 @@ class Sharing:
             if found is not None:
                 return found
         if isinstance(write.value, Number | Index) and not free(write.value):
-            return Spread("", write.value, (0,) * self.block.count, write.value, write.value.kind) if not before else None
+            return (
+                Spread("", write.value, (0,) * self.block.count, write.value, write.value.kind) if not before else None
+            )
         if not free(write.value) & set(self.block.names):
             return None
         return Spread(op, write.value, self.block.own(), write.value, write.value.kind)
@@ -213,10 +219,16 @@ class Sharing:
                 op, amount = value
                 if result is None:
                     raise NotLifted(f"{array.name} is added to before it is set")
-                neutral = isinstance(result, Number | Index) and op == "sum" and result in (Number(0.0), Index(Poly.number(0)))
+                neutral = (
+                    isinstance(result, Number | Index)
+                    and op == "sum"
+                    and result in (Number(0.0), Index(Poly.number(0)))
+                )
                 result = amount if neutral else Op(MAP_OF[op], (result, amount), amount.kind)
             else:
-                result = value if result is None else operation("select", (condition, value, result), value.kind, self.space)
+                result = (
+                    value if result is None else operation("select", (condition, value, result), value.kind, self.space)
+                )
         return result
 
     def _solved(
@@ -230,7 +242,11 @@ class Sharing:
         values = flatten(
             [away.value(one) for one in (*map(Index, write.at), value, *own)], renamed.values(), self.space
         )
-        places, value, conditions = [one.poly for one in values[: len(at)]], values[len(at)], joined(values[len(at) + 1 :])
+        places, value, conditions = (
+            [one.poly for one in values[: len(at)]],
+            values[len(at)],
+            joined(values[len(at) + 1 :]),
+        )
         outside = free_of((*map(Index, write.at), self.block.resolved(write.value, write.path), *own)) - set(unknown)
         writers = set(free_of(values) - outside)
         known: dict[str, Poly] = {}
@@ -297,7 +313,9 @@ class Sharing:
 
     def _within(self, name: str, poly: Poly) -> Any:
         extent = self.space.extents.get(name)
-        low = operation("logical_not", (operation("negative?", (Index(poly),), "bool", self.space),), "bool", self.space)
+        low = operation(
+            "logical_not", (operation("negative?", (Index(poly),), "bool", self.space),), "bool", self.space
+        )
         if extent is None:
             return low
         return joined([low, operation("negative?", (Index(poly - extent),), "bool", self.space)])

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmate.synthesis.lift.arithmetic import constant, converted
+from kernelmate.synthesis.lift.file import LocalArray, Node, Pointer, before_jump, condition_of, statements_of
 from kernelmate.synthesis.lift.loops import Loop, read_loop, summarised, unrolled_values
-from kernelmate.synthesis.lift.machine import LocalArray, Machine, Node, Pointer
+from kernelmate.synthesis.lift.machine import Machine
 from kernelmate.synthesis.lift.names import ATOMICS
 from kernelmate.synthesis.lift.polynomials import NotLifted
 from kernelmate.synthesis.lift.sharing import SharedArray
@@ -30,15 +31,15 @@ class Statements:
     def run(self) -> None:
         """The kernel's body."""
         body = self.machine.function.child_by_field_name("body")
-        assert body is not None  # noqa: S101 -- a definition has one
-        self.sequence(_statements(body))
+        assert body is not None
+        self.sequence(statements_of(body))
 
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Statements one after another; what follows a guarded return or continue is guarded by its opposite."""
         for place, node in enumerate(nodes):
             if node.type in ("return_statement", "continue_statement"):
                 return
-            jump = _jump(node)
+            jump = before_jump(node)
             if jump is not None:
                 self._leaving(node, jump, nodes[place + 1 :])
                 return
@@ -46,8 +47,8 @@ class Statements:
 
     def _leaving(self, node: Node, jump: list[Node], rest: Sequence[Node]) -> None:
         clause = node.child_by_field_name("condition")
-        asked = self.machine.condition(_inner(clause))
-        kind = _statements(node.child_by_field_name("consequence"))[-1].type
+        asked = self.machine.condition(condition_of(clause))
+        kind = statements_of(node.child_by_field_name("consequence"))[-1].type
         if kind == "return_statement" and self.depth:
             raise NotLifted("a return within a loop or a block", self.machine.line(node))
         if kind == "continue_statement":
@@ -86,16 +87,16 @@ class Statements:
 
     def _compound_statement(self, node: Node) -> None:
         self.depth += 1
-        self.sequence(_statements(node))
+        self.sequence(statements_of(node))
         self.depth -= 1
 
     def _if_statement(self, node: Node) -> None:
-        asked = self.machine.condition(_inner(node.child_by_field_name("condition")))
+        asked = self.machine.condition(condition_of(node.child_by_field_name("condition")))
         first, second = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
         if second is not None and second.type == "else_clause":
             second = second.named_children[-1]
         self.depth += 1
-        self.branches(asked, lambda: self.sequence(_statements(first)), lambda: self.sequence(_statements(second)))
+        self.branches(asked, lambda: self.sequence(statements_of(first)), lambda: self.sequence(statements_of(second)))
         self.depth -= 1
 
     def branches(self, asked: Any, first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -122,7 +123,9 @@ class Statements:
     def _merged(self, asked: Any, one: Any, two: Any) -> Any:
         if isinstance(one, LocalArray) and isinstance(two, LocalArray):
             pairs = zip(one.values, two.values, strict=True)
-            return replace(one, values=tuple(None if None in (a, b) else self.machine.chosen(asked, a, b) for a, b in pairs))
+            return replace(
+                one, values=tuple(None if None in (a, b) else self.machine.chosen(asked, a, b) for a, b in pairs)
+            )
         if isinstance(one, Pointer | SharedArray | LocalArray):
             raise NotLifted("an address that depends on a condition")
         return self.machine.chosen(asked, one, two)
@@ -136,11 +139,12 @@ class Statements:
         for declarator in node.children_by_field_name("declarator"):
             value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
             inner = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
-            assert inner is not None  # noqa: S101 -- the grammar has it
+            assert inner is not None
             self._declared(inner, value, type_text, shared=shared, outside="extern" in machine.text(node).split())
 
     def _declared(self, node: Node, value: Node | None, type_text: str, *, shared: bool, outside: bool) -> None:
-        machine, sides, pointer = self.machine, [], False
+        machine, pointer = self.machine, False
+        sides: list[int | None] = []
         while node.type != "identifier":
             if node.type == "array_declarator":
                 size = node.child_by_field_name("size")
@@ -195,9 +199,14 @@ class Statements:
             self._assigned(node)
         elif node.type == "update_expression":
             target = node.child_by_field_name("argument")
-            assert target is not None  # noqa: S101 -- the grammar has it
+            assert target is not None
             sign = machine.text(node).replace(machine.text(target), "")[0]
-            self._put(target, machine.combined(sign, machine.value(target), constant(1)) if not isinstance(machine.value(target), Pointer) else self._moved(machine.value(target), 1 if sign == "+" else -1))
+            self._put(
+                target,
+                machine.combined(sign, machine.value(target), constant(1))
+                if not isinstance(machine.value(target), Pointer)
+                else self._moved(machine.value(target), 1 if sign == "+" else -1),
+            )
         elif node.type == "call_expression":
             self._call(node)
         else:
@@ -209,12 +218,12 @@ class Statements:
     def _assigned(self, node: Node) -> None:
         machine = self.machine
         target, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        assert target is not None and right is not None  # noqa: S101, PT018 -- the grammar has both
+        assert target is not None and right is not None  # noqa: PT018 -- the grammar has both
         sign = machine.text(node.child_by_field_name("operator"))[:-1]
         if right.type == "assignment_expression":
             self._assigned(right)
             right = right.child_by_field_name("left")
-            assert right is not None  # noqa: S101 -- the grammar has it
+            assert right is not None
         value = machine.value(right)
         if sign:
             before = machine.value(target)
@@ -223,7 +232,11 @@ class Statements:
                 value = replace(before, at=before.at + by if sign == "+" else before.at - by)
             else:
                 value = machine.combined(sign, before, value)
-                value = value if isinstance(value, Spread) else self._as_kind(value, before.kind if before.kind != "index" else "")
+                value = (
+                    value
+                    if isinstance(value, Spread)
+                    else self._as_kind(value, before.kind if before.kind != "index" else "")
+                )
         self._put(target, value)
 
     def _put(self, target: Node, value: Any) -> None:
@@ -240,7 +253,11 @@ class Statements:
         if name in _BARRIERS:
             machine.state.epoch += 1
         elif name in ATOMICS:
-            target = machine.value(given[0]) if given[0].type != "pointer_expression" else machine.place(given[0].named_children[-1])
+            target = (
+                machine.value(given[0])
+                if given[0].type != "pointer_expression"
+                else machine.place(given[0].named_children[-1])
+            )
             if isinstance(target, SharedArray):
                 target = (target, (to_poly(constant(0)),) * len(target.sides))
             machine.set_at(target, machine.plain(machine.number(given[1])), ATOMICS[name], node)
@@ -257,8 +274,10 @@ class Statements:
         parameters = [one for one in machine.walk(function, "parameter_declaration")]
         if len(parameters) != len(given) or self.depth > 20:
             raise NotLifted("a call with another number of arguments")
-        values = [machine.value(one) if one.type != "pointer_expression" else machine.value(one) for one in given]
-        names: dict[str, Any] = {key: value for key, value in machine.state.names.items() if isinstance(value, SharedArray)}
+        values = [machine.value(one) for one in given]
+        names: dict[str, Any] = {
+            key: value for key, value in machine.state.names.items() if isinstance(value, SharedArray)
+        }
         for parameter, value in zip(parameters, values, strict=True):
             declarator = parameter.child_by_field_name("declarator")
             if declarator is None or declarator.type == "reference_declarator":
@@ -266,12 +285,14 @@ class Statements:
             name = machine.walk(declarator, "identifier")[0]
             kind = machine.text(parameter.child_by_field_name("type"))
             plain = declarator.type == "identifier" and not isinstance(value, SharedArray | Pointer)
-            names[machine.text(name)] = self._as_kind(value, machine.kind(kind)) if plain and kind not in ("T", "auto") else value
+            names[machine.text(name)] = (
+                self._as_kind(value, machine.kind(kind)) if plain and kind not in ("T", "auto") else value
+            )
         before, machine.state.names = machine.state.names, names
         try:
             body = function.child_by_field_name("body")
-            assert body is not None  # noqa: S101 -- a definition has one
-            return Statements(machine).returned(_statements(body))
+            assert body is not None
+            return Statements(machine).returned(statements_of(body))
         finally:
             machine.state.names = before
 
@@ -280,16 +301,17 @@ class Statements:
         for place, node in enumerate(nodes):
             if node.type == "return_statement":
                 return self.machine.number(node.named_children[0]) if node.named_children else None
-            jump = _jump(node)
-            if jump is None:
-                self.statement(node)
-                continue
-            asked = self.machine.condition(_inner(node.child_by_field_name("condition")))
-            held: list[Any] = []
-            inside = _statements(node.child_by_field_name("consequence"))
-            self.branches(asked, lambda: held.append(self.returned(inside)), lambda: held.append(self.returned(nodes[place + 1 :])))  # noqa: B023 -- called at once
-            return held[0] if len(held) == 1 else self.machine.chosen(asked, held[0], held[1])
+            if before_jump(node) is not None:
+                return self._returned_either(node, nodes[place + 1 :])
+            self.statement(node)
         return None
+
+    def _returned_either(self, node: Node, rest: Sequence[Node]) -> Any:
+        asked = self.machine.condition(condition_of(node.child_by_field_name("condition")))
+        inside = statements_of(node.child_by_field_name("consequence"))
+        held: list[Any] = []
+        self.branches(asked, lambda: held.append(self.returned(inside)), lambda: held.append(self.returned(rest)))
+        return held[0] if len(held) == 1 else self.machine.chosen(asked, held[0], held[1])
 
     # -------------------------------------------------------------------------------------------------------- loops
 
@@ -314,14 +336,16 @@ class Statements:
 
     def _loop(self, loop: Loop) -> None:
         machine = self.machine
-        body = _statements(loop.body)
+        body = statements_of(loop.body)
         for part in machine.walk(loop.body, "break_statement", "goto_statement"):
             raise NotLifted("a loop that ends on a value", machine.line(part))
         for part in machine.walk(loop.body, "return_statement"):
             raise NotLifted("a return within a loop", machine.line(part))
         body = body[:-1] if loop.counts_last else body
         values = unrolled_values(machine, loop, MOST_ITERATIONS)
-        exchanging = any(machine.text(one).startswith(("__shfl", "__sync")) for one in machine.walk(loop.body, "identifier"))
+        exchanging = any(
+            machine.text(one).startswith(("__shfl", "__sync")) for one in machine.walk(loop.body, "identifier")
+        )
         if values is not None and (loop.step.geometric or exchanging):
             self._unrolled(loop, values, body)
             return
@@ -351,27 +375,3 @@ class Statements:
             self.sequence(body)
         self.depth -= 1
         self.machine.state.names[loop.name] = None
-
-
-def _statements(node: Node | None) -> list[Node]:
-    """The statements of a block, or the one that a node is, comments left out."""
-    if node is None:
-        return []
-    inside = node.named_children if node.type == "compound_statement" else [node]
-    return [one for one in inside if one.type not in ("comment", "preproc_call")]
-
-
-def _inner(clause: Node | None) -> Node:
-    """The expression of a condition."""
-    assert clause is not None  # noqa: S101 -- the grammar has it
-    value = clause.child_by_field_name("value") if clause.type == "condition_clause" else clause
-    return value if value is not None else clause.named_children[0]
-
-
-def _jump(node: Node) -> list[Node] | None:
-    """The statements before the return or continue of an if statement that ends in one, or None."""
-    if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
-        return None
-    inside = _statements(node.child_by_field_name("consequence"))
-    leaves = bool(inside) and inside[-1].type in ("return_statement", "continue_statement")
-    return inside[:-1] if leaves else None

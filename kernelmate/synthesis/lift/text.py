@@ -13,7 +13,7 @@ from kernelmate.synthesis.lift.naming import Repeats
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
 from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, free, negation, walk
 
-ATOM, POWER, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARED = 9, 8, 7, 6, 5, 4, 3, 2
+ATOM, POWER, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARED = 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0
 _SIGNS = {
     "add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT),
     "floor_divide": ("//", PRODUCT), "remainder": ("%", PRODUCT), "left_shift": ("<<", SHIFT), "right_shift": (">>", SHIFT),
@@ -80,7 +80,7 @@ class Writer:
         return self._size(poly).code
 
     def _size(self, poly: Poly) -> Text:
-        code, binds = "", ATOM
+        code, binds = "", float(ATOM)
         lone = poly.lone
         if isinstance(lone, str) and "//" in lone:
             self.sizes.update(one for one in lone.split(" // ") if not one.isdigit())
@@ -92,7 +92,8 @@ class Writer:
             if amount != 1 or not factors:
                 factors.insert(0, str(amount))
             term = " * ".join(factors)
-            binds = SUM if code else (PRODUCT if len(factors) > 1 else ATOM if not key or len(key) == 1 and term.isidentifier() else PRODUCT)
+            plain = term.isidentifier() or term.isdigit()
+            binds = SUM if code else ATOM if plain else PRODUCT
             if scale < 0:
                 binds = min(binds, SUM if code else UNARY - 1.5)
             code += (" - " if scale < 0 else " + ") + term if code else ("-" if scale < 0 else "") + term
@@ -202,7 +203,9 @@ class Writer:
         lone = poly.lone
         if isinstance(lone, Atom) and free(Index(poly)):
             return self._atom(lone, order)
-        if not any(is_variable(one) and one not in self.loading.taps for one in poly.factors()) and not free(Index(poly)) - set(self.loading.taps):
+        if not any(is_variable(one) and one not in self.loading.taps for one in poly.factors()) and not free(
+            Index(poly)
+        ) - set(self.loading.taps):
             return self._size(poly)
         total: Text | None = None
         for key, scale in poly.ordered():
@@ -210,12 +213,12 @@ class Writer:
             for factor in key:
                 one = self._position(factor, order)
                 term = one if term is None else self.infix("multiply", term, one, order)
-            assert term is not None  # noqa: S101 -- the loop made one
+            assert term is not None
             if total is None:
                 total = term if scale > 0 else Text(f"-{term.within(UNARY)}", term.axes, UNARY)
             else:
                 total = self.infix("add" if scale > 0 else "subtract", total, term, order)
-        assert total is not None  # noqa: S101 -- it has variables
+        assert total is not None
         return total
 
     def _position(self, factor: Any, order: tuple[str, ...]) -> Text:
@@ -257,7 +260,13 @@ class Writer:
         if name == "logical_not" and isinstance(args[0], Op) and args[0].name == "logical_and":
             texts = [self.value(negation(one), order) for one in args[0].args]
             return self.infix("logical_or", texts[0], texts[1], order)
-        if name == "multiply" and isinstance(args[1], Op) and args[1].name == "divide" and args[1].args[0] == Number(1.0) and not self.repeats.worth_naming(args[1]):
+        if (
+            name == "multiply"
+            and isinstance(args[1], Op)
+            and args[1].name == "divide"
+            and args[1].args[0] == Number(1.0)
+            and not self.repeats.worth_naming(args[1])
+        ):
             return self._operation(Op("divide", (args[0], args[1].args[1])), order)
         if name == "cast":
             return self._cast(args[0], value.kind, order)
@@ -300,9 +309,15 @@ class Writer:
         match condition:
             case Op(name=sign, args=(left, right)) if {first, second} == {left, right} and sign in ("less", "greater"):
                 if second == left:
-                    return self._called("maximum" if sign == "less" else "minimum", [self.value(left, order), self.value(right, order)], order)
+                    return self._called(
+                        "maximum" if sign == "less" else "minimum",
+                        [self.value(left, order), self.value(right, order)],
+                        order,
+                    )
                 if isinstance(right, Number | Scalar):
-                    return self._called("fmin" if sign == "less" else "fmax", [self.value(left, order), self.value(right, order)], order)
+                    return self._called(
+                        "fmin" if sign == "less" else "fmax", [self.value(left, order), self.value(right, order)], order
+                    )
         return self._called("where", [self.value(one, order) for one in value.args], order)
 
     # ------------------------------------------------------------------------------------------------------- arrays

@@ -138,7 +138,10 @@ class Block:
         truth = self.truth(condition)
         spread = first if isinstance(first, Spread) else second
         op = next((one.op for one in (first, second) if isinstance(one, Spread) and one.op), "")
-        sides = [self.spread(one, spread.base, op or "sum") or self.spread(one, spread.base, "max") for one in (first, second)]
+        sides = [
+            self.spread(one, spread.base, op or "sum") or self.spread(one, spread.base, "max")
+            for one in (first, second)
+        ]
         if truth is None or sides[0] is None or sides[1] is None:
             return None
         members = tuple(a if t else b for t, a, b in zip(truth, sides[0].members, sides[1].members, strict=True))
@@ -183,7 +186,10 @@ class Block:
 
     def _groups(self, names: tuple[str, ...]) -> list[int]:
         """For each thread, the set of those that differ from it only in some variables."""
-        keys = list(zip(*(self.values[name] for name in self.values if name not in names), strict=True)) or [()] * self.count
+        keys = (
+            list(zip(*(self.values[name] for name in self.values if name not in names), strict=True))
+            or [()] * self.count
+        )
         sets: dict[Any, int] = {}
         for thread, key in enumerate(keys):
             sets[key] = sets.get(key, 0) | 1 << thread

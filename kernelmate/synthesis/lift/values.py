@@ -198,7 +198,9 @@ class Substitution:
             case Held():
                 return self.values.get(value.name, value)
             case Op():
-                return hinted(operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint)
+                return hinted(
+                    operation(value.name, tuple(map(self.value, value.args)), value.kind, self.space), value.hint
+                )
             case Fold():
                 body = self.value(value.body)
                 over = tuple(name for one in value.over for name in self.renamed(one))
@@ -221,7 +223,7 @@ def to_poly(value: Any) -> Poly:
     """A whole number as a polynomial, elements of arrays as atoms."""
     match value:
         case Index():
-            return value.poly  # type: ignore[no-any-return]
+            return value.poly
         case Number(value=number) if float(number).is_integer():
             return Poly.number(int(number))
         case Op(name="cast", args=(inner,)) if value.kind.lstrip("u").startswith("int") and inner.kind != "float":
@@ -281,7 +283,7 @@ def both(first: Any, second: Any) -> Any:
     """A conjunction."""
     if FALSE in (first, second):
         return FALSE
-    if first == TRUE or first == second:
+    if first in (TRUE, second):
         return second
     return first if second == TRUE else Op("logical_and", (first, second), "bool")
 
@@ -320,8 +322,9 @@ def fold(op: str, over: tuple[str, ...], body: Any, kind: str, hint: str = "") -
     match body:
         case Fold(op=inner) if inner == op:
             return Fold(op, (*over, *body.over), body.body, kind, hint or body.hint)
-        case Op(name="select", args=(condition, Fold(op=inner) as first, second)) if inner == op and is_neutral(second, op):
+        case Op(name="select", args=(condition, Fold(op=inner) as first, second)) if inner == op and is_neutral(
+            second, op
+        ):
             guarded = Op("select", (condition, first.body, Number(NEUTRAL[op])), kind)
             return Fold(op, (*over, *first.over), guarded, kind, hint or first.hint)
     return Fold(op, over, body, kind, hint)
-

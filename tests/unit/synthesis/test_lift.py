@@ -229,7 +229,11 @@ REFUSED: dict[str, tuple[str, str]] = {
 def written(folder: Path, name: str, sizes: str, args: dict[str, str], launch: str, source: str) -> Kernel:
     """The kernel in a file, with a contract that names no reference."""
     head = source[source.index("__global__") :]
-    scalars = {one.split()[-1]: one.split()[0] for one in head[head.index("(") + 1 : head.index(")")].split(", ") if "*" not in one}
+    scalars = {
+        one.split()[-1]: one.split()[0]
+        for one in head[head.index("(") + 1 : head.index(")")].split(", ")
+        if "*" not in one
+    }
     more = {key: "float32 = 1.5" if kind == "float" else "int32" for key, kind in scalars.items()}
     names = [one.split()[-1].lstrip("*") for one in head[head.index("(") + 1 : head.index(")")].split(", ")]
     entries = [f'{key} = "{({**args, **more})[key]}"' for key in names]
@@ -298,7 +302,14 @@ __global__ void flipped(float* x, int n) {
   int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y;
   if (i < n) x[i * n + j] = x[j * n + i];
 }"""
-    kernel = written(tmp_path, "flipped", "{ n = 32 }", {"x": "inout float32[n, n]"}, 'grid = ["cdiv(n, 16)", "n"]\nblock = 16', source)
+    kernel = written(
+        tmp_path,
+        "flipped",
+        "{ n = 32 }",
+        {"x": "inout float32[n, n]"},
+        'grid = ["cdiv(n, 16)", "n"]\nblock = 16',
+        source,
+    )
     with pytest.raises(NotLifted, match="a race"):
         lift(kernel, contract_for(kernel))
 
