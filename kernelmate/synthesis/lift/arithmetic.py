@@ -79,6 +79,9 @@ def _promoted(value: Any, kind: str) -> Any:
 
 
 def _whole(sign: str, left: Poly, right: Poly, space: Space) -> Any:
+    """An operation on whole numbers of sizes and variables; None where it gives none."""
+    if sign in COMPARISONS:
+        return _compared(sign, left, right, space)
     amount = right.constant
     match sign:
         case "+":
@@ -97,19 +100,15 @@ def _whole(sign: str, left: Poly, right: Poly, space: Space) -> Any:
             return Index(space.quotient(left, Poly.number(2**amount)))
         case "&" if amount is not None and amount >= 0 and amount & (amount + 1) == 0:
             return Index(space.remainder(left, Poly.number(amount + 1)))
-        case "<":
-            return operation("negative?", (Index(left - right),), "bool", space)
-        case ">":
-            return operation("negative?", (Index(right - left),), "bool", space)
-        case "<=":
-            return operation("negative?", (Index(left - right - 1),), "bool", space)
-        case ">=":
-            return operation("negative?", (Index(right - left - 1),), "bool", space)
-        case "==":
-            return operation("zero?", (Index(left - right),), "bool", space)
-        case "!=":
-            return negation(operation("zero?", (Index(left - right),), "bool", space))
     return None
+
+
+def _compared(sign: str, left: Poly, right: Poly, space: Space) -> Any:
+    if sign in ("==", "!="):
+        equal = operation("zero?", (Index(left - right),), "bool", space)
+        return equal if sign == "==" else negation(equal)
+    less, more = (left, right) if sign in ("<", "<=") else (right, left)
+    return operation("negative?", (Index(less - more - (1 if "=" in sign else 0)),), "bool", space)
 
 
 def truth(value: Any, space: Space) -> Any:
@@ -144,14 +143,18 @@ def converted(value: Any, kind: str, space: Space) -> Any:
     return Op("cast", (value,), kind)
 
 
+def _extreme(name: str, args: list[Any], space: Space) -> Any:
+    if all(isinstance(one, Index) for one in args):
+        return Index(space.atom("least" if name == "min" else "most", tuple(one.poly for one in args)))
+    kind = wider(args[0].kind, args[1].kind)
+    of_floats, of_whole = {"min": ("fmin", "minimum"), "max": ("fmax", "maximum")}[name]
+    return Op(of_floats if kind == "float" else of_whole, tuple(_number(one, kind) for one in args), kind)
+
+
 def composed(name: str, args: list[Any], space: Space) -> Any:
     """A function of CUDA by the name that `names` has for it."""
     if name in ("min", "max"):
-        if all(isinstance(one, Index) for one in args):
-            return Index(space.atom("least" if name == "min" else "most", tuple(one.poly for one in args)))
-        kind = wider(args[0].kind, args[1].kind)
-        name = {"min": "minimum", "max": "maximum"}[name] if kind != "float" else {"min": "fmin", "max": "fmax"}[name]
-        return Op(name, tuple(_number(one, kind) for one in args), kind)
+        return _extreme(name, args, space)
     if name in ("greater", "less", "greater_equal", "less_equal", "equal", "isnan"):
         return Op(name, tuple(args), "bool")
     if name == "absolute" and args[0].kind != "float":

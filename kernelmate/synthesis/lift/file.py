@@ -8,8 +8,12 @@ from typing import Any
 import tree_sitter
 import tree_sitter_cuda
 
-from kernelmate.records import Kernel
-from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
+from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.lift.names import DTYPES
+from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
+from kernelmate.synthesis.lift.sharing import Sharing
+from kernelmate.synthesis.lift.threads import Block
+from kernelmate.synthesis.lift.values import Index, Scalar, Substitution
 
 Node = tree_sitter.Node
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
@@ -149,6 +153,62 @@ class KernelFile:
             if text in ("32", "31", "5") and any(one in around for one in ("threadIdx", "%", "/", "&", ">>", "tid")):
                 return True
         return False
+
+
+class LaunchedKernel(KernelFile):
+    """A kernel with the grid, block and arguments that its contract gives it."""
+
+    def __init__(self, kernel: Kernel, contract: Contract) -> None:
+        super().__init__(kernel)
+        self.contract = contract
+        self.space = Space({})
+        self._sizes = Substitution(self.space, multiples(contract.require))
+        self.state = State()
+        sides = [self._side(contract.block, axis) for axis in range(3)]
+        warps = sides[1] == sides[2] == 1 and sides[0] % 32 == 0 and sides[0] > 32 and self._names_warps()
+        self.block = Block((sides[0], sides[1], sides[2]), self.space, warps=warps)
+        self.sharing = Sharing(self.block, self.space)
+        self.grid = [self._grid(axis) for axis in range(3)]
+        self._parameters()
+
+    # ------------------------------------------------------------------------------------------------ the launch
+
+    def _side(self, texts: tuple[str, ...], axis: int) -> int:
+        if axis >= len(texts):
+            return 1
+        value = size_expression(texts[axis]).constant
+        if value is None:
+            raise NotLifted("the contract's block depends on a size")
+        return value
+
+    def _grid(self, axis: int) -> Poly:
+        if axis >= len(self.contract.grid):
+            return Poly.number(1)
+        sides = self.block.sides
+        known = {"block": sides[0] * sides[1] * sides[2], "block_x": sides[0], "block_y": sides[1], "block_z": sides[2]}
+        put = Substitution(self.space, {name: Poly.number(value) for name, value in known.items()})
+        grid = put.poly(self._size(self.contract.grid[axis]))
+        self.space.extents[f"%b{'xyz'[axis]}"] = grid
+        return grid
+
+    def _size(self, text: str) -> Poly:
+        """An expression over sizes, those that are products taken apart."""
+        return self._sizes.poly(size_expression(text))
+
+    def _parameters(self) -> None:
+        for argument in self.contract.args:
+            kind = DTYPES.get(argument.dtype, argument.dtype)
+            if argument.shape is not None:
+                value: Any = Pointer(argument.name, Poly.number(0), kind)
+            elif kind == "float":
+                value = Scalar(argument.name)
+            else:
+                text = argument.value
+                number = text is None or size_expression(text).constant is not None
+                value = Index(self._size(argument.name) if number or text is None else self._size(text))
+                if argument.fixed and text is not None:
+                    value = Index(self._size(text))
+            self.state.names[argument.name] = value
 
 
 def statements_of(node: Node | None) -> list[Node]:

@@ -17,7 +17,7 @@ from kernelmate.synthesis.lift.memory import refuse_races
 from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
 from kernelmate.synthesis.lift.statements import Statements
-from kernelmate.synthesis.lift.text import Text, Writer
+from kernelmate.synthesis.lift.text import ATOM, Text, Writer
 from kernelmate.synthesis.lift.values import (
     MAP_OF,
     TRUE,
@@ -242,17 +242,16 @@ class _Function:
         order = tuple(str(one.lone) for one in result.axes if one.lone is not None)
         text = self._typed(argument, result.value, self.writer.value(result.value, order))
         code = self.writer.aligned(text, order)
-        missing = [one for one in order if one not in text.axes]
-        if missing:
-            shape = ", ".join(self.writer.size(side) for side in result.shape)
-            code = f"np.broadcast_to({code}, ({shape}{',' if len(result.shape) == 1 else ''}))"
-        shape = self.domains.shapes[argument.name]
-        if result.shape != shape:
-            if code != text.code or text.binds < 9:
-                code = f"({code})"
-            code = f"{code}.reshape({', '.join(map(self.writer.size, shape))})"
-        elif not order and len(shape) > 1:
-            code = f"np.reshape({code}, ({', '.join(map(self.writer.size, shape))}))"
+        if any(one not in text.axes for one in order):
+            code = (
+                f"np.broadcast_to({code}, ({''.join(f'{self.writer.size(side)}, ' for side in result.shape).rstrip()}))"
+            )
+        wanted = self.domains.shapes[argument.name]
+        if result.shape != wanted:
+            code = f"({code})" if code != text.code or text.binds < ATOM else code
+            return f"{code}.reshape({', '.join(map(self.writer.size, wanted))})"
+        if not order and len(wanted) > 1:
+            return f"np.reshape({code}, ({', '.join(map(self.writer.size, wanted))}))"
         return code
 
     def _typed(self, argument: Argument, value: Any, text: Text) -> Text:
@@ -335,9 +334,8 @@ class _Function:
         order = tuple(sorted(free(Index(one.axes[0])) | free(one.value)))
         index = self.writer.index(one.axes[0], order)
         value = one.value
-        match value:
-            case Op(name="select", args=(condition, inner, _)):
-                raise NotLifted(f"additions to elements of {argument.name} under a condition", one.line)
+        if isinstance(value, Op) and value.name == "select":
+            raise NotLifted(f"additions to elements of {argument.name} under a condition", one.line)
         side = self.writer.size(one.shape[0])
         flat = index.code if len(index.axes) == 1 else f"{index.within(9)}.ravel()"
         if isinstance(value, Index | Number) and (value == Number(1.0) or value == Index(Poly.number(1))):

@@ -5,85 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
-from kernelmate.synthesis.lift.file import KernelFile, LocalArray, Node, Pointer, State, Store, parsed
-from kernelmate.synthesis.lift.names import ATOMICS, DTYPES, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
-from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
-from kernelmate.synthesis.lift.sharing import SharedArray, Sharing, Write
-from kernelmate.synthesis.lift.threads import Block
+from kernelmate.synthesis.lift.file import LaunchedKernel, LocalArray, Node, Pointer, Store, parsed
+from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
+from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
+from kernelmate.synthesis.lift.sharing import SharedArray, Write
 from kernelmate.synthesis.lift.values import (
     Index,
     Load,
     Number,
     Op,
-    Scalar,
     Spread,
-    Substitution,
     hinted,
     negation,
     operation,
-    parts,
     to_poly,
 )
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
-class Machine(KernelFile):
+class Machine(LaunchedKernel):
     """Reads expressions of a kernel for any one thread."""
-
-    def __init__(self, kernel: Kernel, contract: Contract) -> None:
-        super().__init__(kernel)
-        self.contract = contract
-        self.space = Space({})
-        self._sizes = Substitution(self.space, multiples(contract.require))
-        self.state = State()
-        sides = [self._side(contract.block, axis) for axis in range(3)]
-        warps = sides[1] == sides[2] == 1 and sides[0] % 32 == 0 and sides[0] > 32 and self._names_warps()
-        self.block = Block((sides[0], sides[1], sides[2]), self.space, warps=warps)
-        self.sharing = Sharing(self.block, self.space)
-        self.grid = [self._grid(axis) for axis in range(3)]
-        self._parameters()
-
-    # ------------------------------------------------------------------------------------------------ the launch
-
-    def _side(self, texts: tuple[str, ...], axis: int) -> int:
-        if axis >= len(texts):
-            return 1
-        value = size_expression(texts[axis]).constant
-        if value is None:
-            raise NotLifted("the contract's block depends on a size")
-        return value
-
-    def _grid(self, axis: int) -> Poly:
-        if axis >= len(self.contract.grid):
-            return Poly.number(1)
-        sides = self.block.sides
-        known = {"block": sides[0] * sides[1] * sides[2], "block_x": sides[0], "block_y": sides[1], "block_z": sides[2]}
-        put = Substitution(self.space, {name: Poly.number(value) for name, value in known.items()})
-        grid = put.poly(self._size(self.contract.grid[axis]))
-        self.space.extents[f"%b{'xyz'[axis]}"] = grid
-        return grid
-
-    def _size(self, text: str) -> Poly:
-        """An expression over sizes, those that are products taken apart."""
-        return self._sizes.poly(size_expression(text))
-
-    def _parameters(self) -> None:
-        for argument in self.contract.args:
-            kind = DTYPES.get(argument.dtype, argument.dtype)
-            if argument.shape is not None:
-                value: Any = Pointer(argument.name, Poly.number(0), kind)
-            elif kind == "float":
-                value = Scalar(argument.name)
-            else:
-                text = argument.value
-                number = text is None or size_expression(text).constant is not None
-                value = Index(self._size(argument.name) if number or text is None else self._size(text))
-                if argument.fixed and text is not None:
-                    value = Index(self._size(text))
-            self.state.names[argument.name] = value
 
     # ------------------------------------------------------------------------------------------------ expressions
 
@@ -118,17 +61,6 @@ class Machine(KernelFile):
     def plain(self, value: Any) -> Any:
         """A value without what threads exchange."""
         return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
-
-    def fixed(self, value: Any) -> Any:
-        """A value with the numbers of threads that the guards fix."""
-        known: dict[str, Poly] = {}
-        for part in (one for condition in self.state.path for one in parts(condition)):
-            if isinstance(part, Op) and part.name == "zero?":
-                poly = part.args[0].poly
-                names = [str(one) for one in poly.factors() if one in self.block.names]
-                if names and all(scale > 0 for _, scale in poly.terms) and len(names) == len(poly.terms):
-                    known.update({name: Poly.number(0) for name in names})
-        return Substitution(self.space, known).value(value) if known else value
 
     def combined(self, sign: str, first: Any, second: Any) -> Any:
         """A binary operation, on values that threads exchange as well."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.synthesis.lift.flattening import fresh
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
-from kernelmate.synthesis.lift.values import Index, Substitution, free, operation, parts
+from kernelmate.synthesis.lift.values import Op, Substitution, parts
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.lift.file import Pointer, State
@@ -85,9 +85,17 @@ def _same_thread(
     renamed = {name: fresh(space, space.extents.get(name), "r") for name in inner}
     away = Substitution(space, {old: Poly.name(new) for old, new in renamed.items()})
     known = matching(away.poly(read), written, list(renamed.values()), space)
-    return (
-        known is not None
-        and operation("zero?", (Index(Substitution(space, known).poly(away.poly(read)) - written),), "bool", space).kind
-        == "bool"
-        and not (free(Index(Substitution(space, known).poly(away.poly(read)) - written)))
-    )
+    return known is not None and Substitution(space, known).poly(away.poly(read)) == written
+
+
+def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], space: Space) -> Any:
+    """A value with the numbers of threads that guards such as `threadIdx.x == 0` fix."""
+    known: dict[str, Poly] = {}
+    for part in (one for condition in path for one in parts(condition)):
+        if not isinstance(part, Op) or part.name != "zero?":
+            continue
+        poly = part.args[0].poly
+        names = [str(one) for one in poly.factors() if one in threads]
+        if names and all(scale > 0 for _, scale in poly.terms) and len(names) == len(poly.terms):
+            known.update({name: Poly.number(0) for name in names})
+    return Substitution(space, known).value(value) if known else value

@@ -135,7 +135,7 @@ def _matmul(texts: Sequence[Text], over: Sequence[str], order: tuple[str, ...]) 
         shared = [one for one in left.axes if one in right.axes and one != over[0]]
         rows = [one for one in left.axes if one not in right.axes]
         cols = [one for one in right.axes if one not in left.axes]
-        if len(rows) > 1 or len(cols) > 1 or tuple((*shared, *rows, *cols)) != rest:
+        if len(rows) > 1 or len(cols) > 1 or (*shared, *rows, *cols) != rest:
             continue
         if shared:
             if not rows or not cols or left.axes != (*shared, *rows, *over) or right.axes != (*shared, *over, *cols):

@@ -271,7 +271,7 @@ class Statements:
     def called(self, function: Node, given: Sequence[Node]) -> Any:
         """The value that a function of the file returns for arguments; None for one that returns nothing."""
         machine = self.machine
-        parameters = [one for one in machine.walk(function, "parameter_declaration")]
+        parameters = list(machine.walk(function, "parameter_declaration"))
         if len(parameters) != len(given) or self.depth > 20:
             raise NotLifted("a call with another number of arguments")
         values = [machine.value(one) for one in given]
