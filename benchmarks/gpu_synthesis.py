@@ -84,7 +84,9 @@ def _tasks(options: argparse.Namespace, scratch: Path) -> Iterator[Task]:
             yield _task(name, one, sizes, options, human)
 
 
-def _task(folder: str, one: Listed, size: dict[str, int], options: argparse.Namespace, human: float | None = None) -> Task:
+def _task(
+    folder: str, one: Listed, size: dict[str, int], options: argparse.Namespace, human: float | None = None
+) -> Task:
     return Task(folder, one.kernel.unit.path, one.kernel.name, size, options.scale == "small", human)
 
 
@@ -94,7 +96,13 @@ def _row(session: Session, task: Task) -> dict[str, Any]:
     one = Listed(kernels[0], contract_for(kernels[0]))
     others = [dict(size) for size in one.contract.sizes if dict(size) != task.size]
     sizes = others if task.small and others else [task.size, *others]
-    row: dict[str, Any] = {"folder": task.folder, "kernel": task.kernel, "human_us": task.human_us, "tried": [], "why": ""}
+    row: dict[str, Any] = {
+        "folder": task.folder,
+        "kernel": task.kernel,
+        "human_us": task.human_us,
+        "tried": [],
+        "why": "",
+    }
     row["bytes"] = one.array_bytes(sizes[0])
     synthesis = Synthesis(most=12)
     try:
@@ -152,7 +160,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--ladders", type=Path, help="a folder of ladders")
     parser.add_argument("--backend", choices=("cuda", "emulator"), default="cuda")
-    parser.add_argument("--scale", choices=("full", "small"), default="full", help="the headline too, or the other sizes alone")
+    parser.add_argument(
+        "--scale", choices=("full", "small"), default="full", help="the headline too, or the other sizes alone"
+    )
     parser.add_argument("--jobs", type=int, default=4, help="processes; timings take turns on the GPU")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it")
     parser.add_argument("--out", type=Path, help="where to write the table as JSON")

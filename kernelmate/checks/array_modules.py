@@ -165,9 +165,13 @@ def rebuilt_with(
     directory: Path,
     module: Callable[[types.ModuleType], Any],
     names: Mapping[str, Any] | None = None,
+    number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """As `rebuilt`, with `module` giving the stand-in of each module, `math` too, and `names` new globals such as builtins."""
-    return _Rebuilding(directory, module, names or {}, (*SOURCES, "math")).function(function)
+    """As `rebuilt`, with `module` giving the stand-in of each module, `math` too, and `names` new globals such as builtins.
+
+    `number` gives the stand-in of each floating constant of the functions and of their modules.
+    """
+    return _Rebuilding(directory, module, names or {}, (*SOURCES, "math"), number).function(function)
 
 
 class _Rebuilding:
@@ -179,22 +183,34 @@ class _Rebuilding:
         module: Callable[[types.ModuleType], Any],
         names: Mapping[str, Any] = types.MappingProxyType({}),
         sources: Sequence[str] = SOURCES,
+        number: Callable[[float], Any] | None = None,
     ) -> None:
         self._directory, self._module, self._names, self._sources = directory.resolve(), module, names, sources
+        self._number = number
         self._replaced: dict[int, dict[str, Any]] = {}
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(function, types.FunctionType):
             return function
         made = types.FunctionType(
-            function.__code__,
+            self._constant(function.__code__),
             self._globals(function.__globals__),
             function.__name__,
-            function.__defaults__,
+            self._constant(function.__defaults__),
             function.__closure__,
         )
         made.__kwdefaults__ = function.__kwdefaults__
         return made
+
+    def _constant(self, value: Any) -> Any:
+        """A constant of a function: floating numbers, in tuples and inner functions too, are replaced."""
+        if self._number is None:
+            return value
+        if isinstance(value, tuple):
+            return tuple(map(self._constant, value))
+        if isinstance(value, types.CodeType):
+            return value.replace(co_consts=tuple(map(self._constant, value.co_consts)))
+        return self._number(value) if type(value) is float else value
 
     def _globals(self, held: dict[str, Any]) -> dict[str, Any]:
         if id(held) not in self._replaced:
@@ -210,8 +226,12 @@ class _Rebuilding:
             return _Namespace(self._globals(value.__dict__)) if self._owns(value.__dict__) else value
         if isinstance(value, types.FunctionType) and self._owns(value.__globals__):
             return self.function(value)
+        if isinstance(value, np.vectorize):
+            return self._module(np).vectorize(self._value(value.pyfunc))
         if isinstance(value, np.generic):
-            return weak(value)
+            return self._constant(weak(value))
+        if type(value) in (float, tuple):
+            return self._constant(value)
         return self._imported(value)
 
     def _imported(self, value: Any) -> Any:

@@ -204,6 +204,10 @@ class CaseJudge:
             if lost is not None:
                 record.note(lost[0], "error", lost[1])
         differences = _differences(outcome, answer)
+        size, shot = record.size, outcome.shot
+        if self.oracle.measured_again(size, shot, outcome.given, [one.error for one in differences]):
+            answer = self.oracle.answer(size, shot, outcome.given, theirs) or answer
+            differences = _differences(outcome, answer)
         unusual = (
             weight == "error" and not outcome.shot.plain and any(difference.not_finite for difference in differences)
         )

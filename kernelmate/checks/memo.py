@@ -33,6 +33,16 @@ class Memo(Generic[T]):
             self._kept.move_to_end(key)
             return self._kept[key][0]
         value = make()
+        self._keep(key, value)
+        return value
+
+    def replace(self, key: Hashable, value: T) -> None:
+        """Keep another value for this key from now on."""
+        if key in self._kept:
+            self._count(self._kept.pop(key)[1], -1)
+        self._keep(key, value)
+
+    def _keep(self, key: Hashable, value: T) -> None:
         size = [0, 0]
         for array in self._arrays(value):
             size[on_device(array)] += array.nbytes
@@ -40,7 +50,6 @@ class Memo(Generic[T]):
         self._count(size, 1)
         while len(self._kept) > 1 and any(held > limit for held, limit in zip(self._bytes, self._limits, strict=True)):
             self._count(self._kept.popitem(last=False)[1][1], -1)
-        return value
 
     def bound_device(self, limit: int) -> None:
         """Keep no more than so many bytes on a GPU from now on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -12,7 +12,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.sizes import Untraceable, dim, product, text_of
+from kernelmate.synthesis.sizes import Real, Untraceable, dim, product, text_of
+
+if TYPE_CHECKING:
+    from kernelmate.synthesis.loops import Loop
 
 MAPS = frozenset(
     {
@@ -32,6 +35,10 @@ _OF_BOOLS = {
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 
 
+MOST_CONSTANTS = 64
+"""Elements of an array of constants that become numbers of the text."""
+
+
 class Builder:
     """The graph that is being written at one size; equal operations are one node."""
 
@@ -39,7 +46,10 @@ class Builder:
         self.size, self.file = size, file
         self.nodes: list[Node] = []
         self.lines: list[int | None] = []
-        self._known: dict[Node, int] = {}
+        self._known: dict[tuple[Node, tuple[Loop, ...]], int] = {}
+        self.open: list[Loop] = []
+        self.batches: dict[int, tuple[Loop, ...]] = {}
+        self.loop_count = 0
 
     def add(
         self,
@@ -50,13 +60,31 @@ class Builder:
         data: Sequence[Datum] = (),
     ) -> Array:
         """A stand-in for the result of one operation."""
+        if any(arg.loops for arg in args):
+            from kernelmate.synthesis.loops import batched
+
+            return batched(self, op, args, shape, dtype, data)
+        return self.put(op, [arg.node for arg in args], shape, dtype, data)
+
+    def put(
+        self,
+        op: str,
+        args: Sequence[int],
+        shape: Sequence[int],
+        dtype: Any,
+        data: Sequence[Datum],
+        loops: tuple[Loop, ...] = (),
+    ) -> Array:
+        """A node with all its axes, of which the first are for the turns of some loops."""
         shapes = tuple(text_of(one) for one in shape)
-        node = Node(op, tuple(arg.node for arg in args), shapes, np.dtype(dtype).name, tuple(data))
-        if node not in self._known:
-            self._known[node] = len(self.nodes)
+        node = Node(op, tuple(args), shapes, np.dtype(dtype).name, tuple(data))
+        if (node, loops) not in self._known:
+            self._known[node, loops] = len(self.nodes)
+            if loops:
+                self.batches[len(self.nodes)] = loops
             self.nodes.append(node)
             self.lines.append(line_of(self.file))
-        return Array(self, self._known[node])
+        return Array(self, self._known[node, loops])
 
     def dim(self, text: str) -> int:
         """The value of a size's expression, which it remembers."""
@@ -72,26 +100,45 @@ class Builder:
             return value
         if isinstance(value, int) and not isinstance(value, bool) and text_of(value) != str(int(value)):
             return self.scalar(text_of(value))
+        if isinstance(value, list | tuple) and any(isinstance(one, Array) for one in value):
+            from kernelmate.synthesis.slices import stack
+
+            return stack([self.lift(one) for one in value])
         array = np.asarray(value)
-        if array.ndim or array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biuf" or array.size > MOST_CONSTANTS or (array.ndim and not array.size):
             raise Untraceable(f"a constant array of {array.size} elements" if array.ndim else repr(value)[:40])
+        if array.ndim:
+            from kernelmate.synthesis.slices import stack
+
+            return (
+                stack([self.lift(one) for one in array])
+                if len(array) > 1
+                else self.lift(array[0]).view_of([None, *range(array.ndim - 1)])
+            )
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
     def graph(self, outputs: Sequence[Array]) -> Graph:
         """What the outputs need, and nothing else."""
         order: dict[int, int] = {}
+        kept: dict[Node, int] = {}
 
         def visit(index: int) -> None:
-            if index not in order:
-                for arg in self.nodes[index].args:
-                    visit(arg)
-                order[index] = len(order)
+            if index in order:
+                return
+            node = self.nodes[index]
+            for arg in node.args:
+                visit(arg)
+            if node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape))):
+                order[index] = order[node.args[0]]
+                return
+            moved = Node(node.op, tuple(order[arg] for arg in node.args), node.shape, node.dtype, node.data)
+            order[index] = kept.setdefault(moved, len(kept))
 
         for output in outputs:
+            if output.loops:
+                raise Untraceable("a result of a loop's last turn")
             visit(output.node)
-        nodes = [self.nodes[index] for index in order]
-        moved = [Node(n.op, tuple(order[arg] for arg in n.args), n.shape, n.dtype, n.data) for n in nodes]
-        return Graph(tuple(moved), tuple(order[output.node] for output in outputs))
+        return Graph(tuple(kept), tuple(order[output.node] for output in outputs))
 
 
 def line_of(file: str) -> int | None:
@@ -117,9 +164,16 @@ class Array(NDArrayOperatorsMixin):
         return self._node
 
     @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The open loops in whose turns it differs, outermost first: the node has an axis for each before its own."""
+        return self.builder.batches.get(self.node, ())
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Sizes that remember their expressions."""
-        return tuple(self.builder.dim(text) for text in self.builder.nodes[self.node].shape)
+        node = self.node
+        own = self.builder.nodes[node].shape[len(self.builder.batches.get(node, ())) :]
+        return tuple(self.builder.dim(text) for text in own)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -129,7 +183,7 @@ class Array(NDArrayOperatorsMixin):
     @property
     def ndim(self) -> int:
         """As NumPy's."""
-        return len(self.builder.nodes[self.node].shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -145,7 +199,13 @@ class Array(NDArrayOperatorsMixin):
         return int(self.shape[0])
 
     def __iter__(self) -> Any:
-        raise Untraceable("a loop over the elements of an array")
+        if self.ndim and text_of(self.shape[0]) == str(len(self)) and len(self) <= MOST_CONSTANTS:
+            return iter([self[place] for place in range(len(self))])
+        from kernelmate.synthesis.loops import over
+
+        if not self.ndim:
+            raise Untraceable("a loop over a number")
+        return over(self)
 
     def __bool__(self) -> bool:
         raise Untraceable("a branch over a value")
@@ -168,7 +228,7 @@ class Array(NDArrayOperatorsMixin):
             raise Untraceable(f"the array method {name}")
         return lambda *args, **keywords: METHODS[name](self, *args, **keywords)
 
-    def __getitem__(self, key: Any) -> Array:
+    def __getitem__(self, key: Any) -> Any:
         from kernelmate.synthesis.functions import subscript
 
         return subscript(self, key)
@@ -207,7 +267,13 @@ class Array(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         """One operation of the graph."""
         if method == "reduce":
+            from kernelmate.synthesis.composed import COMPOSED
             from kernelmate.synthesis.functions import reduced
+
+            if ufunc is np.logaddexp:
+                return COMPOSED["logsumexp"](
+                    inputs[0], axis=keywords.get("axis", 0), keepdims=keywords.get("keepdims", False)
+                )
 
             return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
         if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
@@ -218,38 +284,59 @@ class Array(NDArrayOperatorsMixin):
             first, second = map(self.builder.lift, inputs)
             first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))
             return mapped(self.builder, ufunc, (first, second))
+        mask = keywords.pop("where", True)
         kept = {key: value for key, value in keywords.items() if key not in ("dtype", "casting", "order", "subok")}
         if method != "__call__" or kept:
             raise Untraceable(
                 f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}")
             )
-        if ufunc.__name__ == "matmul":
+        if ufunc.__name__ == "logaddexp":
+            from kernelmate.synthesis.composed import logaddexp
+
+            result = logaddexp(*inputs)
+        elif ufunc.__name__ == "matmul":
             from kernelmate.synthesis.functions import matmul
 
             result = matmul(*map(self.builder.lift, inputs))
         else:
             result = mapped(self.builder, ufunc, inputs)
-        if out is None:
-            return result
         target = out[0] if isinstance(out, tuple) else out
+        return self._into(target, f"np.{ufunc.__name__}", result, mask)
+
+    def _into(self, target: Any, name: str, result: Any, mask: Any = True) -> Any:
+        """A result, assigned to the array that `out` names, where there is one, and where a mask holds."""
+        from kernelmate.synthesis.functions import where
+
+        if target is None:
+            if mask is not True:
+                raise Untraceable(f"{name} with where and without out")
+            return result
         if not isinstance(target, Array):
-            raise Untraceable(f"np.{ufunc.__name__} into an array that was not made by the reference's own np")
-        target.assign(result)
+            raise Untraceable(f"{name} into an array that was not made by the reference's own np")
+        target.assign(result if mask is True else where(mask, result, Array(self.builder, target.node)))
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """One function of NumPy."""
+        from kernelmate.synthesis.composed import COMPOSED
         from kernelmate.synthesis.functions import FUNCTIONS
 
-        if func.__name__ not in FUNCTIONS:
-            raise Untraceable(f"np.{func.__name__}")
-        return FUNCTIONS[func.__name__](*args, **kwargs)
+        name = func.__name__
+        function = FUNCTIONS.get(name) or COMPOSED.get(name)
+        if function is None:
+            raise Untraceable(f"np.{name}")
+        target = kwargs.pop("out", None)
+        return self._into(target, f"np.{name}", function(*args, **kwargs))
 
 
 def _in_place(name: str) -> Any:
     ufunc = getattr(np, name)
 
     def operate(self: Array, other: Any) -> Array:
+        if self.builder.open and name in ("add", "subtract", "multiply"):
+            from kernelmate.synthesis.loops import accumulated
+
+            other = accumulated(self, other, "prod" if name == "multiply" else "sum")
         self.assign(mapped(self.builder, ufunc, (self, other)))
         return self
 
@@ -276,15 +363,24 @@ def cast(array: Array, dtype: Any) -> Array:
     return array.builder.add("cast", [array], array.shape, wanted)
 
 
+def weak_type(value: Any) -> type[int] | type[float] | type[bool] | None:
+    """The type of a Python number, which takes the type of the array that it meets."""
+    known = float if isinstance(value, Real) else type(value)
+    return known if known in (int, float, bool) else None
+
+
 def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     """A ufunc of traced arrays and numbers."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
-    weak = [type(one) if type(one) in (int, float, bool) else None for one in inputs]
+    weak = [weak_type(one) for one in inputs]
     args = [builder.lift(one) for one in inputs]
     if all(arg.dtype.kind == "b" for arg in args):
         name = _OF_BOOLS.get(name, name)
     if name not in MAPS:
         raise Untraceable(f"np.{ufunc.__name__}")
+    if name == "sign":
+        found: Array = _sign_of(args[0])
+        return found
     if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
         return mapped(builder, np.square, inputs[:1])
     if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
@@ -292,6 +388,14 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+
+
+def _sign_of(a: Array) -> Any:
+    """One above zero, minus one below, else zero."""
+    from kernelmate.synthesis.functions import where
+
+    one = a.dtype.type(1)
+    return where(a > 0, one, where(a < 0, -one, a.dtype.type(0)))
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

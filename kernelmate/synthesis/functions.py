@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped
+from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped, weak_type
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
-from kernelmate.synthesis.sizes import Untraceable, product, text_of
+from kernelmate.synthesis.loops import chosen as loop_chosen
+from kernelmate.synthesis.loops import depends
+from kernelmate.synthesis.masks import MASKS, masked
+from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
 
 
@@ -25,8 +28,9 @@ def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
     wide = broadcast([array.shape, tuple(shape)])
     if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
         return array
-    zero = array.builder.add("constant", (), wide, array.dtype, (0,))
-    return array.builder.add("map", [array, zero], wide, array.dtype, ("add",))
+    truth = array.dtype.kind == "b"
+    zero = array.builder.add("constant", (), wide, array.dtype, (False if truth else 0,))
+    return array.builder.add("map", [array, zero], wide, array.dtype, ("logical_or" if truth else "add",))
 
 
 def axes_of(array: Array, axis: Any) -> list[int]:
@@ -63,16 +67,22 @@ def _kept(result: Array, a: Array, axis: Any) -> Array:
     return result.view_of([None if one in gone else next(rest) for one in range(a.ndim)])
 
 
-def _reduced_along(a: Array, kind: str, axis: int) -> Array:
-    """A reduction over one axis; of a transposed array, a transposition of its reduction."""
+def _reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
+    """A reduction over one axis, to its own dtype or a given one; of a transposed array, a transposition of its reduction."""
     node = a.builder.nodes[a.node]
-    if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
+    if (
+        node.op == "view"
+        and not a.loops
+        and not a.builder.batches.get(node.args[0])
+        and None not in node.data
+        and len(node.data) == len(a.builder.nodes[node.args[0]].shape)
+    ):
         order = [int(one) for one in node.data if one is not None]
         gone = order.pop(axis)
-        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone)
+        rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone, dtype)
         return rest.view_of([one - (one > gone) for one in order])
     shape = a.shape
-    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], a.dtype, (kind, axis))
+    return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], dtype or a.dtype, (kind, axis))
 
 
 def _count(a: Array, axis: Any) -> int:
@@ -99,21 +109,49 @@ def _reduction(kind: str) -> Callable[..., Array]:
     return function
 
 
+def _position(kind: str) -> Callable[..., Array]:
+    def function(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+        if out is not None:
+            raise Untraceable(f"np.{kind} with out")
+        flat = ravel(a) if axis is None else a
+        place = 0 if axis is None else operator.index(axis) % a.ndim
+        whole = cast(flat, np.int64) if flat.dtype.kind in "bu" else flat
+        found = _reduced_along(whole, kind, place, np.dtype(np.int64))
+        return _kept(found, a, axis) if keepdims else found
+
+    return function
+
+
+def _any(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return reduced(cast(_truth(a), np.int64), "sum", axis, None, out, keepdims) > 0
+
+
+def _all(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return reduced(cast(np.logical_not(_truth(a)), np.int64), "sum", axis, None, out, keepdims) == 0
+
+
+def _counted(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
+    """How many elements are not zero."""
+    return reduced(cast(_truth(a), np.int64), "sum", axis, keepdims=keepdims)
+
+
+def _truth(a: Array) -> Any:
+    return a if a.dtype.kind == "b" else a != 0
+
+
 def where(condition: Any, x: Any = None, y: Any = None) -> Array:
     """Of two arrays element by element."""
     if x is None or y is None:
         raise Untraceable("np.where with a condition alone")
     builder = traced_of(condition, x, y).builder
     args = [builder.lift(one) for one in (condition, x, y)]
-    kinds = [one if type(one) in (int, float) else arg.dtype for one, arg in zip((x, y), args[1:], strict=True)]
+    kinds = [one if weak_type(one) in (int, float) else arg.dtype for one, arg in zip((x, y), args[1:], strict=True)]
     return builder.add("map", args, broadcast([one.shape for one in args]), np.result_type(*kinds), ("where",))
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
     """Between two bounds."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    if out is not None:
-        raise Untraceable("np.clip with out")
     a = a if low is None else np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
 
@@ -190,18 +228,22 @@ def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
     return a.builder.add("take", [a, index], index.shape + a.shape[1:], a.dtype)
 
 
-def subscript(a: Array, key: Any) -> Array:
+def subscript(a: Array, key: Any) -> Any:
     """Whole axes, new axes, parts, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
+    chosen = masked(a, key)
+    if chosen is not None:
+        return chosen
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(one is not None and one is not Ellipsis for one in keys)
     if any(one is Ellipsis for one in keys):
         place = next(index for index, one in enumerate(keys) if one is Ellipsis)
         keys[place : place + 1] = [slice(None)] * (a.ndim - named)
+    if a.builder.open and depends(keys):
+        keys += [slice(None)] * (a.ndim - len(keys))
+        return loop_chosen(a, keys)
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
-    if isinstance(keys[0], Array) and keys[0].dtype.kind == "b":
-        raise Untraceable("indexing by an array of truth values")
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
     for known in (by_number, backwards):
@@ -242,7 +284,7 @@ def _whole(part: slice, side: int) -> bool:
 
 
 def _is_iota(a: Array) -> bool:
-    return a.builder.nodes[a.node].op == "iota"
+    return a.builder.nodes[a.node].op == "iota" and not a.loops
 
 
 def gathered(a: Array, index: Array) -> Array:
@@ -307,42 +349,11 @@ def _spelled_out(term: str, rank: int) -> str:
     return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
 
 
-def softmax(x: Array, axis: Any = None) -> Any:
-    """As SciPy's: less the largest first."""
-    exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
-    return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
-
-
-def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """As SciPy's, of finite values."""
-    largest = reduced(a, "max", axis, keepdims=True)
-    shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
-    return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
-
-
-def shifted(positions: Any, by: Any) -> Any:
-    """Positions with an offset, where there is one."""
-    return positions if text_of(by) == "0" else positions + by
-
-
-def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
-    rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
-    below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
-    return where(below, m, 0) if lower else where(below, 0, m)
-
-
-COMPOSED: dict[str, Callable[..., Any]] = {
-    "tril": lambda m, k=0: _triangle(m, k, lower=True), "triu": lambda m, k=0: _triangle(m, k, lower=False),
-    "outer": lambda a, b, out=None: expand_dims(_ravel(a), 1) * _ravel(b), "expit": lambda x: 1 / (1 + np.exp(-x)),
-    "softmax": softmax, "logsumexp": logsumexp,
-    "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
-}  # fmt: skip
-"""Functions of NumPy and SciPy that are several operations."""
-
-
 def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """An array of one value, in the shape of another one or a given one."""
     sides = like.shape if shape is None else tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(value, Array | Dim):
+        return broadcast_to(cast(like.builder.lift(value), dtype or like.dtype), sides)
     return like.builder.add("constant", (), sides, dtype or like.dtype, (value,))
 
 
@@ -356,14 +367,8 @@ def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array
     return copied(cast(a, dtype)) if copy else cast(a, dtype)
 
 
-def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
-    """The Euclidean length."""
-    if ord not in (None, 2) or (ord == 2 and axis is None and x.ndim > 1):
-        raise Untraceable("np.linalg.norm of another order than 2")
-    return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
-
-
-def _ravel(a: Array, *_: Any, **__: Any) -> Array:
+def ravel(a: Array, *_: Any, **__: Any) -> Array:
+    """Of one axis."""
     return reshape(a, -1)
 
 
@@ -375,17 +380,19 @@ def _dot(a: Any, b: Any) -> Any:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
-    "min": _reduction("min"), "amin": _reduction("min"), "mean": mean, "var": var, "where": where, "clip": clip,
+    "min": _reduction("min"), "amin": _reduction("min"), "argmax": _position("argmax"), "argmin": _position("argmin"),
+    "any": _any, "all": _all, "count_nonzero": _counted,
+    "ptp": lambda a, axis=None: reduced(a, "max", axis) - reduced(a, "min", axis), "mean": mean, "var": var, "where": where, "clip": clip,
     "std": lambda a, *args, **keywords: np.sqrt(var(a, *args, **keywords)),
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
-    "squeeze": squeeze, "ravel": _ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
-    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "norm": norm, "astype": astype, "shape": lambda a: a.shape,
+    "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
+    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
     "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
-    **PARTS, **INDEXED,
+    **PARTS, **INDEXED, **MASKS,
 }  # fmt: skip
 """Functions of NumPy by name."""
 
@@ -397,7 +404,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
-    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(_ravel(a)),
+    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
+    "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(ravel(a)),
 }  # fmt: skip
 """Methods of arrays by name."""

@@ -5,7 +5,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
-- `reduce` (`sum`, `prod`, `max`, `min`, and its axis, which is dropped);
+- `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
@@ -19,6 +19,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,13 +72,8 @@ class Graph:
 
 
 def ufunc_of(name: str) -> Any:
-    """The ufunc of NumPy or SciPy that a `map` node names."""
-    found = getattr(np, name, None)
-    if found is None:
-        from scipy import special  # type: ignore[import-untyped]
-
-        found = getattr(special, name)
-    return found
+    """The ufunc of NumPy that a `map` node names, or the function of `math` for each element."""
+    return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[float])
 
 
 def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:

@@ -246,7 +246,7 @@ def _operand(graph: Graph, reduction: int) -> int:
     """What is reduced, over all axes of a chain of reductions of one kind along the last axis."""
     node = graph.nodes[reduction]
     inner = graph.nodes[node.args[0]]
-    if inner.op == "reduce" and inner.data[0] == node.data[0]:
+    if inner.op == "reduce" and inner.data[0] == node.data[0] and not str(node.data[0]).startswith("arg"):
         return _operand(graph, node.args[0])
     return node.args[0]
 

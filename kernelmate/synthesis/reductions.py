@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelmate.synthesis.extremes import EXTREMES, Extremes
 from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
 from kernelmate.synthesis.plan import Plan
 
@@ -38,7 +39,9 @@ class Reductions:
         threads: the name of the constant that holds the threads of a block.
 
     Attributes:
-        names: of the functions' locals.
+        names: of the functions' locals. extremes: functions for positions of the largest and smallest.
+        shares: whether warps meet in shared memory. slots: the dimension that it has for each warp's columns. slot: a thread's own
+            among those. leads: the condition that a thread stores there.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
@@ -47,10 +50,21 @@ class Reductions:
         self._functions: dict[tuple[str, str], str] = {}
         self._keeping: dict[str, str] = {}
         # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
-        self._keeps_nan = all(node.data[0] in _KEEPING for node in plan.graph.nodes if node.op == "reduce")
+        kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
+        self._keeps_nan = kinds <= {*_KEEPING, *EXTREMES}
+        self.extremes = Extremes(self)
+        self.shares, self.slots, self.slot = team.name != "warp", "", ""
+        self.leads = f"threadIdx.x % {WARP} == 0"
 
-    def combined(self, kind: str, target: str, value: str) -> str:
-        """The statement that takes one more value into a target."""
+    def while_exchanged(self, offset: str) -> str:
+        """The condition of the loop in which the threads of a warp exchange values at halved distances."""
+        return f"{offset} > 0"
+
+    def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
+        """The statement that takes one more value into a target; without a type, of the kernel's real numbers."""
+        if kind in _KEEPING and ctype not in ("", self.kernel.real):
+            wide = ctype == "long long" and not value.startswith(("static_cast<long long>(", "__shfl"))
+            return f"{target} = {kind}({target}, {f'static_cast<long long>({value})' if wide else value});"
         if kind in _KEEPING and self._keeps_nan:
             if kind not in self._keeping:
                 self._keeping[kind] = self.kernel.names.outermost(f"nan_{kind}")
@@ -83,22 +97,22 @@ class Reductions:
                 self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),
                 "",
             ]
-        return [*lines, *functions]
+        return [*lines, *self.extremes.texts(), *functions]
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
         value = self.names.value
         for (kind, ctype), name in self._functions.items():
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
-            lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind)), ""]
+            lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
             if self.team.name == "block":
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
         return lines
 
-    def _within(self, kind: str) -> list[str]:
+    def _within(self, kind: str, ctype: str) -> list[str]:
         """A warp's values are exchanged in halves."""
         value, offset = self.names.value, self.names.offset
-        step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
+        step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
         loop = block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step])
         return [*loop, f"return {value};"]
 
@@ -115,7 +129,7 @@ class Reductions:
             f"{value} = {partial}[0];",
             *block_of(
                 f"for (int {index} = 1; {index} < {warps}; ++{index})",
-                [self.combined(kind, value, f"{partial}[{index}]")],
+                [self.combined(kind, value, f"{partial}[{index}]", ctype)],
             ),
             f"return {value};",
         ]

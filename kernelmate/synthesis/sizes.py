@@ -85,6 +85,35 @@ class Dim(int):
     __hash__ = int.__hash__
 
 
+class Real(float):
+    """A floating number of the reference's text: with a size, it makes a traced number and not one of this size alone."""
+
+
+def real(value: Any) -> Any:
+    """A floating number that keeps sizes symbolic; anything else as it is."""
+    return Real(value) if isinstance(value, float) else value
+
+
+def _operation(name: str) -> Callable[[Real, Any], Any]:
+    def operate(self: Real, other: Any) -> Any:
+        if isinstance(other, Dim):
+            return getattr(other.scalar(other.text), _REFLECTED[name])(float(self))
+        return real(getattr(float, name)(self, other))
+
+    return operate
+
+
+_REFLECTED = {
+    f"__{left}{name}__": f"__{right}{name}__"
+    for name in ("add", "sub", "mul", "truediv", "pow")
+    for left, right in (("", "r"), ("r", ""))
+}
+for _name in _REFLECTED:
+    setattr(Real, _name, _operation(_name))
+for _name in ("__neg__", "__abs__", "__pos__"):
+    setattr(Real, _name, lambda self, _name=_name: Real(getattr(float, _name)(self)))
+
+
 def _whole(other: Any) -> bool:
     return isinstance(other, int)
 

@@ -22,10 +22,15 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.functions import COMPOSED, broadcast_to, copied, expand_dims, filled, shifted
+from kernelmate.synthesis.composed import COMPOSED, Vectorized, shifted
+from kernelmate.synthesis.functions import FUNCTIONS, broadcast_to, copied, expand_dims, filled
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
-from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, text_of
+from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
+from kernelmate.synthesis.masks import linspace
+from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, real, text_of
+from kernelmate.synthesis.slices import PARTS
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
@@ -42,9 +47,25 @@ def trace(contract: Contract, directory: Path) -> Graph:
     """
     if contract.reference_kind not in ("function", "expression"):
         raise ReferenceFailed("Only references in Python are traced.", line=contract.line)
+    try:
+        return _alike(contract, directory, literal=False)
+    except ReferenceFailed:
+        # Whole numbers that loops or shapes depend on: the contract's own value is all that there is.
+        if not any(_is_free(one) for one in contract.args):
+            raise
+        return _alike(contract, directory, literal=True)
+
+
+def _is_free(argument: Argument) -> bool:
+    """Whether an argument is a whole number of the contract's text that may have other values."""
+    return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
+
+
+def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
+    """The graph that the reference has at every size that is tried."""
     builders: list[tuple[Builder, Graph]] = []
     for size in sizes_to_trace(contract):
-        builders.append(_traced(contract, directory, size))
+        builders.append(_traced(contract, directory, size, literal=literal))
         (first, graph), (builder, other) = builders[0], builders[-1]
         if graph != other:
             raise _depends(contract, first, builder)
@@ -101,20 +122,20 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
     )
 
 
-def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, Graph]:
+def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -> tuple[Builder, Graph]:
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
         builder = Builder(size, file)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
-        values = _stand_ins(contract, builder)
-        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder))
+        values = _stand_ins(contract, builder, literal=literal)
+        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder), real)
         call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
         file, builder = EXPRESSION, Builder(size, EXPRESSION)
         compiled = checked_expression(contract)
-        names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder)}
+        names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
         call = partial(eval, compiled, names)  # its names were checked
     try:
         with np.errstate(all="ignore"):
@@ -128,15 +149,15 @@ def _traced(contract: Contract, directory: Path, size: Size) -> tuple[Builder, G
         raise _refusal(contract, file, frames[-1].lineno if frames else None, said) from None
 
 
-def _stand_ins(contract: Contract, builder: Builder) -> dict[str, Any]:
+def _stand_ins(contract: Contract, builder: Builder, *, literal: bool) -> dict[str, Any]:
     """Sizes, scalars and arrays by the names that the reference knows them by."""
     values: dict[str, Any] = {spelled(name): builder.dim(name) for name in builder.size}
     for argument in contract.args:
-        values[spelled(argument.name)] = _stand_in(argument, builder)
+        values[spelled(argument.name)] = _stand_in(argument, builder, literal=literal)
     return values
 
 
-def _stand_in(argument: Argument, builder: Builder) -> Any:
+def _stand_in(argument: Argument, builder: Builder, *, literal: bool) -> Any:
     dtype = numpy_dtype(argument.dtype)
     if is_inexact(dtype) and dtype.kind != "c":
         dtype = np.dtype(np.float64)
@@ -144,7 +165,7 @@ def _stand_in(argument: Argument, builder: Builder) -> Any:
         return None
     if argument.shape is None:
         size = argument.value if argument.value is not None else argument.name
-        if dtype.kind in "iu" and (size in builder.size or size.isdigit()):
+        if dtype.kind in "iu" and (size in builder.size or (size.isdigit() and (literal or not _is_free(argument)))):
             return builder.dim(size)
         return builder.add("scalar", dtype=dtype, data=(argument.name,))
     shape = [builder.dim(text) for text in map(_plain, argument.shape)]
@@ -189,7 +210,9 @@ class _Module:
             return _Module(value, self._builder)
         if isinstance(value, type) and issubclass(value, np.generic):
             return _Scalar(value)
-        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else value
+        if value is np.vectorize:
+            return Vectorized
+        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else real(value)
 
 
 class _Scalar:
@@ -236,9 +259,14 @@ class _Function:
         args = tuple(_dtype_or(value) for value in args)
         if self._name in _MAKERS:
             return _MAKERS[self._name](self._builder, *args, **keywords)
-        if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
+        makes = self._name in ("asarray", "array", "ascontiguousarray", "asanyarray")
+        if makes and args and _holds_stand_in(args[0]):
+            args = (self._builder.lift(args[0]), *args[1:])
+        if makes and isinstance(args[0], Array):
             made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
             return copied(made) if self._name == "array" else made
+        if args and self._name in FUNCTIONS and self._name not in PARTS and _holds_stand_in(args[0]):
+            args = (self._builder.lift(args[0]), *args[1:])
         if self._name in COMPOSED and any(isinstance(one, Array) for one in args):
             return COMPOSED[self._name](*args, **keywords)
         if isinstance(self._function, types.BuiltinFunctionType) and self._function.__module__ == "math":
@@ -246,7 +274,7 @@ class _Function:
         if isinstance(self._function, np.ufunc):
             args = tuple(self._builder.lift(one) if isinstance(one, Dim) else one for one in args)
         try:
-            return self._function(*args, **keywords)
+            return real(self._function(*args, **keywords))
         except Untraceable:
             several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
             if any(isinstance(one, Array | Segments) for one in several):
@@ -258,7 +286,7 @@ class _Function:
         if self._name == "prod" and not keywords:
             return product(tuple(args[0]), self._builder.scalar)
         if not any(isinstance(one, Dim | Array) for one in args):
-            return self._function(*args, **keywords)
+            return real(self._function(*args, **keywords))
         ufunc = getattr(np, {"pow": "power"}.get(self._name, self._name), None)
         if not isinstance(ufunc, np.ufunc) or self._name in ("floor", "ceil", "trunc") or len(args) != ufunc.nin:
             raise Untraceable(f"math.{self._name} of a size or a value of an array")
@@ -267,6 +295,11 @@ class _Function:
     def __getattr__(self, name: str) -> Any:
         """Of a ufunc: `reduce` and the like."""
         return getattr(self._function, name)
+
+
+def _holds_stand_in(value: Any) -> bool:
+    """Whether a list has traced arrays in it."""
+    return isinstance(value, list | tuple) and any(isinstance(one, Array) or _holds_stand_in(one) for one in value)
 
 
 def _dtype_or(value: Any) -> Any:
@@ -288,11 +321,18 @@ def _full(builder: Builder, shape: Any, fill_value: Any, dtype: Any = None, **_:
 
 def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
     first, last = (0, start) if stop is None else (start, stop)
-    if step != 1 or not isinstance(first, int) or not isinstance(last, int):
-        raise Untraceable("np.arange with a step or in floats")
-    made = builder.add("iota", (), [last - first], np.int64)
+    floating = any(isinstance(one, float) for one in (first, last, step))
+    first, last, step = (
+        int(one) if isinstance(one, float) and one.is_integer() else one for one in (first, last, step)
+    )
+    if not all(isinstance(one, int) for one in (first, last, step)) or text_of(step) != str(int(step)) or step < 1:
+        raise Untraceable("np.arange with a step that is no whole number above zero, or between fractions")
+    count = length_of(linear(text_of(first)), linear(text_of(last)), int(step))
+    made = builder.add("iota", (), [builder.dim(count)], np.int64)
+    made = made if step == 1 else made * int(step)
     made = made if text_of(first) == "0" else made + first
-    return made if dtype is None else cast(made, dtype)
+    wanted = dtype or (np.float64 if floating else None)
+    return made if wanted is None else cast(made, wanted)
 
 
 def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
@@ -308,7 +348,7 @@ def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float
 
 _MAKERS: Mapping[str, Callable[..., Array]] = {
     "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
-    "identity": _eye,
+    "identity": _eye, "linspace": linspace,
 }  # fmt: skip
 
 
@@ -339,4 +379,7 @@ def _builtins(builder: Builder) -> dict[str, Any]:
         "max": most("max", max),
         "min": most("min", min),
         "len": length,
+        "range": partial(loop_range, builder),
+        "enumerate": loop_enumerate,
+        "zip": loop_zip,
     }

@@ -96,13 +96,19 @@ class _ColumnReductions(Reductions):
     def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str) -> None:
         super().__init__(plan, kernel, Team("column", 0, 0), threads)
         self.columns = columns
+        self.slots, self.slot = f"[{columns}]", f"[threadIdx.x % {columns}]"
+        self.leads = f"threadIdx.x % {WARP} < {columns}"
+
+    def while_exchanged(self, offset: str) -> str:
+        """Of the same column."""
+        return f"{offset} >= {self.columns}"
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
         value, offset, partial_, warp = (getattr(self.names, one) for one in ("value", "offset", "partial", "warp"))
         column = f"threadIdx.x % {self.columns}"
         for (kind, ctype), name in self._functions.items():
-            exchanged = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})")
+            exchanged = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
             warps = f"{self.threads} / {WARP}"
             body = [
                 f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
@@ -113,7 +119,7 @@ class _ColumnReductions(Reductions):
                 f"{value} = {partial_}[0][{column}];",
                 *block_of(
                     f"for (int {warp} = 1; {warp} < {warps}; ++{warp})",
-                    [self.combined(kind, value, f"{partial_}[{warp}][{column}]")],
+                    [self.combined(kind, value, f"{partial_}[{warp}][{column}]", ctype)],
                 ),
                 f"return {value};",
             ]
@@ -213,6 +219,12 @@ class _Columns(Passes):
             f"const int {names.column} = min({names.wanted}, {columns} - 1);",
             f"const int {names.first} = {names.wanted} < {columns} ? threadIdx.x / {names.kColumns} : {height};",
         ]
+
+    def position(self) -> tuple[str, str]:
+        """The number of an element in its column, and its type."""
+        if len(self.layout.gone) > 1:
+            raise Refused("it finds a position along several axes")
+        return self.names.row, "int"
 
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()

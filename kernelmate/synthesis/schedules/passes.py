@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """The locals of one reduction.
+
+    Attributes:
+        key: the reduction. kind: `sum`, ... ctype: the type of its values. name: of the local that holds what was found.
+        starts: declarations before the pass. final: the statement after it. result: the text of the result.
+        at: the local that holds a position, where one is wanted.
+    """
+
+    key: Key
+    kind: str
+    ctype: str
+    name: str
+    starts: tuple[str, ...]
+    final: str
+    result: str
+    at: str = ""
+
 
 _NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
 
@@ -25,6 +49,11 @@ class Passes:
     inputs: dict[str, str]
     expressions: Expressions
     reductions: Reductions
+
+    @functools.cached_property
+    def positions(self) -> dict[str, str]:
+        """Texts of positions that need no cast, by those with one."""
+        return {}
 
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
@@ -62,6 +91,7 @@ class Passes:
             self.kernel.stored(name, text, self.plan.node(key).dtype)
             for (key, name), text in zip(pairs, texts, strict=True)
         ]
+        values = [self.positions.get(value, value) for value in values]
         if len(pairs) > 1 and any(name in self.inputs for _, name in pairs):
             # An array that is changed may still be read for the next output.
             held = [self.kernel.names.fresh(f"{name}_value") for _, name in pairs]
@@ -90,35 +120,68 @@ class Passes:
             levels[key] = level
         return passes
 
+    def position(self) -> tuple[str, str]:
+        """The number of the loop's element among those that are reduced, and its C++ type."""
+        raise NotImplementedError
+
     def reduction(self, keys: Sequence[Key]) -> list[str]:
         """One pass over the row, and its results in every thread."""
-        lines, finals, updates = [], [], []
-        roots: list[Key] = []
-        by_node: dict[int, str] = {}
-        for key in keys:
-            node = self.plan.node(key)
-            if key[0] in by_node:
-                self.expressions.known[key] = by_node[key[0]]
-                continue
-            kind, ctype = str(node.data[0]), self.expressions.type_of(key)
-            if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
-                raise Refused(f"the {kind} of {node.dtype}")
-            squares = kind == "sum" and self.expressions.squares(node)
-            name = self.kernel.names.fresh("squares" if squares else _NAMES[kind])
-            start = {"sum": "0", "prod": "1"}.get(kind, "")
-            if ctype == self.kernel.real:
-                start = self.expressions.number(
-                    {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}[kind]
-                )
-            lines.append(f"{ctype} {name} = {start};")
-            updates.append((name, kind))
-            finals.append(f"{name} = {self.reductions.function(kind, ctype)}({name});")
-            roots.append(self.plan.operands(key)[0])
-            by_node[key[0]] = name
+        by_node: dict[int, _Accumulator] = {}
+        for key in sorted(keys, key=lambda one: not is_extreme(self.plan.node(one).data[0])):
+            if key[0] not in by_node:
+                by_node[key[0]] = self._with_position(key, by_node) or self._accumulator(key)
+        found = [one for node, one in by_node.items() if one.key[0] == node]
+        roots = [self.plan.operands(one.key)[0] for one in found]
         body: list[str] = []
-        texts = self.expressions.locals_for(roots, body)
-        for (name, kind), text in zip(updates, texts, strict=True):
-            body.append(self.reductions.combined(kind, name, text))
-        loop = self.loop(roots, body, (), lines)
-        self.expressions.known |= {key: by_node[key[0]] for key in keys}
-        return [*loop, *finals]
+        for one, text in zip(found, self.expressions.locals_for(roots, body), strict=True):
+            body += self._taken(one, text, body)
+        loop = self.loop(roots, body, (), [line for one in found for line in one.starts])
+        self.expressions.known |= {
+            key: by_node[key[0]].result if by_node[key[0]].key[0] == key[0] else by_node[key[0]].name for key in keys
+        }
+        return [*loop, *(one.final for one in found)]
+
+    def _with_position(self, key: Key, found: Mapping[int, _Accumulator]) -> _Accumulator | None:
+        """The reduction to the position of what a reduction finds, whose local holds it too; None where there is none."""
+        node = self.plan.node(key)
+        alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
+        return next((one for one in alike if self.plan.node(one.key).args == node.args), None)
+
+    def _accumulator(self, key: Key) -> _Accumulator:
+        """The locals of a reduction, and how threads combine them."""
+        node, names = self.plan.node(key), self.kernel.names
+        kind = str(node.data[0])
+        ctype = self.expressions.type_of(self.plan.operands(key)[0] if is_extreme(kind) else key)
+        if ctype != self.kernel.real and (
+            ctype == "bool" or (kind != "sum" and (kind == "prod" or ctype not in LOWEST))
+        ):
+            raise Refused(f"the {kind} of {node.dtype}")
+        infinity = [self.expressions.number(sign * float("inf")) for sign in (-1, 1)]
+        if is_extreme(kind):
+            best, (_, index) = names.fresh(_NAMES[EXTREMES[kind][0]]), self.position()
+            at = names.fresh(f"{best}_at")
+            self.positions[f"static_cast<{index}>({at})"] = at
+            starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
+            final = f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
+            used = any(
+                key[0] in one.args and one.op not in ("cast", "view", "reshape") for one in self.plan.graph.nodes
+            )
+            return _Accumulator(
+                key, kind, ctype, best, starts, final, f"static_cast<long long>({at})" if used else at, at
+            )
+        name = names.fresh("squares" if kind == "sum" and self.expressions.squares(node) else _NAMES[kind])
+        start = start_of(kind, ctype, infinity) if kind in ("max", "min") else {"sum": "0", "prod": "1"}[kind]
+        if ctype == self.kernel.real and kind in ("sum", "prod"):
+            start = self.expressions.number(float(start))
+        final = f"{name} = {self.reductions.function(kind, ctype)}({name});"
+        return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};",), final, name)
+
+    def _taken(self, one: _Accumulator, text: str, body: list[str]) -> list[str]:
+        """Statements that take one more value; `body` gets what they need."""
+        if not is_extreme(one.kind):
+            return [self.reductions.combined(one.kind, one.name, text, one.ctype)]
+        if not text.isidentifier():
+            held = self.kernel.names.fresh("element")
+            body.append(f"const {one.ctype} {held} = {text};")
+            text = held
+        return self.reductions.extremes.taken(one.kind, one.ctype, text, self.position()[0], one.name, one.at)

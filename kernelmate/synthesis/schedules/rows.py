@@ -223,6 +223,10 @@ class Rows(Passes):
             )
         return lines
 
+    def position(self) -> tuple[str, str]:
+        """The number of an element in its row, and its type."""
+        return f"{self.names.c} + {self.names.j}", "int"
+
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:

@@ -129,6 +129,10 @@ class _Total(Passes):
             threads,
         )
 
+    def position(self) -> tuple[str, str]:
+        """The number of an element in the whole, and its type."""
+        return self.names.i, "size_t"
+
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:

@@ -16,6 +16,7 @@ from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive
+from kernelmate.checks.trials import FIRST, Shot
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}
 
@@ -151,8 +152,6 @@ def test_a_large_size_costs_two_evaluations(contract_of, tmp_path) -> None:
         baseline=None, candidate=version, directory=str(tmp_path), backend="emulator", seed=3,
         target=SimpleNamespace(arch="sm_90"),
     )  # fmt: skip
-    from kernelmate.checks.trials import FIRST, Shot
-
     oracle, shot = Oracle(task, None, None, lambda *_: None), Shot(FIRST, NORMAL, 0, 0)
     answer = oracle.answer(size, shot, oracle.inputs(size, shot), None)
     assert answer.origin == "carried"
@@ -214,3 +213,33 @@ def test_whole_numbers_beside_rounded_outputs_stay_exact(contract_of, tmp_path) 
     assert not error["k"].any()
     assert (error["y"] > 0).all()
     assert error["y"].max() < 1e-4
+
+
+def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(contract_of, tmp_path) -> None:
+    """Few of many elements cancel by far more than those they are pooled with; an honest order of operations passes there."""
+    (tmp_path / "reference.py").write_text(
+        "import numpy as np\n\n\ndef f(x, y):\n    return np.exp(x) - np.exp(-y * y) * 20\n"
+    )
+    size = {"n": 400000}
+    contract = contract_of(
+        'sizes = [{ n = 400000 }]\ngrid = 1\nblock = 32\nreference = "reference.py:f"\n[args]\nx = "in float32[n] ~ uniform(-9, 3)"\n'
+        'y = "inout float32[n] ~ uniform(0, 3)"\nn = "int32"\n'
+    )
+    version = SimpleNamespace(contract=contract, compiled=SimpleNamespace(binary="b", lowered_name="k"))
+    task = SimpleNamespace(
+        baseline=None, candidate=version, directory=str(tmp_path), backend="emulator", seed=3,
+        target=SimpleNamespace(arch="sm_90"),
+    )  # fmt: skip
+    oracle, shot = Oracle(task, None, None, lambda *_: None), Shot(FIRST, NORMAL, 0, 0)
+    given = oracle.inputs(size, shot)
+    first = oracle.answer(size, shot, given, None)
+    assert first is not None
+    assert first.origin == "carried"
+    before = first.allowed.error["y"].copy()
+    assert not oracle.measured_again(size, shot, given, [0.4])
+    assert not oracle.measured_again(size, shot, given, [1e9])
+    assert oracle.measured_again(size, shot, given, [1.5])
+    again = oracle.answer(size, shot, given, None)
+    assert again is not None
+    assert (again.allowed.error["y"] >= before).all()
+    assert (again.allowed.error["y"] > before).any()

@@ -1,0 +1,170 @@
+"""Functions of NumPy and SciPy that are several operations of a graph."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import Array, mapped
+from kernelmate.synthesis.functions import expand_dims, mean, ravel, reduced, transpose, where
+from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.slices import pad, part_of
+
+
+def softmax(x: Array, axis: Any = None) -> Any:
+    """As SciPy's: less the largest first."""
+    exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
+    return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
+
+
+def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """As SciPy's, of finite values."""
+    largest = reduced(a, "max", axis, keepdims=True)
+    shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
+    return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
+
+
+def shifted(positions: Any, by: Any) -> Any:
+    """Positions with an offset, where there is one."""
+    return positions if text_of(by) == "0" else positions + by
+
+
+def _triangle(m: Array, k: Any, *, lower: bool) -> Any:
+    rows, columns = (m.builder.add("iota", (), [side], np.int64) for side in m.shape[-2:])
+    below = shifted(expand_dims(rows, 1), k if lower else k - 1) >= columns
+    node, kept = m.builder.nodes[m.node], below if lower else np.logical_not(below)
+    if m.dtype.kind == "b":
+        return kept if node.op == "constant" and node.data[0] else np.logical_and(m, kept)
+    return where(kept, m, m.dtype.type(0))
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "tril": lambda m, k=0: _triangle(m, k, lower=True), "triu": lambda m, k=0: _triangle(m, k, lower=False),
+    "outer": lambda a, b, out=None: expand_dims(ravel(a), 1) * ravel(b), "expit": lambda x: 1 / (1 + np.exp(-x)),
+    "softmax": softmax, "logsumexp": logsumexp,
+    "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
+}  # fmt: skip
+"""Functions of NumPy and SciPy that are several operations."""
+
+
+def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
+    """The Euclidean length."""
+    vector = ord is None or x.ndim == 1 or isinstance(axis, int)
+    if vector and ord in (1, np.inf):
+        return reduced(np.absolute(x), "sum" if ord == 1 else "max", axis, keepdims=keepdims)
+    if ord not in (None, "fro", 2) or (ord == 2 and not vector):
+        raise Untraceable(f"np.linalg.norm of the order {ord}")
+    return mapped(x.builder, np.sqrt, (reduced(x * x, "sum", axis, keepdims=keepdims),))
+
+
+def moveaxis(a: Array, source: Any, destination: Any) -> Array:
+    """Some axes moved to other places."""
+    sources, targets = ([one] if isinstance(one, int) else list(one) for one in (source, destination))
+    order = [axis for axis in range(a.ndim) if axis not in [operator.index(one) % a.ndim for one in sources]]
+    pairs = zip(targets, sources, strict=True)
+    for target, one in sorted((operator.index(t) % a.ndim, operator.index(s) % a.ndim) for t, s in pairs):
+        order.insert(target, one)
+    return transpose(a, order)
+
+
+def split(ary: Array, indices_or_sections: Any, axis: Any = 0) -> list[Array]:
+    """Equal parts along an axis, or parts between given places."""
+    place, given = operator.index(axis) % ary.ndim, indices_or_sections
+    side = ary.shape[place]
+    if isinstance(given, int):
+        if int(side) % int(given):
+            raise Untraceable("np.split into parts that are not equal")
+        given = [side // given * part for part in range(1, int(given))]
+    bounds = [None, *given, None]
+    keys = [slice(None)] * ary.ndim
+    return [part_of(ary, [*keys[:place], slice(*pair), *keys[place + 1 :]]) for pair in itertools.pairwise(bounds)]
+
+
+def logaddexp(x1: Any, x2: Any) -> Any:
+    """The logarithm of the sum of two exponentials, of finite values."""
+    return np.maximum(x1, x2) + np.log1p(np.exp(-np.absolute(x1 - x2)))
+
+
+def gradient(f: Array, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Central differences inside, one-sided ones at the ends, along one axis or each."""
+    axes = range(f.ndim) if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    steps = list(varargs) or [1.0]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if edge_order != 1 or any(isinstance(one, Array) and one.ndim for one in steps):
+        raise Untraceable("np.gradient of second order at the edges, or with uneven steps")
+
+    def along(place: int, step: Any) -> Any:
+        side = f.shape[place]
+        wide = pad(f, [(1, 1) if one == place else (0, 0) for one in range(f.ndim)], "edge")
+        keys: list[list[Any]] = [[slice(None)] * f.ndim, [slice(None)] * f.ndim]
+        keys[0][place], keys[1][place] = slice(2, None), slice(None, -2)
+        position = f.builder.add("iota", (), [side], np.int64).view_of(
+            [0 if one == place else None for one in range(f.ndim)]
+        )
+        at_an_end = np.logical_or(position == 0, position == side - 1)
+        return (part_of(wide, keys[0]) - part_of(wide, keys[1])) * where(at_an_end, 1.0 / step, 0.5 / step)
+
+    found = [along(operator.index(one) % f.ndim, step) for one, step in zip(axes, steps, strict=True)]
+    return found[0] if len(found) == 1 else found
+
+
+def convolve(a: Array, v: Any, mode: str = "full") -> Any:
+    """Of a vector with a few taps: each is read where it is needed."""
+    taps = v.shape[0] if isinstance(v, Array) else len(v)
+    if a.ndim != 1 or text_of(taps) != str(int(taps)) or int(taps) > 64:
+        raise Untraceable("np.convolve with other than a few taps")
+    count = int(taps)
+    half = (count - 1) // 2
+    before, after = {"full": (count - 1, count - 1), "same": (count - 1 - half, half), "valid": (0, 0)}[mode]
+    wide = pad(a, (before, after))
+    length = a.shape[0] + (before + after - count + 1)
+    return sum(wide[tap : tap + length] * v[count - 1 - tap] for tap in range(count))
+
+
+def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
+    """The mean, or the mean by weights of the same shape or, of a vector's, along the axis."""
+    if weights is None:
+        return mean(a, axis)
+    if weights.ndim != a.ndim:
+        place = operator.index(axis) % a.ndim
+        weights = weights.view_of([0 if one == place else None for one in range(a.ndim)])
+        return reduced(a * weights, "sum", axis) / reduced(weights, "sum", None)
+    return reduced(a * weights, "sum", axis) / reduced(weights, "sum", axis)
+
+
+class Vectorized:
+    """`np.vectorize` of a function of numbers: the function itself on stand-ins."""
+
+    def __init__(self, pyfunc: Callable[..., Any], otypes: Any = None, **_: Any) -> None:
+        self._function = pyfunc
+
+    def __call__(self, *args: Any) -> Any:
+        """The function of whole arrays: `math.erf` as SciPy's `erf`."""
+        name = getattr(self._function, "_name", getattr(self._function, "__name__", ""))
+        if name in ("erf", "erfc") and len(args) == 1 and isinstance(args[0], Array):
+            return mapped(args[0].builder, _Erf(name), args)
+        return self._function(*args)
+
+
+class _Erf:
+    """What `mapped` needs to know of a ufunc."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def resolve_dtypes(self, dtypes: Sequence[Any]) -> tuple[Any, ...]:
+        """Of whole numbers in double, else its own."""
+        given = np.result_type(dtypes[0])
+        return (given, given if given.kind == "f" else np.dtype(np.float64))
+
+
+COMPOSED |= {
+    "moveaxis": moveaxis, "split": split, "array_split": split, "logaddexp": logaddexp, "gradient": gradient,
+    "convolve": convolve, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
+    "vsplit": lambda ary, sections: split(ary, sections, 0),
+    "average": average,
+}  # fmt: skip

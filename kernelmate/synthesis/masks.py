@@ -1,0 +1,180 @@
+"""Elements that a mask chooses, read and assigned to, and NumPy's functions that choose by masks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.sizes import Untraceable
+
+
+class Masked(NDArrayOperatorsMixin):
+    """The chosen elements of an array, held at the places that they have in it.
+
+    Args:
+        values: the array, changed where `mask` holds; its other elements mean nothing. mask: of the array's shape.
+    """
+
+    __array_priority__ = 2000
+
+    def __init__(self, values: Array, mask: Array) -> None:
+        self.values, self.mask = values, mask
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
+        """An operation on the chosen elements, with numbers and others that the same mask chooses."""
+        alike = all(one.mask.node == self.mask.node for one in inputs if isinstance(one, Masked))
+        others = [one for one in inputs if isinstance(one, Array)]
+        if method != "__call__" or keywords or not alike or any(one.ndim for one in others):
+            raise Untraceable("elements that a mask chooses, beside arrays or elements that another one chooses")
+        several = [one.values if isinstance(one, Masked) else one for one in inputs]
+        return Masked(mapped(self.values.builder, ufunc, several), self.mask)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise Untraceable(f"np.{func.__name__} of elements that a mask chooses")
+
+    def astype(self, dtype: Any, **_: Any) -> Masked:
+        """In another dtype."""
+        return Masked(cast(self.values, dtype), self.mask)
+
+    def sum(self) -> Any:
+        """The sum of the chosen elements."""
+        from kernelmate.synthesis.functions import reduced, where
+
+        return reduced(where(self.mask, self.values, 0), "sum", None)
+
+    def mean(self) -> Any:
+        """Their mean."""
+        return self.sum() / self.size
+
+    @property
+    def size(self) -> Any:
+        """How many they are."""
+        from kernelmate.synthesis.functions import reduced
+
+        return reduced(cast(self.mask, np.int64), "sum", None)
+
+
+def masked(a: Array, key: Any) -> Masked | None:
+    """`a[mask]`, or `a[:, mask]`, with whole axes besides; None for other keys."""
+    mask = _mask(a, key)
+    return None if mask is None else Masked(a, mask)
+
+
+def _mask(a: Array, key: Any) -> Array | None:
+    """The mask among the keys, in the shape of the array that it chooses from."""
+    from kernelmate.synthesis.functions import broadcast_to
+
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if sum(isinstance(one, Array) and one.dtype.kind == "b" for one in keys) != 1:
+        return None
+    place = next(i for i, one in enumerate(keys) if isinstance(one, Array) and one.dtype.kind == "b")
+    rest = [one for i, one in enumerate(keys) if i != place]
+    if not all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in rest):
+        raise Untraceable("a mask beside indices or slices")
+    mask: Array = keys[place]
+    before = a.ndim - mask.ndim - (len(keys) - place - 1) if Ellipsis in keys[:place] else place
+    if before + mask.ndim > a.ndim:
+        raise Untraceable("a mask of more axes than the array has")
+    axes: Sequence[int | None] = [*[None] * before, *range(mask.ndim), *[None] * (a.ndim - before - mask.ndim)]
+    return broadcast_to(mask.view_of(axes), a.shape)
+
+
+def assign_masked(a: Array, key: Any, value: Any) -> bool:
+    """Assign to the elements that a mask chooses; False where no mask is among the keys."""
+    from kernelmate.synthesis.functions import where
+
+    mask = _mask(a, key)
+    if mask is None:
+        return False
+    if isinstance(value, Masked):
+        if value.mask.node != mask.node:
+            raise Untraceable("an assignment of elements that another mask chooses")
+        value = value.values
+    elif isinstance(value, Array) and value.ndim:
+        raise Untraceable("an assignment of an array to elements that a mask chooses")
+    a.assign(where(mask, value, Array(a.builder, a.node)))
+    return True
+
+
+def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
+    """`a[np.arange(rows), index] = value`: one element of each row; False for other keys."""
+    from kernelmate.synthesis.functions import expand_dims, where
+
+    if len(keys) != 2 or a.ndim != 2 or not all(isinstance(one, Array) and one.ndim == 1 for one in keys):
+        return False
+    row, index = keys
+    if a.builder.nodes[row.node].op != "iota" or int(row.shape[0]) != int(a.shape[0]) or index.dtype.kind not in "iu":
+        return False
+    made = a.builder.lift(value)
+    chosen = a.builder.add("iota", (), [a.shape[1]], np.int64) == expand_dims(index, 1)
+    a.assign(where(chosen, expand_dims(made, 1) if made.ndim else made, Array(a.builder, a.node)))
+    return True
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """The choice of the first condition that holds."""
+    from kernelmate.synthesis.functions import where
+
+    result = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        result = where(condition, choice, result)
+    return result
+
+
+def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
+    """Assign an array, or where a mask holds."""
+    _target(dst, "copyto")
+    if where is True:
+        dst.assign(dst.builder.lift(src))
+    else:
+        from kernelmate.synthesis.functions import where as chosen
+
+        dst.assign(chosen(where, src, Array(dst.builder, dst.node)))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Assign a number where a mask holds."""
+    _target(a, "putmask")
+    if isinstance(values, Array) and values.ndim:
+        raise Untraceable("np.putmask with an array")
+    copyto(a, values, where=mask)
+
+
+def _target(a: Any, name: str) -> None:
+    if not isinstance(a, Array):
+        raise Untraceable(f"np.{name} into an array that was not made by the reference's own np")
+
+
+def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """Another number in place of NaN, and of infinities where those are given."""
+    from kernelmate.synthesis.functions import where
+
+    if posinf is None or neginf is None or not copy:
+        raise Untraceable("np.nan_to_num without posinf and neginf")
+    found = where(np.isnan(x), nan, x)
+    return where(x == np.inf, posinf, where(x == -np.inf, neginf, found))
+
+
+def linspace(builder: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, **more: Any) -> Any:
+    """Evenly spaced numbers."""
+    if more:
+        raise Untraceable(f"np.linspace with {', '.join(more)}")
+    count = operator.index(num)
+    if count == 1 and endpoint:
+        raise Untraceable("np.linspace of one number")
+    positions = cast(builder.add("iota", (), [num], np.int64), np.float64)
+    return start + positions * ((stop - start) / (num - 1 if endpoint else num))
+
+
+MASKS: dict[str, Callable[..., Any]] = {
+    "select": select,
+    "copyto": copyto,
+    "putmask": putmask,
+    "nan_to_num": nan_to_num,
+}
+"""Functions of NumPy by name."""
