@@ -232,6 +232,8 @@ class Domains:
                 continue
             poly = part.args[0].poly
             names = sorted(free(Index(poly)))
+            if len(names) > 0 and set(names) <= free(values[0]):
+                continue
             known = {}
             for name in names:
                 scale, rest = poly.coefficient(name), poly - poly.coefficient(name) * Poly.name(name)
@@ -332,7 +334,14 @@ def _bound(part: Any, names: Sequence[str]) -> tuple[str, Poly] | None:
 
 
 def _hoisted(value: Any, op: str, space: Space) -> Any:
-    """Guards of factors as one of their product: what is added is zero where one factor is."""
+    """Guards within guards as one, and those of factors as one of their product: what is added is zero where one factor is."""
+    match value:
+        case Op(name="select", args=(condition, inner, neutral)) if is_neutral(neutral, op):
+            inner = _hoisted(inner, op, space)
+            match inner:
+                case Op(name="select", args=(other, held, nothing)) if is_neutral(nothing, op):
+                    condition, inner = joined([condition, other]), held
+            return operation("select", (condition, inner, Number(NEUTRAL[op])), value.kind, space)
     if op != "sum" or not isinstance(value, Op) or value.name != "multiply":
         return value
     first, second = (_hoisted(one, op, space) for one in value.args)

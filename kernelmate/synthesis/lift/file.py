@@ -53,7 +53,7 @@ class Store:
 
 @dataclass
 class State:
-    """What statements change."""
+    """What statements change; `kept` are elements by their text that a loop keeps in a name until it ends."""
 
     names: dict[str, Any] = field(default_factory=dict)
     path: tuple[Any, ...] = ()
@@ -61,6 +61,7 @@ class State:
     epoch: int = 0
     stores: list[Store] = field(default_factory=list)
     loads: list[tuple[str, Poly, int, tuple[str, ...]]] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 def parsed(text: str) -> tuple[bytes, Node]:

@@ -60,13 +60,16 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
     Raises:
         NotLifted: with the reason and the line of the unit's text.
     """
-    machine = Machine(kernel, contract)
     try:
+        machine = Machine(kernel, contract)
         Statements(machine).run()
         refuse_races(machine.state, machine.block.names, machine.space)
         return _Function(machine, contract, exact=exact).written()
     except RecursionError:
         raise NotLifted("its expressions are too deep", kernel.line) from None
+    except NotLifted as reason:
+        reason.line = kernel.line if reason.line is None else reason.line
+        raise
 
 
 @contextlib.contextmanager
@@ -129,6 +132,10 @@ class _Function:
         return Lifted(self.name, text, "special." in body)
 
     def _look(self, result: Result) -> None:
+        outputs = {one.name for one in self.contract.args if one.direction == "out"}
+        for one in walk(result.value):
+            if isinstance(one, Load) and one.array in outputs:
+                raise NotLifted(f"{one.array} is read before it is written", result.line)
         self.loading.find_taps(result.value)
         self.writer.repeats.count(result.value)
 

@@ -128,12 +128,19 @@ def unrolled_values(machine: Machine, loop: Loop, most: int) -> list[int] | None
         found.append(value)
         if len(found) > most:
             return None
-        value = {"": value + by, ">>": value >> by, "<<": value << by, "*": value * by, "/": value // (by or 1)}[
-            loop.step.geometric
-        ]
+        value = _next(value, by, loop.step.geometric)
         if found[-1] == value:
             return None
     return found
+
+
+def _next(value: int, by: int, sign: str) -> int:
+    """The value of a loop's variable in the next iteration; the same where there is none."""
+    if sign == "":
+        return value + by
+    if by < 0 or by > 64:
+        return value
+    return {">>": value >> by, "<<": value << by, "*": value * by, "/": value // (by or 1)}[sign]
 
 
 def _counted(machine: Machine, loop: Loop) -> tuple[Poly, Poly | None, Any]:
@@ -220,6 +227,9 @@ def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
     found = []
     for node in machine.walk(loop.body, "assignment_expression", "update_expression"):
         target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+        kept = machine.state.kept.get(machine.text(target))
+        if kept is not None and kept not in found:
+            found.append(kept)
         while target is not None and target.type == "subscript_expression":
             target = target.child_by_field_name("argument")
         name = machine.text(target)

@@ -238,10 +238,12 @@ class Machine(LaunchedKernel):
         return KINDS[words]
 
     def _subscript_expression(self, node: Node) -> Any:
+        if self.text(node) in self.state.kept:
+            return self.state.names[self.state.kept[self.text(node)]]
         place = self.place(node)
         if isinstance(place, Pointer):
             return self._load(place, node)
-        array, at = place
+        array, at = place if isinstance(place, tuple) else (None, ())
         if isinstance(array, SharedArray):
             if len(at) < len(array.sides):
                 raise NotLifted(f"a row of {array.name} as a pointer")
@@ -358,6 +360,9 @@ class Machine(LaunchedKernel):
         if node.type == "identifier":
             self._set_name(self.text(node), value)
             return
+        if self.text(node) in self.state.kept:
+            self.state.names[self.state.kept[self.text(node)]] = value
+            return
         found = self.place(node)
         self.set_at(found, value, op, node)
 
@@ -378,6 +383,8 @@ class Machine(LaunchedKernel):
                 )
             )
             return
+        if not isinstance(found, tuple):
+            raise NotLifted("an assignment to what is no element that is known", self.line(node))
         array, at = found
         if isinstance(array, SharedArray):
             self.sharing.write(array, Write(at, value, self.state.path, self.state.epoch, self.state.loops, op))

@@ -335,6 +335,53 @@ class Statements:
         raise NotLifted("a do loop")
 
     def _loop(self, loop: Loop) -> None:
+        for node in self._kept(loop):
+            self._keeping(node, loop)
+            return
+        self._executed(loop)
+
+    def _kept(self, loop: Loop) -> list[Node]:
+        """Elements of arguments that the loop changes and that are the same in all iterations."""
+        machine, found = self.machine, {}
+        inside = machine.walk(loop.body, "assignment_expression", "update_expression")
+        targets = [one.child_by_field_name("left") or one.child_by_field_name("argument") for one in inside]
+        changed = {machine.text(one) for one in targets} | {loop.name}
+        changed |= {
+            machine.text(one)
+            for node in machine.walk(loop.body, "declaration")
+            for one in machine.walk(node, "identifier")
+        }
+        for node in targets:
+            if node is None or node.type != "subscript_expression" or machine.text(node) in machine.state.kept:
+                continue
+            names = {machine.text(one) for one in machine.walk(node, "identifier")}
+            base = machine.state.names.get(machine.text(node.child_by_field_name("argument")))
+            if isinstance(base, Pointer) and not names & changed:
+                found[machine.text(node)] = node
+        return list(found.values())
+
+    def _keeping(self, node: Node, loop: Loop) -> None:
+        """The loop with an element of an argument in a name, which is stored when it ends."""
+        machine = self.machine
+        text, name = machine.text(node), f"@{machine.text(node)}"
+        array = machine.text(node.child_by_field_name("argument"))
+        same = [
+            one
+            for one in machine.walk(loop.body, "subscript_expression")
+            if machine.text(one.child_by_field_name("argument")) == array
+        ]
+        if any(machine.text(one) != text for one in same):
+            raise NotLifted(f"{array} is changed in a loop that also meets others of its elements", machine.line(node))
+        machine.state.names[name] = machine.value(node)
+        machine.state.kept[text] = name
+        self._loop(loop)
+        del machine.state.kept[text]
+        value = machine.state.names.pop(name)
+        if value is None:
+            raise NotLifted(f"`{text}` has no value for certain after a loop", machine.line(node))
+        machine.set_place(node, value)
+
+    def _executed(self, loop: Loop) -> None:
         machine = self.machine
         body = statements_of(loop.body)
         for part in machine.walk(loop.body, "break_statement", "goto_statement"):
