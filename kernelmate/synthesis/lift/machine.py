@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
 from kernelmate.synthesis.lift.file import LaunchedKernel, LocalArray, Node, Pointer, Store, parsed
 from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
@@ -15,6 +16,7 @@ from kernelmate.synthesis.lift.values import (
     Load,
     Number,
     Op,
+    Sizes,
     Spread,
     hinted,
     negation,
@@ -25,8 +27,16 @@ from kernelmate.synthesis.lift.values import (
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
+LARGEST = 2000
+"""Operations and operands of a value that is read."""
+
+
 class Machine(LaunchedKernel):
     """Reads expressions of a kernel for any one thread."""
+
+    def __init__(self, kernel: Kernel, contract: Contract) -> None:
+        super().__init__(kernel, contract)
+        self.sizes = Sizes()
 
     # ------------------------------------------------------------------------------------------------ expressions
 
@@ -368,6 +378,7 @@ class Machine(LaunchedKernel):
 
     def set_at(self, found: Any, value: Any, op: str, node: Node) -> None:
         """Assign to an element."""
+        self._limit(value, self.text(node)[:40])
         if isinstance(found, Pointer):
             value = self.plain(value)
             self.state.stores.append(
@@ -394,7 +405,12 @@ class Machine(LaunchedKernel):
         name = next(key for key, held in self.state.names.items() if held is array)
         self.state.names[name] = replace(array, values=values)
 
+    def _limit(self, value: Any, what: str) -> None:
+        if self.sizes.of(value) > LARGEST:
+            raise NotLifted(f"the expression of `{what}` is too large")
+
     def _set_name(self, name: str, value: Any) -> None:
+        self._limit(value, name)
         before = self.state.names.get(name)
         if isinstance(before, SharedArray):
             self.sharing.write(before, Write((), value, self.state.path, self.state.epoch, self.state.loops))

@@ -165,6 +165,25 @@ def _inside(poly: Poly) -> Iterable[Any]:
                 yield from _inside(one) if isinstance(one, Poly) else walk(one)
 
 
+class Sizes:
+    """How many operations and operands values hold, those that are shared counted each time."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, int]] = {}
+
+    def of(self, value: Any) -> int:
+        """Of one value."""
+        if id(value) not in self._known:
+            inner: tuple[Any, ...] = ()
+            match value:
+                case Op(args=args):
+                    inner = args
+                case Fold(body=body) | Scan(body=body) | Spread(base=body):
+                    inner = (body,)
+            self._known[id(value)] = value, 1 + sum(map(self.of, inner))
+        return self._known[id(value)][1]
+
+
 class Substitution:
     """Puts polynomials in the place of variables, everywhere in a value, and simplifies what results."""
 
