@@ -293,9 +293,60 @@ def csr_row_mean(values, row_ptr):
     return sums / np.maximum(counts, 1)
 
 
+def ell_matvec(values, column, x):
+    """A sparse matrix with as many elements in each row, times a vector."""
+    return (values * x[column]).sum(axis=1)
+
+
+def conv_line(x, w):
+    """Convolutions of seven taps over all channels, zero beyond the ends."""
+    padded = np.pad(x, ((0, 0), (0, 0), (3, 3)))
+    return sum(np.einsum("oc,ncl->nol", w[:, :, k], padded[:, :, k : k + x.shape[2]]) for k in range(7))
+
+
+def conv_image(x, w, bias):
+    """Convolutions of 3 x 3 taps over all channels, zero beyond the border, and what is above zero of them."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, w) + bias[:, None, None], 0)
+
+
 def upsample_nearest(x):
     """Each pixel as a block of 2 x 2."""
     return x.repeat(2, axis=1).repeat(2, axis=2)
+
+
+def _softmax(scores):
+    """Along the keys."""
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def causal_attention(q, k, v, positions):
+    """Attention of several heads, each position to itself and those before it."""
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
+    later = np.arange(positions)[None, :] > np.arange(positions)[:, None]
+    return _softmax(np.where(later, -np.inf, scores)) @ v
+
+
+def packed_attention(qkv, positions, heads, channels):
+    """Attention of queries, keys and values that lie beside one another, with a bias by distance for each head."""
+    q, k, v = (
+        qkv[:, part * channels : (part + 1) * channels].reshape(positions, heads, channels // heads)
+        for part in range(3)
+    )
+    scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(channels // heads)
+    distance = np.arange(positions)[None, :] - np.arange(positions)[:, None]
+    slopes = 2.0 ** (-8 * (np.arange(heads) + 1) / heads)
+    scores = np.where(distance > 0, -np.inf, scores + slopes[:, None, None] * distance)
+    return np.einsum("hij,jhd->ihd", _softmax(scores), v).reshape(positions, channels)
+
+
+def decode_attention(q, keys, values, filled):
+    """Attention of one new query of each head to a cache, of which a part is filled."""
+    scores = np.einsum("hd,thd->ht", q, keys) / np.sqrt(q.shape[-1])
+    scores = np.where(np.arange(len(keys)) < filled[0], scores, -np.inf)
+    return np.einsum("ht,thd->hd", _softmax(scores), values)
 
 
 def csr_inputs(rows, entries, seed):

@@ -151,7 +151,8 @@ class Expressions:
 
     def _is_noise(self, key: Key) -> bool:
         node, source = self.plan.node(key), self.plan.graph.nodes[self.plan.node(key).args[0]]
-        return node.dtype in ("float32", "float64") and source.dtype.startswith("float")
+        promoted = node.dtype == "int32" and source.dtype in _NARROW  # as C++ does with every operand
+        return promoted or (node.dtype in ("float32", "float64") and source.dtype.startswith("float"))
 
     def type_of(self, key: Key) -> str:
         """The C++ type of a value."""

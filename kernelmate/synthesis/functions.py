@@ -304,13 +304,19 @@ def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """A product and a sum over the shared axis."""
+    """A product and a sum over the shared axis, in the type of the product: whole numbers keep their width."""
     if b.ndim == 1:
-        return reduced(a * b, "sum", -1)
+        return _summed(a * b, -1)
     if a.ndim == 1:
-        return reduced(expand_dims(a, -1) * b, "sum", -2)
+        return _summed(expand_dims(a, -1) * b, -2)
     right = expand_dims(swapaxes(b, -1, -2), -3)
-    return reduced(expand_dims(a, -2) * right, "sum", -1)
+    return _summed(expand_dims(a, -2) * right, -1)
+
+
+def _summed(product_: Array, *axes: int) -> Array:
+    for axis in sorted((one % product_.ndim for one in axes), reverse=True):
+        product_ = _reduced_along(product_, "sum", axis)
+    return product_
 
 
 def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
@@ -339,7 +345,7 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
         product_ = product_ * view
     summed = tuple(place for place, one in enumerate(letters) if one not in result)
     kept = [one for one in letters if one in result]
-    found = reduced(product_, "sum", summed) if summed else product_
+    found = _summed(product_, *summed)
     return found.view_of([kept.index(one) for one in result])
 
 
