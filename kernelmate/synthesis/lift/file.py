@@ -36,6 +36,15 @@ class LocalArray:
     sides: tuple[int, ...]
     values: tuple[Any, ...]
 
+    def position(self, at: tuple[Poly, ...]) -> int:
+        """The place of an element among `values`."""
+        position = 0
+        for one, side in zip(at, self.sides, strict=True):
+            if one.constant is None or not 0 <= one.constant < side:
+                raise NotLifted("a thread's own array is indexed by what is no constant")
+            position = position * side + one.constant
+        return position
+
 
 @dataclass(frozen=True)
 class Store:

@@ -8,7 +8,7 @@ from typing import Any
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
 from kernelmate.synthesis.lift.file import LaunchedKernel, LocalArray, Node, Pointer, Store, parsed
-from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME
+from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
 from kernelmate.synthesis.lift.sharing import SharedArray, Write
 from kernelmate.synthesis.lift.values import (
@@ -234,18 +234,7 @@ class Machine(LaunchedKernel):
     def _converted(self, type_text: str, inner: Node) -> Any:
         if "*" in type_text:
             raise NotLifted("an address of another type")
-        return converted(self.plain(self.number(inner)), self.kind(type_text), self.space)
-
-    def kind(self, text: str) -> str:
-        """The kind of a type's values."""
-        words = " ".join(
-            word
-            for word in text.replace("std::", "").split()
-            if word not in ("const", "volatile", "constexpr", "static")
-        )
-        if words not in KINDS:
-            raise NotLifted(f"the type `{words}`")
-        return KINDS[words]
+        return converted(self.plain(self.number(inner)), kind_of(type_text), self.space)
 
     def _subscript_expression(self, node: Node) -> Any:
         if self.text(node) in self.state.kept:
@@ -258,18 +247,10 @@ class Machine(LaunchedKernel):
             if len(at) < len(array.sides):
                 raise NotLifted(f"a row of {array.name} as a pointer")
             return self.sharing.read(array, at, self.state.path, self.state.epoch, self.state.loops)
-        found = array.values[self._position(array, at)]
+        found = array.values[array.position(at)]
         if found is None:
             raise NotLifted("an element of a thread's own array is read before it is set")
         return found
-
-    def _position(self, array: LocalArray, at: tuple[Poly, ...]) -> int:
-        position = 0
-        for one, side in zip(at, array.sides, strict=True):
-            if one.constant is None or not 0 <= one.constant < side:
-                raise NotLifted("a thread's own array is indexed by what is no constant")
-            position = position * side + one.constant
-        return position
 
     def place(self, node: Node) -> Any:
         """The pointer that an element of an argument has, or the array and index of another element."""
@@ -400,7 +381,7 @@ class Machine(LaunchedKernel):
         if isinstance(array, SharedArray):
             self.sharing.write(array, Write(at, value, self.state.path, self.state.epoch, self.state.loops, op))
             return
-        position = self._position(array, at)
+        position = array.position(at)
         values = (*array.values[:position], self.plain(value), *array.values[position + 1 :])
         name = next(key for key, held in self.state.names.items() if held is array)
         self.state.names[name] = replace(array, values=values)

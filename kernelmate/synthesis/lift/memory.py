@@ -10,7 +10,9 @@ from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
 from kernelmate.synthesis.lift.values import Op, Substitution, parts
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.file import Pointer, State
+    from kernelmate.synthesis.lift.file import Node, Pointer, State
+    from kernelmate.synthesis.lift.loops import Loop
+    from kernelmate.synthesis.lift.machine import Machine
 
 
 def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) -> dict[str, Poly] | None:
@@ -99,3 +101,22 @@ def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], 
         if names and all(scale > 0 for _, scale in poly.terms) and len(names) == len(poly.terms):
             known.update({name: Poly.number(0) for name in names})
     return Substitution(space, known).value(value) if known else value
+
+
+def kept_elements(machine: Machine, loop: Loop) -> list[Node]:
+    """Elements of arguments that the loop changes and that are the same in all iterations."""
+    found = {}
+    inside = machine.walk(loop.body, "assignment_expression", "update_expression")
+    targets = [one.child_by_field_name("left") or one.child_by_field_name("argument") for one in inside]
+    changed = {machine.text(one) for one in targets} | {loop.name}
+    changed |= {
+        machine.text(one) for node in machine.walk(loop.body, "declaration") for one in machine.walk(node, "identifier")
+    }
+    for node in targets:
+        if node is None or node.type != "subscript_expression" or machine.text(node) in machine.state.kept:
+            continue
+        names = {machine.text(one) for one in machine.walk(node, "identifier")}
+        base = machine.state.names.get(machine.text(node.child_by_field_name("argument")))
+        if hasattr(base, "array") and not names & changed:
+            found[machine.text(node)] = node
+    return list(found.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kernelmate.synthesis.lift.polynomials import NotLifted
+
 KINDS = {
     "float": "float", "double": "float", "half": "float", "__half": "float", "__nv_bfloat16": "float", "nv_bfloat16": "float",
     "int": "int32", "signed": "int32", "signed int": "int32", "int32_t": "int32", "unsigned": "uint32", "unsigned int": "uint32",
@@ -71,3 +73,12 @@ def wider(first: str, second: str) -> str:
     """The kind of an operation on two kinds."""
     kind = max(first, second, key=RANKS.index)
     return "int32" if kind in NARROW else kind
+
+
+def kind_of(text: str) -> str:
+    """The kind of a type's values."""
+    ignored = ("const", "volatile", "constexpr", "static")
+    words = " ".join(word for word in text.replace("std::", "").split() if word not in ignored)
+    if words not in KINDS:
+        raise NotLifted(f"the type `{words}`")
+    return KINDS[words]

@@ -11,7 +11,8 @@ from kernelmate.synthesis.lift.arithmetic import constant, converted
 from kernelmate.synthesis.lift.file import LocalArray, Node, Pointer, before_jump, condition_of, statements_of
 from kernelmate.synthesis.lift.loops import Loop, read_loop, summarised, unrolled_values
 from kernelmate.synthesis.lift.machine import Machine
-from kernelmate.synthesis.lift.names import ATOMICS
+from kernelmate.synthesis.lift.memory import kept_elements
+from kernelmate.synthesis.lift.names import ATOMICS, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted
 from kernelmate.synthesis.lift.sharing import SharedArray
 from kernelmate.synthesis.lift.values import FALSE, TRUE, Spread, negation, to_poly
@@ -158,7 +159,7 @@ class Statements:
             if inner is None:
                 raise NotLifted(f"the declaration `{machine.text(node)[:60]}`")
             node = inner
-        name, kind = machine.text(node), "" if pointer else machine.kind(type_text)
+        name, kind = machine.text(node), "" if pointer else kind_of(type_text)
         if shared:
             machine.state.names[name] = SharedArray(name, kind, tuple(sides))
         elif sides:
@@ -286,7 +287,7 @@ class Statements:
             kind = machine.text(parameter.child_by_field_name("type"))
             plain = declarator.type == "identifier" and not isinstance(value, SharedArray | Pointer)
             names[machine.text(name)] = (
-                self._as_kind(value, machine.kind(kind)) if plain and kind not in ("T", "auto") else value
+                self._as_kind(value, kind_of(kind)) if plain and kind not in ("T", "auto") else value
             )
         before, machine.state.names = machine.state.names, names
         try:
@@ -335,30 +336,11 @@ class Statements:
         raise NotLifted("a do loop")
 
     def _loop(self, loop: Loop) -> None:
-        for node in self._kept(loop):
-            self._keeping(node, loop)
-            return
-        self._executed(loop)
-
-    def _kept(self, loop: Loop) -> list[Node]:
-        """Elements of arguments that the loop changes and that are the same in all iterations."""
-        machine, found = self.machine, {}
-        inside = machine.walk(loop.body, "assignment_expression", "update_expression")
-        targets = [one.child_by_field_name("left") or one.child_by_field_name("argument") for one in inside]
-        changed = {machine.text(one) for one in targets} | {loop.name}
-        changed |= {
-            machine.text(one)
-            for node in machine.walk(loop.body, "declaration")
-            for one in machine.walk(node, "identifier")
-        }
-        for node in targets:
-            if node is None or node.type != "subscript_expression" or machine.text(node) in machine.state.kept:
-                continue
-            names = {machine.text(one) for one in machine.walk(node, "identifier")}
-            base = machine.state.names.get(machine.text(node.child_by_field_name("argument")))
-            if isinstance(base, Pointer) and not names & changed:
-                found[machine.text(node)] = node
-        return list(found.values())
+        kept = next(iter(kept_elements(self.machine, loop)), None)
+        if kept is None:
+            self._executed(loop)
+        else:
+            self._keeping(kept, loop)
 
     def _keeping(self, node: Node, loop: Loop) -> None:
         """The loop with an element of an argument in a name, which is stored when it ends."""

@@ -199,6 +199,14 @@ __global__ void running(const float* x, float* out, int rows, int cols) {
     out[r * cols + c] = best;
   }
 }"""),
+    "kept": (ROWS[0], {**ROWS[1], "w": "in float32[cols]", "out": "out float32[rows]"}, 'grid = "cdiv(rows, 32)"', "block = 32", """
+__global__ void kept(const float* x, const float* w, float* out, int rows, int cols) {
+  int r = blockIdx.x * 32 + threadIdx.x;
+  if (r < rows) {
+    out[r] = 0.0f;
+    for (int c = 0; c < cols; c++) out[r] += x[r * cols + c] * w[c];
+  }
+}"""),
     "looked_up": ("{ n = 41, rows = 17, dim = 30 }, { n = 1, rows = 1, dim = 1 }", {"table": "in float32[rows, dim]", "ids": "in int32[n] ~ integers(0, rows)", "out": "out float32[n, dim]"}, 'grid = "n"', "block = 32", """
 __global__ void looked_up(const float* table, const int* ids, float* out, int dim) {
   const float* from = table + (size_t)ids[blockIdx.x] * dim;
