@@ -81,10 +81,7 @@ class Statements:
     def _comment(self, _: Node) -> None:
         pass
 
-    _preproc_call = _comment
-    _alias_declaration = _comment
-    _type_definition = _comment
-    _static_assert_declaration = _comment
+    _preproc_call = _alias_declaration = _type_definition = _static_assert_declaration = _comment
 
     def _compound_statement(self, node: Node) -> None:
         self.depth += 1
@@ -202,19 +199,15 @@ class Statements:
             target = node.child_by_field_name("argument")
             assert target is not None
             sign = machine.text(node).replace(machine.text(target), "")[0]
-            self._put(
-                target,
-                machine.combined(sign, machine.value(target), constant(1))
-                if not isinstance(machine.value(target), Pointer)
-                else self._moved(machine.value(target), 1 if sign == "+" else -1),
-            )
+            value = machine.value(target)
+            if isinstance(value, Pointer):
+                self._put(target, replace(value, at=value.at + (1 if sign == "+" else -1)))
+            else:
+                self._put(target, machine.combined(sign, value, constant(1)))
         elif node.type == "call_expression":
             self._call(node)
         else:
             raise NotLifted(f"`{machine.text(node)[:60]}` is not read", machine.line(node))
-
-    def _moved(self, pointer: Pointer, by: int) -> Pointer:
-        return replace(pointer, at=pointer.at + by)
 
     def _assigned(self, node: Node) -> None:
         machine = self.machine
