@@ -316,6 +316,39 @@ def upsample_nearest(x):
     return x.repeat(2, axis=1).repeat(2, axis=2)
 
 
+def _softmax(scores):
+    """Along the keys."""
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def causal_attention(q, k, v, positions):
+    """Attention of several heads, each position to itself and those before it."""
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
+    later = np.arange(positions)[None, :] > np.arange(positions)[:, None]
+    return _softmax(np.where(later, -np.inf, scores)) @ v
+
+
+def packed_attention(qkv, positions, heads, channels):
+    """Attention of queries, keys and values that lie beside one another, with a bias by distance for each head."""
+    q, k, v = (
+        qkv[:, part * channels : (part + 1) * channels].reshape(positions, heads, channels // heads)
+        for part in range(3)
+    )
+    scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(channels // heads)
+    distance = np.arange(positions)[None, :] - np.arange(positions)[:, None]
+    slopes = 2.0 ** (-8 * (np.arange(heads) + 1) / heads)
+    scores = np.where(distance > 0, -np.inf, scores + slopes[:, None, None] * distance)
+    return np.einsum("hij,jhd->ihd", _softmax(scores), v).reshape(positions, channels)
+
+
+def decode_attention(q, keys, values, filled):
+    """Attention of one new query of each head to a cache, of which a part is filled."""
+    scores = np.einsum("hd,thd->ht", q, keys) / np.sqrt(q.shape[-1])
+    scores = np.where(np.arange(len(keys)) < filled[0], scores, -np.inf)
+    return np.einsum("ht,thd->hd", _softmax(scores), values)
+
+
 def csr_inputs(rows, entries, seed):
     """Values, and where rows of uneven lengths begin."""
     random = np.random.default_rng(seed)

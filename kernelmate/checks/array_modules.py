@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,16 @@ class ArrayModule:
             return ArrayModule(value, self._working)
         if value is np.float64:
             return self._working.type
+        if value is np.vectorize:
+            return partial(_vectorized, self._working)
         if isinstance(value, type) or not callable(value):
             return weak(value)
         return _Function(value, self._working, keeps=name in _MAKERS)
+
+
+def _vectorized(working: np.dtype[Any], function: Callable[..., Any], *arguments: Any, **keywords: Any) -> _Function:
+    """`np.vectorize`, whose functions of numbers compute in float64 whatever they get."""
+    return _Function(np.vectorize(function, *arguments, **keywords), working, keeps=False)
 
 
 class _Function:

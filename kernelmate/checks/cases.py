@@ -11,7 +11,7 @@ import numpy as np
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
-from kernelmate.checks.compare import Difference, compare, nan_in, near, passes
+from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
     input_mutated,
@@ -204,8 +204,8 @@ class CaseJudge:
             if lost is not None:
                 record.note(lost[0], "error", lost[1])
         differences = _differences(outcome, answer)
-        size, shot = record.size, outcome.shot
-        if self.oracle.measured_again(size, shot, outcome.given, [one.error for one in differences]):
+        size, shot, found = record.size, outcome.shot, {one.argument: one for one in differences}
+        if self.oracle.measured_again(size, shot, outcome.given, found, outcome.result.arrays):
             answer = self.oracle.answer(size, shot, outcome.given, theirs) or answer
             differences = _differences(outcome, answer)
         unusual = (
@@ -322,8 +322,7 @@ def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
 
 def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
     """Each output against what it should be."""
-    arrays, allowed = outcome.result.arrays, answer.allowed
-    return tuple(compare(n, arrays[n], w, allowed.error[n], allowed.coarse[n]) for n, w in answer.want.items())
+    return tuple(answer.difference(name, outcome.result.arrays[name]) for name in answer.want)
 
 
 def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:

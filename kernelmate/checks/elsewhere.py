@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernelmate.backends.base import Run, RunResult
+from kernelmate.checks import ties
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
@@ -76,10 +77,12 @@ class _Judge:
         self._answer = answer
 
     def __call__(self, result: RunResult) -> str | None:
-        allowed = self._answer.allowed
-        for name, want in self._answer.want.items():
-            wanted, error = on_host(want), on_host(allowed.error[name])
-            found = compare(name, result.arrays[name], wanted, error)
+        answer = self._answer
+        for name, want in answer.want.items():
+            pair = answer.ties.get(name)
+            got, wanted, error = result.arrays[name], on_host(want), on_host(answer.allowed.error[name])
+            near = ties.wanted(got, wanted, None if pair is None else (on_host(pair[0]), on_host(pair[1])))
+            found = compare(name, got, near, error)
             if not found.right:
                 first = found.first
                 where = (

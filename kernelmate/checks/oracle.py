@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from kernelmate.backends.base import Computes
+from kernelmate.checks import ties
 from kernelmate.checks.carried import carried
-from kernelmate.checks.compare import absolute_error, compare, nan_in
+from kernelmate.checks.compare import Difference, absolute_error, compare, nan_in
 from kernelmate.checks.evaluations import Expected, Reference, Told
 from kernelmate.checks.guards import lost_bits
 from kernelmate.checks.inputs import DeviceRandom
@@ -79,6 +80,7 @@ class Answer:
     Attributes:
         origin: how the tolerance was found. against: whose outputs are wanted.
         again: a carried tolerance was measured again.
+        ties: for outputs of whole numbers, two values of each element that are both right; without those not looked at yet.
     """
 
     want: Expected
@@ -86,6 +88,12 @@ class Answer:
     origin: Literal["derived", "carried", "contract"] = "derived"
     against: Literal["reference", "baseline"] = "reference"
     again: bool = False
+    ties: Mapping[str, ties.Pair] = field(default_factory=dict)
+
+    def difference(self, name: str, got: Array) -> Difference:
+        """An output held against what is wanted."""
+        want = ties.wanted(got, self.want[name], self.ties.get(name))
+        return compare(name, got, want, self.allowed.error[name], self.allowed.coarse[name])
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
@@ -235,29 +243,60 @@ class Oracle:
             return None
         return self._from_baseline(self._baseline, size, shot, given, theirs)
 
-    def measured_again(self, size: Size, shot: Shot, given: Arrays, errors: Iterable[float]) -> bool:
-        """Derive a carried tolerance in full where errors, in tolerances, are a little beyond it; whether that is done by now.
+    def measured_again(
+        self, size: Size, shot: Shot, given: Arrays, found: Mapping[str, Difference], outputs: Mapping[str, Array]
+    ) -> bool:
+        """Measure more closely what may pass, where outputs are a little beyond it; whether that is done by now.
 
-        A pool whose elements are very unlike each other leaves a few of many millions with less than they need.
+        A pool whose elements are very unlike each other leaves a few of many millions with less tolerance than they need, so
+        that a carried one is derived in full. Whole numbers may lie near a tie of what they are rounded from.
         """
-        answer = _ANSWERS.known(self._key(size, shot)) if self.independent else None
-        if answer is None or answer.origin != "carried" or not 1 < max(errors, default=0.0) <= NEARLY_MET:
+        answer = _ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
+        if answer is None or answer.against == "baseline":
             return False
-        if answer.again:
-            return True
+        more = answer
+        largest = max((found[n].error for n in found if is_inexact(outputs[n].dtype)), default=0.0)
+        if answer.origin == "carried" and not answer.again and 1 < largest <= NEARLY_MET:
+            more = self._with_full_tolerance(size, shot, given, more)
+        whole = [n for n, one in found.items() if not one.right and not is_inexact(outputs[n].dtype)]
+        if any(n not in answer.ties and ties.few(outputs[n], answer.want[n]) for n in whole):
+            more = self._with_ties(size, shot, given, more)
+        if more is not answer:
+            _ANSWERS.replace(self._key(size, shot), more)
+        return (more.again and largest > 1) or any(n in more.ties for n in whole)
+
+    def _with_full_tolerance(self, size: Size, shot: Shot, given: Arrays, answer: Answer) -> Answer:
         if not self._on_device(size) and DERIVING * self.seconds_of(size) > LONGEST_DERIVING_S:
-            return False
-        kernel, exact = self._kernel, self._kernel is None
-        reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
-        assert reference is not None
-        seed = (self._task.seed % 2**64, shot.inputs)
-        with nullcontext() if self._device is None else self._device.computing():
-            placed = reference if self._device is None else self._placed(reference, size, given, exact=exact)
-            full = derive(self.contract, placed, given, size, answer.want, seed, exact=exact)
+            return answer
+        with self._evaluating(size, given) as reference:
+            full = derive(self.contract, reference, given, size, answer.want, self._seed(shot), exact=True)
             pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
             error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-        _ANSWERS.replace(self._key(size, shot), replace(answer, allowed=Allowed(error, coarse), again=True))
-        return True
+        return replace(answer, allowed=Allowed(error, coarse), again=True)
+
+    def _with_ties(self, size: Size, shot: Shot, given: Arrays, answer: Answer) -> Answer:
+        seconds = 0.0 if self._on_device(size) else self.seconds_of(size)
+        draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_DERIVING_S / seconds))
+        if draws < ties.FEWEST:
+            return answer
+        names = [name for name, array in answer.want.items() if name not in rounded_outputs(self.contract, answer.want)]
+        with self._evaluating(size, given) as reference:
+            found = ties.measured(self.contract, reference, given, size, answer.want, names, self._seed(shot), draws)
+        return replace(answer, ties=found)
+
+    def _seed(self, shot: Shot) -> tuple[int, int]:
+        return self._task.seed % 2**64, shot.inputs
+
+    @contextmanager
+    def _evaluating(self, size: Size, given: Arrays) -> Iterator[Reference]:
+        """The Python reference, at a large size where it is evaluated best."""
+        assert self._python is not None
+        reference = Told(self._python, lambda: self._tell(REFERENCE_STAGE, 0, 1))
+        if self._device is None or not self.large(size):
+            yield reference
+            return
+        with self._device.computing():
+            yield self._placed(reference, size, given, exact=True)
 
     def inputs(self, size: Size, shot: Shot) -> Arrays:
         """The inputs that a shot names; not to be written to.
@@ -442,10 +481,10 @@ class Oracle:
         if answer is None:
             right = None if not outcome.errors else False
             return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
-        found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
-        if self.measured_again(size, shot, outcome.given, [one.error for one in found.values()]):
+        found = {name: answer.difference(name, outputs[name]) for name in answer.want}
+        if self.measured_again(size, shot, outcome.given, found, outputs):
             answer = self._known_answer(size, shot, outcome.given) or answer
-            found = {n: compare(n, outputs[n], w, answer.allowed.error[n]) for n, w in answer.want.items()}
+            found = {name: answer.difference(name, outputs[name]) for name in answer.want}
         right = not outcome.errors and all(difference.right for difference in found.values())
         off = {
             name: absolute_error(outputs[name], answer.want[name]).astype(np.float32)

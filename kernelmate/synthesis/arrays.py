@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -13,6 +13,9 @@ from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.sizes import Real, Untraceable, dim, product, text_of
+
+if TYPE_CHECKING:
+    from kernelmate.synthesis.loops import Loop
 
 MAPS = frozenset(
     {
@@ -43,7 +46,10 @@ class Builder:
         self.size, self.file = size, file
         self.nodes: list[Node] = []
         self.lines: list[int | None] = []
-        self._known: dict[Node, int] = {}
+        self._known: dict[tuple[Node, tuple[Loop, ...]], int] = {}
+        self.open: list[Loop] = []
+        self.batches: dict[int, tuple[Loop, ...]] = {}
+        self.loop_count = 0
 
     def add(
         self,
@@ -54,13 +60,31 @@ class Builder:
         data: Sequence[Datum] = (),
     ) -> Array:
         """A stand-in for the result of one operation."""
+        if any(arg.loops for arg in args):
+            from kernelmate.synthesis.loops import batched
+
+            return batched(self, op, args, shape, dtype, data)
+        return self.put(op, [arg.node for arg in args], shape, dtype, data)
+
+    def put(
+        self,
+        op: str,
+        args: Sequence[int],
+        shape: Sequence[int],
+        dtype: Any,
+        data: Sequence[Datum],
+        loops: tuple[Loop, ...] = (),
+    ) -> Array:
+        """A node with all its axes, of which the first are for the turns of some loops."""
         shapes = tuple(text_of(one) for one in shape)
-        node = Node(op, tuple(arg.node for arg in args), shapes, np.dtype(dtype).name, tuple(data))
-        if node not in self._known:
-            self._known[node] = len(self.nodes)
+        node = Node(op, tuple(args), shapes, np.dtype(dtype).name, tuple(data))
+        if (node, loops) not in self._known:
+            self._known[node, loops] = len(self.nodes)
+            if loops:
+                self.batches[len(self.nodes)] = loops
             self.nodes.append(node)
             self.lines.append(line_of(self.file))
-        return Array(self, self._known[node])
+        return Array(self, self._known[node, loops])
 
     def dim(self, text: str) -> int:
         """The value of a size's expression, which it remembers."""
@@ -96,18 +120,25 @@ class Builder:
     def graph(self, outputs: Sequence[Array]) -> Graph:
         """What the outputs need, and nothing else."""
         order: dict[int, int] = {}
+        kept: dict[Node, int] = {}
 
         def visit(index: int) -> None:
-            if index not in order:
-                for arg in self.nodes[index].args:
-                    visit(arg)
-                order[index] = len(order)
+            if index in order:
+                return
+            node = self.nodes[index]
+            for arg in node.args:
+                visit(arg)
+            if node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape))):
+                order[index] = order[node.args[0]]
+                return
+            moved = Node(node.op, tuple(order[arg] for arg in node.args), node.shape, node.dtype, node.data)
+            order[index] = kept.setdefault(moved, len(kept))
 
         for output in outputs:
+            if output.loops:
+                raise Untraceable("a result of a loop's last turn")
             visit(output.node)
-        nodes = [self.nodes[index] for index in order]
-        moved = [Node(n.op, tuple(order[arg] for arg in n.args), n.shape, n.dtype, n.data) for n in nodes]
-        return Graph(tuple(moved), tuple(order[output.node] for output in outputs))
+        return Graph(tuple(kept), tuple(order[output.node] for output in outputs))
 
 
 def line_of(file: str) -> int | None:
@@ -133,9 +164,16 @@ class Array(NDArrayOperatorsMixin):
         return self._node
 
     @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The open loops in whose turns it differs, outermost first: the node has an axis for each before its own."""
+        return self.builder.batches.get(self.node, ())
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Sizes that remember their expressions."""
-        return tuple(self.builder.dim(text) for text in self.builder.nodes[self.node].shape)
+        node = self.node
+        own = self.builder.nodes[node].shape[len(self.builder.batches.get(node, ())) :]
+        return tuple(self.builder.dim(text) for text in own)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -145,7 +183,7 @@ class Array(NDArrayOperatorsMixin):
     @property
     def ndim(self) -> int:
         """As NumPy's."""
-        return len(self.builder.nodes[self.node].shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -161,7 +199,13 @@ class Array(NDArrayOperatorsMixin):
         return int(self.shape[0])
 
     def __iter__(self) -> Any:
-        raise Untraceable("a loop over the elements of an array")
+        if self.ndim and text_of(self.shape[0]) == str(len(self)) and len(self) <= MOST_CONSTANTS:
+            return iter([self[place] for place in range(len(self))])
+        from kernelmate.synthesis.loops import over
+
+        if not self.ndim:
+            raise Untraceable("a loop over a number")
+        return over(self)
 
     def __bool__(self) -> bool:
         raise Untraceable("a branch over a value")
@@ -289,6 +333,10 @@ def _in_place(name: str) -> Any:
     ufunc = getattr(np, name)
 
     def operate(self: Array, other: Any) -> Array:
+        if self.builder.open and name in ("add", "subtract", "multiply"):
+            from kernelmate.synthesis.loops import accumulated
+
+            other = accumulated(self, other, "prod" if name == "multiply" else "sum")
         self.assign(mapped(self.builder, ufunc, (self, other)))
         return self
 

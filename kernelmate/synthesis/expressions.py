@@ -21,9 +21,23 @@ _COMPARISONS = {
 _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>"}
 _LOOSE = {**_COMPARISONS, **_BITS}
 _OF_COUNTS = {"floor_divide": ("/", PRODUCT), "remainder": ("%", PRODUCT)}
-_STAYS_NARROW = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "right_shift", "floor_divide", "remainder"})
+_STAYS_NARROW = frozenset(
+    {
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "right_shift",
+        "floor_divide",
+        "remainder",
+        "maximum",
+        "minimum",
+        "where",
+    }
+)
 """Operations on whole numbers of fewer bits than an int whose results need no more bits."""
 _NARROW = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}
+_WRAPPED = frozenset({"add", "subtract", "multiply", "negative", "invert", "left_shift", "square"})
+"""Operations whose results of a narrow type are cut to its bits, as in NumPy."""
 _CALLS = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
@@ -97,6 +111,8 @@ class Expressions:
         """Whether an operation's text holds its operand twice."""
         node = self.plan.node(key)
         repeated = self._whole_power(node) is not None or self._repeats_first(node)
+        if node.op == "map" and node.data[0] == "floor_divide" and not node.dtype.startswith("float"):
+            repeated = not self._is_counting(node.args[0])
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
@@ -135,7 +151,8 @@ class Expressions:
 
     def _is_noise(self, key: Key) -> bool:
         node, source = self.plan.node(key), self.plan.graph.nodes[self.plan.node(key).args[0]]
-        return node.dtype in ("float32", "float64") and source.dtype.startswith("float")
+        promoted = node.dtype == "int32" and source.dtype in _NARROW  # as C++ does with every operand
+        return promoted or (node.dtype in ("float32", "float64") and source.dtype.startswith("float"))
 
     def type_of(self, key: Key) -> str:
         """The C++ type of a value."""
@@ -245,16 +262,19 @@ class Expressions:
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
         self._refuse_other_meaning(node, name)
-        return self._mapped(node, name, args, kinds)
+        text = self._mapped(node, name, args, kinds)
+        if node.dtype in _NARROW and name in _WRAPPED:
+            return f"static_cast<{_NARROW[node.dtype]}>({text[0]})", ATOM
+        return text
 
     def _refuse_other_meaning(self, node: Node, name: str) -> None:
         """Refuse operations on whole numbers that C++ defines otherwise than NumPy."""
         if node.dtype.startswith("float"):
             return
-        narrow = (node.dtype in _NARROW and name not in _STAYS_NARROW) or (node.dtype == "bool" and name in _BINARY)
+        narrow = node.dtype in _NARROW and name not in (*_STAYS_NARROW, *_WRAPPED)
         divides = name in ("floor_divide", "remainder")
-        down = divides and not (self._is_counting(node.args[0]) and self._is_positive(node.args[1]))
-        if narrow or down or name in ("sign", "power"):
+        down = divides and not self._is_positive(node.args[1])
+        if narrow or down or name == "power" or (node.dtype == "bool" and name in _BINARY):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
         if name in ("left_shift", "right_shift"):
             by = self.plan.graph.nodes[node.args[1]]
@@ -337,6 +357,8 @@ class Expressions:
         real = node.dtype.startswith("float")
         if name == "divide" and not any(kind.startswith("float") for kind in kinds):
             args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
+        if name in _OF_COUNTS and not real and not self._is_counting(node.args[0]):
+            return _rounded_down(name, args)
         if name in _BINARY or (name in _OF_COUNTS and not real):
             sign, level = _BINARY.get(name) or _OF_COUNTS[name]
             return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
@@ -351,10 +373,9 @@ class Expressions:
         if name in ("negative", "logical_not", "invert"):
             sign = {"negative": "-", "logical_not": "!", "invert": "~"}[name]
             return f"{sign}{bound(args[0], ATOM)}", PRODUCT
-        if name == "reciprocal":
-            return f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
-        if name == "isnan":
-            return f"isnan({args[0][0]})", ATOM
+        if name in ("reciprocal", "isnan"):
+            divided = f"{self.number(1.0)} / {bound(args[0], ATOM)}", PRODUCT
+            return divided if name == "reciprocal" else (f"isnan({args[0][0]})", ATOM)
         if name in ("maximum", "minimum") and real and self._repeats_first(node):
             sign = "<" if name == "maximum" else ">"
             first, second = bound(args[0], SUM), bound(args[1], SUM)
@@ -377,3 +398,11 @@ class Expressions:
         if node.dtype == "bool":
             return f"{bound(arg, SUM)} != 0", LOOSE
         return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM
+
+
+def _rounded_down(name: str, args: list[tuple[str, int]]) -> tuple[str, int]:
+    """The quotient or remainder of whole numbers by one above zero: C++ rounds towards zero, NumPy down."""
+    value, by = bound(args[0], PRODUCT), bound(args[1], ATOM)
+    if name == "remainder":
+        return f"({value} % {by} + {by}) % {by}", PRODUCT
+    return f"{value} / {by} - ({value} % {by} < 0)", SUM

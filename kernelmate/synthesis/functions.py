@@ -11,6 +11,8 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, broadcast, cast, mapped, weak_type
 from kernelmate.synthesis.indexed import INDEXED, along, backwards, by_number, picked
+from kernelmate.synthesis.loops import chosen as loop_chosen
+from kernelmate.synthesis.loops import depends
 from kernelmate.synthesis.masks import MASKS, masked
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import PARTS, part_of
@@ -26,8 +28,9 @@ def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
     wide = broadcast([array.shape, tuple(shape)])
     if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
         return array
-    zero = array.builder.add("constant", (), wide, array.dtype, (0,))
-    return array.builder.add("map", [array, zero], wide, array.dtype, ("add",))
+    truth = array.dtype.kind == "b"
+    zero = array.builder.add("constant", (), wide, array.dtype, (False if truth else 0,))
+    return array.builder.add("map", [array, zero], wide, array.dtype, ("logical_or" if truth else "add",))
 
 
 def axes_of(array: Array, axis: Any) -> list[int]:
@@ -67,7 +70,13 @@ def _kept(result: Array, a: Array, axis: Any) -> Array:
 def _reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
     """A reduction over one axis, to its own dtype or a given one; of a transposed array, a transposition of its reduction."""
     node = a.builder.nodes[a.node]
-    if node.op == "view" and None not in node.data and len(node.data) == len(a.builder.nodes[node.args[0]].shape):
+    if (
+        node.op == "view"
+        and not a.loops
+        and not a.builder.batches.get(node.args[0])
+        and None not in node.data
+        and len(node.data) == len(a.builder.nodes[node.args[0]].shape)
+    ):
         order = [int(one) for one in node.data if one is not None]
         gone = order.pop(axis)
         rest = _reduced_along(Array(a.builder, node.args[0]), kind, gone, dtype)
@@ -229,6 +238,9 @@ def subscript(a: Array, key: Any) -> Any:
     if any(one is Ellipsis for one in keys):
         place = next(index for index, one in enumerate(keys) if one is Ellipsis)
         keys[place : place + 1] = [slice(None)] * (a.ndim - named)
+    if a.builder.open and depends(keys):
+        keys += [slice(None)] * (a.ndim - len(keys))
+        return loop_chosen(a, keys)
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
@@ -272,7 +284,7 @@ def _whole(part: slice, side: int) -> bool:
 
 
 def _is_iota(a: Array) -> bool:
-    return a.builder.nodes[a.node].op == "iota"
+    return a.builder.nodes[a.node].op == "iota" and not a.loops
 
 
 def gathered(a: Array, index: Array) -> Array:
@@ -292,13 +304,19 @@ def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """A product and a sum over the shared axis."""
+    """A product and a sum over the shared axis, in the type of the product: whole numbers keep their width."""
     if b.ndim == 1:
-        return reduced(a * b, "sum", -1)
+        return _summed(a * b, -1)
     if a.ndim == 1:
-        return reduced(expand_dims(a, -1) * b, "sum", -2)
+        return _summed(expand_dims(a, -1) * b, -2)
     right = expand_dims(swapaxes(b, -1, -2), -3)
-    return reduced(expand_dims(a, -2) * right, "sum", -1)
+    return _summed(expand_dims(a, -2) * right, -1)
+
+
+def _summed(product_: Array, *axes: int) -> Array:
+    for axis in sorted((one % product_.ndim for one in axes), reverse=True):
+        product_ = _reduced_along(product_, "sum", axis)
+    return product_
 
 
 def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
@@ -327,7 +345,7 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
         product_ = product_ * view
     summed = tuple(place for place, one in enumerate(letters) if one not in result)
     kept = [one for one in letters if one in result]
-    found = reduced(product_, "sum", summed) if summed else product_
+    found = _summed(product_, *summed)
     return found.view_of([kept.index(one) for one in result])
 
 

@@ -101,6 +101,21 @@ def assign_masked(a: Array, key: Any, value: Any) -> bool:
     return True
 
 
+def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
+    """`a[np.arange(rows), index] = value`: one element of each row; False for other keys."""
+    from kernelmate.synthesis.functions import expand_dims, where
+
+    if len(keys) != 2 or a.ndim != 2 or not all(isinstance(one, Array) and one.ndim == 1 for one in keys):
+        return False
+    row, index = keys
+    if a.builder.nodes[row.node].op != "iota" or int(row.shape[0]) != int(a.shape[0]) or index.dtype.kind not in "iu":
+        return False
+    made = a.builder.lift(value)
+    chosen = a.builder.add("iota", (), [a.shape[1]], np.int64) == expand_dims(index, 1)
+    a.assign(where(chosen, expand_dims(made, 1) if made.ndim else made, Array(a.builder, a.node)))
+    return True
+
+
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """The choice of the first condition that holds."""
     from kernelmate.synthesis.functions import where

@@ -122,7 +122,7 @@ def free_plan(graph: Graph) -> Plan:
     Raises:
         Refused: there are several reductions, or its outputs have different shapes.
     """
-    graph = _without_reshapes(graph)
+    graph = without_reshapes(graph)
     nodes = graph.nodes
     inner = {nodes[one.args[0]] for one in nodes if one.op == "reduce" and nodes[one.args[0]].op == "reduce"}
     roots = [index for index, one in enumerate(nodes) if one.op == "reduce" and one not in inner]
@@ -144,7 +144,7 @@ def free_plan(graph: Graph) -> Plan:
     return plan
 
 
-def _without_reshapes(graph: Graph) -> Graph:
+def without_reshapes(graph: Graph) -> Graph:
     """The graph with arrays and results in the shapes that it gives or gave them: the memory is the same."""
     nodes, outputs = list(graph.nodes), list(graph.outputs)
     for index, node in enumerate(nodes):

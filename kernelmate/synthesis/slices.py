@@ -162,9 +162,18 @@ def _negative(value: Any) -> bool:
 def assigned(a: Array, key: Any, value: Any) -> None:
     """Assign to a part of an array."""
     from kernelmate.synthesis.functions import subscript
-    from kernelmate.synthesis.masks import assign_masked
+    from kernelmate.synthesis.loops import assign as assign_turns
+    from kernelmate.synthesis.loops import depends
+    from kernelmate.synthesis.masks import assign_masked, assign_numbered
 
-    if assign_masked(a, key, value):
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if a.builder.open and depends(keys):
+        if any(one is Ellipsis for one in keys):
+            place = next(index for index, one in enumerate(keys) if one is Ellipsis)
+            keys[place : place + 1] = [slice(None)] * (a.ndim - len(keys) + 1)
+        assign_turns(a, [*keys, *[slice(None)] * (a.ndim - len(keys))], value)
+        return
+    if assign_masked(a, key, value) or (isinstance(key, tuple) and assign_numbered(a, key, value)):
         return
     part = subscript(a, key)
     value = a.builder.lift(value)
@@ -179,6 +188,8 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
     Raises:
         Untraceable: another mode, or a value for each side.
     """
+    if mode in ("reflect", "symmetric"):
+        return _mirrored(array, _pairs(pad_width, array.ndim), 1 if mode == "reflect" else 0)
     beyond = {"constant": OTHERWISE, "edge": EDGE, "wrap": WRAP}.get(mode)
     if beyond is None or not isinstance(constant_values, int | float):
         raise Untraceable(f"np.pad with mode {mode}" if beyond is None else "np.pad with several values")
@@ -191,6 +202,24 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
         shape.append(_added(text_of(array.shape[axis]), text_of(before), text_of(after)))
     otherwise = array.builder.add("constant", dtype=array.dtype, data=(constant_values,))
     return window(array, shape, maps, otherwise if beyond == OTHERWISE else None)
+
+
+def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Array:
+    """With a border that mirrors what lies behind the edge, which is `gap` elements away from its own image."""
+    for axis, (before, after) in enumerate(widths):
+        if text_of(before) == text_of(after) == "0":
+            continue
+
+        def part(start: Any, stop: Any, axis: int = axis, array: Array = array) -> Array:
+            return flip(
+                part_of(array, [slice(start, stop) if one == axis else slice(None) for one in range(array.ndim)]), axis
+            )
+
+        ends = [part(gap, before + gap)] if text_of(before) != "0" else []
+        middle = [Array(array.builder, array.node)]
+        tail = [part(-after - gap, -gap or None)] if text_of(after) != "0" else []
+        array = concatenate([*ends, *middle, *tail], axis)
+    return array
 
 
 def _pairs(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -221,7 +250,16 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
     """
     if out is not None or axis is None:
         raise Untraceable("np.concatenate with out or without an axis")
+    from kernelmate.synthesis.functions import reshape
+    from kernelmate.synthesis.loops import collected
+
     builder = next(one for one in arrays if isinstance(one, Array)).builder
+    made = collected(arrays)
+    if made is not None:
+        place = operator.index(axis) % (made.ndim - 1)
+        joined = stack(arrays, place)
+        sides = joined.shape
+        return reshape(joined, (*sides[:place], sides[place] * sides[place + 1], *sides[place + 2 :]))
     several = [builder.lift(one) for one in arrays]
     wanted = dtype or np.result_type(*(one.dtype for one in several))
     several = [cast(one, wanted) for one in several]
@@ -243,8 +281,14 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any) -> Array:
     """One after the other along a new axis."""
-    from kernelmate.synthesis.functions import expand_dims
+    from kernelmate.synthesis.functions import expand_dims, transpose
+    from kernelmate.synthesis.loops import collected
 
+    made = collected(arrays)
+    if made is not None:
+        order = list(range(1, made.ndim))
+        order.insert(axis % made.ndim, 0)
+        return transpose(made, order)
     return concatenate([expand_dims(one, axis) for one in arrays], axis, out, **keywords)
 
 

@@ -23,12 +23,14 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.composed import COMPOSED, Vectorized, shifted
-from kernelmate.synthesis.functions import broadcast_to, copied, expand_dims, filled
+from kernelmate.synthesis.functions import FUNCTIONS, broadcast_to, copied, expand_dims, filled
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
+from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
 from kernelmate.synthesis.masks import linspace
 from kernelmate.synthesis.sizes import Dim, Untraceable, extreme, product, real, text_of
+from kernelmate.synthesis.slices import PARTS
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
@@ -257,9 +259,14 @@ class _Function:
         args = tuple(_dtype_or(value) for value in args)
         if self._name in _MAKERS:
             return _MAKERS[self._name](self._builder, *args, **keywords)
-        if self._name in ("asarray", "array", "ascontiguousarray", "asanyarray") and isinstance(args[0], Array):
+        makes = self._name in ("asarray", "array", "ascontiguousarray", "asanyarray")
+        if makes and args and _holds_stand_in(args[0]):
+            args = (self._builder.lift(args[0]), *args[1:])
+        if makes and isinstance(args[0], Array):
             made = cast(args[0], args[1] if len(args) > 1 else keywords.get("dtype") or args[0].dtype)
             return copied(made) if self._name == "array" else made
+        if args and self._name in FUNCTIONS and self._name not in PARTS and _holds_stand_in(args[0]):
+            args = (self._builder.lift(args[0]), *args[1:])
         if self._name in COMPOSED and any(isinstance(one, Array) for one in args):
             return COMPOSED[self._name](*args, **keywords)
         if isinstance(self._function, types.BuiltinFunctionType) and self._function.__module__ == "math":
@@ -288,6 +295,11 @@ class _Function:
     def __getattr__(self, name: str) -> Any:
         """Of a ufunc: `reduce` and the like."""
         return getattr(self._function, name)
+
+
+def _holds_stand_in(value: Any) -> bool:
+    """Whether a list has traced arrays in it."""
+    return isinstance(value, list | tuple) and any(isinstance(one, Array) or _holds_stand_in(one) for one in value)
 
 
 def _dtype_or(value: Any) -> Any:
@@ -367,4 +379,7 @@ def _builtins(builder: Builder) -> dict[str, Any]:
         "max": most("max", max),
         "min": most("min", min),
         "len": length,
+        "range": partial(loop_range, builder),
+        "enumerate": loop_enumerate,
+        "zip": loop_zip,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelmate.checks.compare import compare
 from kernelmate.checks.kinds import Array, same_bits
 from kernelmate.checks.oracle import Answer
 from kernelmate.records import Contract
@@ -31,7 +30,7 @@ def find(
             continue
         if answer is None or name not in answer.want:
             continue
-        difference = compare(name, outputs[name], answer.want[name], answer.allowed.error[name])
+        difference = answer.difference(name, outputs[name])
         if not difference.right:
             first = difference.first
             at = "" if first is None else f" (element {list(first.index)}: {first.got}, not {first.want})"

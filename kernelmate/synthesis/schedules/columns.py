@@ -143,7 +143,7 @@ class _Columns(Passes):
             if name in self.outputs and layout.orders[name] != (layout.every if access == "flat" else layout.single):
                 raise Refused(f"{name} is read where another thread may have written it")
         self.opening: list[str] = []
-        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening, self._unneeded())
         outer = [axis for axis in range(len(self.lengths)) if axis not in (layout.gone[-1], layout.column)]
         self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in outer}
         self.at[layout.gone[-1]] = names.row
@@ -154,6 +154,15 @@ class _Columns(Passes):
             self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
             self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns)
+
+    def _unneeded(self) -> int | None:
+        """The axis that only the grid's size covers: the first one of every array, whose length no address needs."""
+        layout = self.layout
+        first = int(layout.single[0]) if layout.single else None
+        if first is None or first == layout.column:
+            return None
+        orders = [*layout.orders.values(), layout.every, layout.single]
+        return first if all(first not in order[1:] for order in orders) else None
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

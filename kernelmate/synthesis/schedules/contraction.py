@@ -14,7 +14,15 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    KernelText,
+    Written,
+    block_of,
+    c_type,
+    fresh_names,
+    those_written,
+)
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
@@ -133,7 +141,8 @@ class _Contraction:
         if {*shape.left} & {*shape.rest} or {*shape.right} & {*shape.rest}:
             raise Refused("it needs an array of a matrix product again for the results")
         self.expressions = Expressions(self.plan, kernel, self._leaf, frozenset({"flat"}))
-        if self.expressions.type_of(shape.reduction) != kernel.real:
+        self.total = self.expressions.type_of(shape.reduction)
+        if self.total not in (kernel.real, "int", "unsigned int", "long long"):
             raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
         if not self._vanishes(shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
@@ -179,7 +188,7 @@ class _Contraction:
 
     def written(self) -> Written:
         """The text."""
-        kernel, names, tile, shape, real = self.kernel, self.names, self.tile, self.shape, self.kernel.real
+        kernel, names, tile, shape = self.kernel, self.names, self.tile, self.shape
         products = self._products()
         results = self._results()
         sides = shape.axes.sides
@@ -195,10 +204,13 @@ class _Contraction:
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kThreads} = {names.kTileM} / {names.kSide} * ({names.kTileN} / {names.kSide});",
             "// Four elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
-            *(f"__shared__ {real} {one}[{names.kTileK}][{self._side(name)} + 4];" for name, one in self.tiles.items()),
+            *(
+                f"__shared__ {self._held(name)} {one}[{names.kTileK}][{self._side(name)} + 4];"
+                for name, one in self.tiles.items()
+            ),
             *self._block(),
             *self.expressions.outer,
-            f"{real} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
+            f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
             *block_of(
                 loop,
                 [
@@ -230,6 +242,11 @@ class _Contraction:
         )
         moved = self.kernel.promise([*self.tiles, *self.shape.rest])
         return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
+
+    def _held(self, name: str) -> str:
+        """The C++ type in which elements of an array lie in its tile."""
+        dtype = self.kernel.arguments[name].dtype
+        return self.kernel.real if "float" in dtype else c_type(dtype, self.kernel.real)
 
     def _side(self, name: str) -> str:
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)
@@ -270,24 +287,27 @@ class _Contraction:
         )
         inside = f"{position} < {lengths[axis]} && {names.k} < {lengths[shape.k]}"
         value = self.kernel.loaded(name, f"{name}[{address(order, lengths, self.at)}]")
+        zero = self.expressions.number(0.0) if self._held(name) == self.kernel.real else "0"
         return [
             "#pragma unroll",
             *block_of(
                 f"for (int {i} = threadIdx.x; {i} < {side} * {names.kTileK}; {i} += {names.kThreads})",
                 [
                     f"const int {names.k} = {names.k_first} + {deep}, {position} = {first} + {wide};",
-                    f"{self.tiles[name]}[{deep}][{wide}] = {inside} ? {value} : {self.expressions.number(0.0)};",
+                    f"{self.tiles[name]}[{deep}][{wide}] = {inside} ? {value} : {zero};",
                 ],
             ),
         ]
 
     def _products(self) -> list[str]:
         """The products of one tile, from registers."""
-        names, real = self.names, self.kernel.real
+        names = self.names
         inner: list[str] = []
         (text,) = self.expressions.locals_for([self.shape.root], inner)
         inner.append(f"{names.sum}[{names.i}][{names.j}] += {text};")
-        parts = ", ".join(f"{part}[{names.kSide}]" for part in self.parts.values())
+        parts: dict[str, list[str]] = {held: [] for held in map(self._held, self.parts)}
+        for name, part in self.parts.items():
+            parts[self._held(name)].append(f"{part}[{names.kSide}]")
         reads = [
             f"{part}[{names.i}] = {self.tiles[name]}[{names.k}][{names.m_thread if name in self.shape.left else names.n_thread} + {names.i}];"
             for name, part in self.parts.items()
@@ -300,7 +320,7 @@ class _Contraction:
             *block_of(
                 f"for (int {names.k} = 0; {names.k} < {names.kTileK}; ++{names.k})",
                 [
-                    f"{real} {parts};",
+                    *(f"{held} {', '.join(some)};" for held, some in parts.items()),
                     "#pragma unroll",
                     *block_of(self._over(names.i), reads),
                     "#pragma unroll",

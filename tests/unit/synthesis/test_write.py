@@ -55,6 +55,42 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         matrix(w="in float32[cols] ~ normal", s="in float32[rows] ~ normal"),
         "(x + w) * s[:, None]", f"{ITEM}  y[i] = (x[i] + w[i % cols]) * s[i / cols];", BY_ITEM, "",
     ),
+    "the larger of bytes": (
+        {"q": "in int8[rows, cols]", "y": "out int8[rows, cols]", **SIZES}, "np.maximum(q, 0)",
+        f"{ITEM}  y[i] = q[i] > 0 ? q[i] : 0;", BY_ITEM, "",
+    ),
+    "a blend of bytes": (
+        {"a": "in uint8[rows, cols]", "b": "in uint8[rows, cols]", "y": "out uint8[rows, cols]", **SIZES},
+        "((a.astype(np.uint16) * 3 + b + 2) >> 2).astype(np.uint8)", f"{ITEM}  y[i] = (a[i] * 3 + b[i] + 2) >> 2;", BY_ITEM, "",
+    ),
+    "sums of bytes that wrap": (
+        {"a": "in uint8[rows, cols]", "y": "out uint8[rows, cols]", **SIZES}, "a * np.uint8(7) + a",
+        f"{ITEM}  y[i] = a[i] * 8;", BY_ITEM, "",
+    ),
+    "quotients rounded down": (
+        {"a": "in int32[rows, cols]", "y": "out int32[rows, cols]", **SIZES}, "a // 7 + a % 5",
+        f"{ITEM}  int v = a[i];\n  y[i] = v / 7 - (v % 7 < 0) + (v % 5 + 5) % 5;", BY_ITEM, "",
+    ),
+    "a threshold that may change": (
+        {"a": "in int32[rows, cols] ~ integers(-200, 200)", "low": "int32 = 100", "y": "out int32[rows, cols]", **SIZES},
+        "np.where(a < low, 0, a)", f"{ITEM}  y[i] = a[i] < low ? 0 : a[i];", BY_ITEM, "",
+    ),
+    "a mask and a sign": (
+        matrix(), "def reference(x):\n    y = np.sign(x) * x**2\n    y[x < -1] *= 0.1\n    return y",
+        f"{ITEM}  float v = x[i], s = v > 0 ? v * v : -v * v;\n  y[i] = v < -1 ? 0.1f * s : s;", BY_ITEM, "",
+    ),
+    "a loop over rows": (
+        matrix(), "def reference(x):\n    y = np.empty_like(x)\n    for i in range(len(x)):\n        e = np.exp(x[i] - x[i].max())\n        y[i] = e / e.sum()\n    return y",
+        f"{ROW}  float m = -INFINITY, s = 0;\n  for (int c = 0; c < cols; ++c) m = fmaxf(m, x[r * cols + c]);\n"
+        "  for (int c = 0; c < cols; ++c) s += expf(x[r * cols + c] - m);\n"
+        "  for (int c = 0; c < cols; ++c) y[r * cols + c] = expf(x[r * cols + c] - m) / s;", BY_ROW, "",
+    ),
+    "a product of bytes": (
+        {"a": "in int8[rows, cols]", "b": "in int8[cols, rows]", "y": "out int32[rows, rows]", **SIZES},
+        "a.astype(np.int32) @ b.astype(np.int32)",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= rows * rows) return;\n  int s = 0;\n"
+        "  for (int c = 0; c < cols; ++c) s += a[i / rows * cols + c] * b[c * rows + i % rows];\n  y[i] = s;", "cdiv(rows * rows, block)", "",
+    ),
     "int8 to float": (
         {"q": "in int8[rows, cols]", "s": "in float32[rows]", "y": "out float32[rows, cols]", **SIZES},
         "q.astype(np.float64) * s[:, None]", f"{ITEM}  y[i] = q[i] * s[i / cols];", BY_ITEM, "",

@@ -1,0 +1,95 @@
+"""Whole numbers that rounding decides: elements of an output that may be one of two, since what is rounded lies near a tie.
+
+`rint(x / scale)` of a value that lies within rounding error of a half may be either neighbour, `x * w > t` either truth, and the
+position of the larger of two that are nearly equal either place. Which elements those are the reference shows by itself: its answer
+there changes when its floating inputs move by a few units in the last place, or when it computes in the kernel's type. Where it
+changes with moves far below that as well, the value is a tie on the inputs as they are, and only the reference's own answer is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernelmate.checks.evaluations import Expected, Reference, evaluations
+from kernelmate.checks.kinds import Array, Arrays, generator, module_of, unit_roundoff, wide
+from kernelmate.checks.moves import Movable, movable
+from kernelmate.checks.reference_messages import Call
+from kernelmate.records import Contract, Size
+
+DRAWS, FEWEST = 24, 6
+"""Draws of moves: so many that an element that follows half of them is hardly ever missed."""
+
+UNITS = 4.0
+"""Unit roundoffs by which inputs are moved."""
+
+EXACT_MOVE, EXACT_DRAWS = 2.0**-46, 3
+"""Relative moves that change no value but one that lies on a tie."""
+
+MOST_SHARE, MOST_FEW = 0.01, 4
+"""Near ties are this part of an output at most, or so many elements: more are another way of rounding."""
+
+Pair = tuple[Array, Array]
+
+
+def few(got: Array, want: Array) -> bool:
+    """Whether an output differs in so few elements that near ties may explain it."""
+    different = int((got != want).sum())
+    return different <= max(MOST_FEW, MOST_SHARE * got.size)
+
+
+def measured(
+    contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, names: list[str],
+    seed: tuple[int, ...], draws: int,
+) -> dict[str, Pair]:  # fmt: skip
+    """For each named output the smallest and largest value that the reference gives each element under small moves.
+
+    Args:
+        contract: the one in force.
+        reference: what `want` came from; it is evaluated `draws` and a few times more.
+        arrays: the inputs.
+        size: theirs.
+        want: the reference's answer to them.
+        names: outputs of whole numbers.
+        seed: of the moves.
+        draws: at most `DRAWS`.
+    """
+    moving = movable(contract, arrays)
+    if not moving:
+        return {name: (want[name], want[name]) for name in names}
+    double = all(arrays[name].dtype == np.float64 for name in moving)
+    working = np.dtype(np.float64 if double else np.float32)
+    inputs, rng = Movable.of(arrays, moving), generator((*seed, 0x71E), arrays[moving[0]])
+
+    def calls() -> Iterator[Call]:
+        for _ in range(EXACT_DRAWS):
+            yield inputs.moved(EXACT_MOVE, rng), None
+        for draw in range(draws):
+            moved = inputs.moved(UNITS * unit_roundoff(working), rng)
+            if draw % 2 and not double:
+                moved.update({name: wide(moved[name], working) for name in moving})
+                yield moved, working
+            else:
+                yield moved, None
+
+    low, high = ({name: want[name].copy() for name in names} for _ in range(2))
+    exact = {name: module_of(want[name]).zeros(want[name].shape, bool) for name in names}
+    for number, answer in enumerate(evaluations(reference, calls(), size)):
+        for name in names:
+            if number < EXACT_DRAWS:
+                exact[name] |= answer[name] != want[name]
+            low[name] = module_of(want[name]).minimum(low[name], answer[name])
+            high[name] = module_of(want[name]).maximum(high[name], answer[name])
+    for name in names:
+        low[name][exact[name]] = want[name][exact[name]]
+        high[name][exact[name]] = want[name][exact[name]]
+    return {name: (low[name], high[name]) for name in names}
+
+
+def wanted(got: Array, want: Array, pair: Pair | None) -> Array:
+    """What is wanted of an output, where either of two values is right the one that it has."""
+    if pair is None:
+        return want
+    either = (got == pair[0]) | (got == pair[1])
+    return module_of(want).where(either, got.astype(want.dtype), want)  # type: ignore[no-any-return]

@@ -1,0 +1,388 @@
+"""The plan of attention: a softmax along keys, of products of queries and keys or of given scores, then sums over values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from kernelmate.records import Contract
+from kernelmate.source import evaluate
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
+from kernelmate.synthesis.plan import Index, Key, Plan, Refused, without_reshapes
+from kernelmate.synthesis.sizes import joined
+
+
+class Place(NamedTuple):
+    """A position along an axis of an array: a sum of positions along axes of the domain, each times an expression of sizes."""
+
+    terms: tuple[tuple[int, str], ...]
+    offset: str = "0"
+
+    def times(self, factor: str) -> Place:
+        """The multiple."""
+        return Place(tuple((axis, joined(factor, "*", one)) for axis, one in self.terms), _scaled(self.offset, factor))
+
+    def plus(self, other: Place) -> Place:
+        """The sum."""
+        return Place(self.terms + other.terms, joined(self.offset, "+", other.offset))
+
+
+def _scaled(text: str, factor: str) -> str:
+    return "0" if text == "0" else joined(factor, "*", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Plan):
+    """A graph laid out over the axes of its result, then the keys, then what products of queries and keys are summed over.
+
+    An index holds a `Place`, or None for the only element, for each axis of a node.
+
+    Attributes:
+        contract: whose sizes are meant. along: the axis of the domain that each reduction takes.
+        total: the sums over values, of which `values` is summed. largest, summed: of the softmax. score: what it is taken of.
+        normalised: whether weights are divided by their sum before values are summed.
+        product: of queries and keys, None where the scores are given. left, right: its factors, those with the keys' axis right.
+        query: the axis of which a block may take several, None where there is none. column: the values' own axis.
+    """
+
+    contract: Contract | None = None
+    along: Mapping[int, int] = field(default_factory=dict)
+    total: Key = (0, ())
+    values: tuple[Key, ...] = ()
+    largest: Key = (0, ())
+    summed: Key = (0, ())
+    score: Key = (0, ())
+    normalised: bool = True
+    product: Key | None = None
+    left: tuple[Key, ...] = ()
+    right: tuple[Key, ...] = ()
+    query: int | None = None
+    column: int = -1
+
+    @property
+    def key(self) -> int:
+        """The keys' axis."""
+        return len(self.domain) - 2
+
+    @property
+    def depth(self) -> int:
+        """The axis that products of queries and keys are summed over."""
+        return len(self.domain) - 1
+
+    @property
+    def batch(self) -> list[int]:
+        """The axes of the result that a block has one position of."""
+        return [axis for axis in range(self.key) if axis not in (self.query, self.column)]
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated."""
+        return _operands(self, key)
+
+    def access(self, key: Key) -> str:
+        """`flat` for what differs within a block, else `once`."""
+        return "flat" if axes_of(key) - {*self.batch} else "once"
+
+    def leaves(self, roots: Sequence[Key]) -> Iterator[Key]:
+        """Arrays and positions that some values need without reductions, each once."""
+        stack, seen = list(roots), set[Key]()
+        while stack:
+            key = stack.pop()
+            if key in seen or self.node(key).op == "reduce":
+                continue
+            seen.add(key)
+            if self.node(key).op in ("input", "iota"):
+                yield key
+            stack += self.operands(key)
+
+    def steps(self, key: Key) -> Place:
+        """The number of an element in an array, or a position: how far each axis of the domain moves it."""
+        found = Place(())
+        stride = "1"
+        for one, side in reversed(list(zip(key[1], self.node(key).shape, strict=True))):
+            if one is not None:
+                found = found.plus(_place(one).times(stride))
+            stride = self._widened(stride, side)
+        return found
+
+    def _widened(self, stride: str, side: str) -> str:
+        """A stride times a side; `(C // H) * H` is `C` where the reference makes that of an axis of `C`."""
+        args = self.contract.args if self.contract else ()
+        if stride.endswith(f" // {side})") and not any("//" in one for arg in args for one in arg.shape or ()):
+            return stride[1 : -len(f" // {side})")]
+        return joined(stride, "*", side)
+
+
+def _place(one: Any) -> Place:
+    return one if isinstance(one, Place) else Place(((int(one), "1"),))
+
+
+def axes_of(key: Key) -> set[int]:
+    """The axes of the domain that an index has."""
+    places: tuple[Any, ...] = key[1]
+    return {axis for one in places if isinstance(one, Place) for axis, _ in one.terms}
+
+
+def _operands(plan: Attention, key: Key) -> tuple[Key, ...]:
+    graph = plan.graph
+    node, index = graph.nodes[key[0]], key[1]
+    source = graph.nodes[node.args[0]] if node.args else node
+    match node.op:
+        case "map" | "cast":
+            return tuple((one, _kept(graph.nodes[one], index[-len(graph.nodes[one].shape) or len(index) :])) for one in node.args)  # fmt: skip
+        case "view":
+            places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
+            sides = enumerate(source.shape)
+            return ((node.args[0], tuple(None if side == "1" else index[places[axis]] for axis, side in sides)),)
+        case "reduce":
+            axis = int(node.data[1] or 0)
+            moved: Any = Place(((plan.along[key[0]], "1"),))
+            return ((node.args[0], _kept(source, (*index[:axis], moved, *index[axis:]))),)
+        case "window":
+            return ((node.args[0], _kept(source, _parts(node, index))),)
+        case "reshape":
+            return ((node.args[0], _reshaped(plan.contract, source, node, index)),)
+        case "input" | "scalar" | "size" | "constant" | "iota":
+            return ()
+    raise Refused(f"it computes attention, and another operation besides ({node.op})")
+
+
+def _kept(node: Node, index: Index) -> Index:
+    return tuple(None if side == "1" else one for side, one in zip(node.shape, index, strict=True))
+
+
+def _parts(node: Node, index: Index) -> Any:
+    """Where in its source a part of an array lies."""
+    found = []
+    for entry in node.data:
+        axis = AxisMap.of(entry)
+        if axis.beyond != ORDINARY or axis.every != 1 or len(node.args) > 1:
+            raise Refused("it computes attention of padded or joined arrays")
+        place = Place((), axis.offset)
+        for number, step in axis.terms:
+            if index[number] is not None:
+                place = place.plus(_place(index[number]).times(str(step)))
+        found.append(place)
+    return tuple(found)
+
+
+def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index) -> Any:
+    """Where in its source an array of another shape lies, of which axes were split."""
+    assert contract is not None
+    headline = contract.sizes[0]
+    pairs = [(one, side) for one, side in zip(index, node.shape, strict=True) if side != "1"]
+    found: list[Any] = []
+    for side in source.shape:
+        place, whole = Place(()), "1"
+        while side != "1" and pairs and evaluate(whole, headline) < evaluate(side, headline):
+            one, inner = pairs.pop(0)
+            place, whole = place.times(inner).plus(_place(one)), joined(whole, "*", inner)
+        if any(evaluate(whole, size) != evaluate(side, size) for size in contract.sizes):
+            raise Refused("it computes attention of arrays whose axes it merges")
+        found.append(None if side == "1" else place)
+    if pairs:
+        raise Refused("it computes attention of arrays whose axes it merges")
+    return tuple(found)
+
+
+def attention_of(graph: Graph, contract: Contract) -> Attention | None:
+    """The plan of a graph; None where it is not attention.
+
+    Raises:
+        Refused: it is, and is not written here.
+    """
+    graph = without_reshapes(graph)
+    nodes = graph.nodes
+    kinds = [node.data[0] for node in nodes if node.op == "reduce"]
+    if "max" not in kinds or kinds.count("sum") < 2 or not any(node.data[:1] == ("exp",) for node in nodes):
+        return None
+    for output in graph.outputs:
+        plan = _laid_out(graph, contract, output)
+        found = _recognised(plan)
+        found = None if found is None else _with_axes(found)
+        if found is not None:
+            return replace(found, outputs=tuple(_output(found, one) for one in graph.outputs))
+    return None
+
+
+def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
+    """A plan over the axes of an output, its keys and depth still without lengths."""
+    sides = [side for side in graph.nodes[output].shape if side != "1"]
+    axes = iter(range(len(sides)))
+    index: Any = tuple(None if side == "1" else Place(((next(axes), "1"),)) for side in graph.nodes[output].shape)
+    return Attention(graph, (*sides, "", ""), 0, ((output, index),), "free", contract=contract)
+
+
+def _recognised(plan: Attention) -> Attention | None:
+    """The plan with what each part of the graph is; None where its output holds no attention."""
+    stack, seen = list(plan.outputs), set[Key]()
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        if plan.node(key).op == "reduce":
+            found = _total(plan, key)
+            if found is not None:
+                return found
+            continue
+        stack += plan.operands(key)
+    return None
+
+
+def _total(plan: Attention, key: Key) -> Attention | None:
+    """A reduction as the sum over values."""
+    if plan.node(key).data[0] != "sum":
+        return None
+    plan = _taking(plan, key, plan.key)
+    factors = list(_factors(plan, plan.operands(key)[0]))
+    for place, factor in enumerate(factors):
+        found = _softmax(plan, factor)
+        values = tuple(factors[:place] + factors[place + 1 :])
+        if found is not None and values:
+            return replace(found, total=key, values=values)
+    return None
+
+
+def _taken(plan: Attention, key: Key) -> str:
+    """The length of the axis that a reduction takes."""
+    node = plan.node(key)
+    return plan.graph.nodes[node.args[0]].shape[int(node.data[1] or 0)]
+
+
+def _taking(plan: Attention, key: Key, axis: int) -> Attention:
+    """The plan with the axis that a reduction takes."""
+    domain = tuple(_taken(plan, key) if place == axis and not old else old for place, old in enumerate(plan.domain))
+    return replace(plan, along={**plan.along, key[0]: axis}, domain=domain)
+
+
+def bare(plan: Attention, key: Key) -> Key:
+    """The key behind views, and behind casts between floats."""
+    node = plan.node(key)
+    floats = node.op == "cast" and {node.dtype, plan.graph.nodes[node.args[0]].dtype} <= {"float32", "float64"}
+    if node.op in ("view", "reshape", "window") or floats:
+        return bare(plan, plan.operands(key)[0])
+    return key
+
+
+def _factors(plan: Attention, key: Key) -> Iterator[Key]:
+    """What a product is of."""
+    key = bare(plan, key)
+    if plan.node(key).op == "map" and plan.node(key).data[0] == "multiply":
+        for one in plan.operands(key):
+            yield from _factors(plan, one)
+    else:
+        yield key
+
+
+def _mapped(plan: Attention, key: Key, name: str) -> list[Key]:
+    """The operands of a map; none where it is not of that name."""
+    node = plan.node(key)
+    return [bare(plan, one) for one in plan.operands(key)] if node.op == "map" and node.data[0] == name else []
+
+
+def _softmax(plan: Attention, key: Key) -> Attention | None:
+    """A factor as exponentials of scores less the largest, perhaps over their sum."""
+    quotient = _mapped(plan, key, "divide")
+    exponential = quotient[0] if quotient else key
+    for exponent in _mapped(plan, exponential, "exp"):
+        difference = _mapped(plan, exponent, "subtract")
+        if not difference or plan.node(difference[1]).data[:1] != ("max",) or plan.node(difference[1]).op != "reduce":
+            continue
+        score, largest = difference
+        plan = _taking(plan, largest, plan.key)
+        summed = quotient[1] if quotient else _sum_of(plan, exponential)
+        if plan.node(summed).data[:1] != ("sum",) or plan.node(summed).op != "reduce":
+            return None
+        plan = _taking(plan, summed, plan.key)
+        if {_taken(plan, one) for one in (largest, summed)} != {plan.domain[plan.key]}:
+            return None
+        same = bare(plan, plan.operands(largest)[0]) == score and bare(plan, plan.operands(summed)[0]) == exponential
+        return _product(replace(plan, score=score, largest=largest, summed=summed, normalised=bool(quotient))) if same else None  # fmt: skip
+    return None
+
+
+def _sum_of(plan: Attention, exponential: Key) -> Key:
+    """The sum of exponentials, by which the results are divided in the end."""
+    keys: Any = Place(((plan.key, "1"),))
+    place = exponential[1].index(keys)
+    for number, node in enumerate(plan.graph.nodes):
+        if node.op == "reduce" and node.args == (exponential[0],) and node.data == ("sum", place):
+            return number, exponential[1][:place] + exponential[1][place + 1 :]
+    return exponential
+
+
+def _product(plan: Attention) -> Attention:
+    """The plan with the product of queries and keys that its scores are of, if they are."""
+    stack, seen, found = [plan.score], set[Key](), set[Key]()
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        if plan.node(key).op == "reduce":
+            found.add(key)
+        else:
+            stack += plan.operands(key)
+    if not found:
+        return plan
+    (product, *others) = found
+    if others or plan.node(product).data[0] != "sum":
+        raise Refused("its scores are of several reductions")
+    plan = _taking(plan, product, plan.depth)
+    factors = list(_factors(plan, plan.operands(product)[0]))
+    sides: tuple[list[Key], list[Key]] = ([], [])
+    for factor in factors:
+        sides[any(plan.key in axes_of(one) for one in plan.leaves([factor]))].append(factor)
+    if not all(sides):
+        raise Refused("its scores are sums of other products than of queries and keys")
+    return replace(plan, product=product, left=tuple(sides[0]), right=tuple(sides[1]))
+
+
+def _output(plan: Attention, output: int) -> Key:
+    """Where an output is evaluated: along those axes for which it needs the reductions of this plan alone."""
+    shape = plan.graph.nodes[output].shape
+    known = {plan.total, plan.largest, plan.summed}
+    long = [side for side in shape if side != "1"]
+    for axes in itertools.permutations(range(plan.key), len(long)):
+        if [plan.domain[axis] for axis in axes] != long:
+            continue
+        rest = iter(axes)
+        index: Any = tuple(None if side == "1" else Place(((next(rest), "1"),)) for side in shape)
+        if _reductions(plan, (output, index)) <= known:
+            return output, index
+    raise Refused("its outputs need other reductions than those of attention")
+
+
+def _reductions(plan: Attention, root: Key) -> set[Key]:
+    stack, seen = [root], set[Key]()
+    while stack:
+        key = stack.pop()
+        if key not in seen:
+            seen.add(key)
+            stack += () if plan.node(key).op == "reduce" else plan.operands(key)
+    return {key for key in seen if plan.node(key).op == "reduce"}
+
+
+def _with_axes(plan: Attention) -> Attention | None:
+    """The plan with the axis of which a block takes several queries, and the values' own; None where values are no vectors."""
+    scores = {axis for key in plan.leaves([plan.score, *plan.left, *plan.right]) for axis in axes_of(key)}
+    keys = {axis for key in plan.leaves([*plan.right, *plan.values]) for axis in axes_of(key)}
+    values = {axis for key in plan.leaves(plan.values) for axis in axes_of(key)}
+    columns = [axis for axis in range(plan.key) if axis in values - scores]
+    if not columns or plan.key not in values:
+        return None
+    size = plan.contract.sizes[0] if plan.contract else {}
+    queries = [axis for axis in range(plan.key) if axis not in keys]
+    query = max(queries, key=lambda axis: (evaluate(plan.domain[axis], size), axis), default=None)
+    return replace(plan, query=query, column=columns[-1])
+
+
+def by_axis(place: Place) -> dict[int, str]:
+    """How far each axis moves a position."""
+    found: dict[int, str] = {}
+    for axis, factor in place.terms:
+        found[axis] = joined(found[axis], "+", factor) if axis in found else factor
+    return found

@@ -1,0 +1,377 @@
+"""Attention without stored scores: tiles of queries and keys, the softmax corrected from tile to tile of the keys.
+
+Traffic: each block reads all keys and values that its queries have, nearly all from L2, and its queries again for each tile of keys.
+Arithmetic: that of the graph, scores again for each `values` columns of the result, one exponential for each score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.attention_plan import Attention
+from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
+from kernelmate.synthesis.causal import reach
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, those_written
+from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.schedules import attention_rows
+
+KEYS, SIDE = 64, 4
+"""Keys of a tile, and those of a thread: sixteen neighbouring lanes share a query."""
+
+ACROSS = KEYS // SIDE
+ENOUGH_BLOCKS = 128
+"""Blocks from which larger tiles no longer leave multiprocessors idle."""
+
+MOST_TOTALS = 128
+"""Partial results in the registers of a thread."""
+
+FEW_QUERIES = 8
+"""Queries for which a tile would be mostly empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Queries of a block, and how many elements of vectors are multiplied at a time; in shared memory at most 48 KiB."""
+
+    queries: int
+    depth: int
+
+    @property
+    def rows(self) -> int:
+        """Queries of a thread."""
+        return self.queries // 16
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.queries // self.rows * ACROSS
+
+
+TILES = (Tile(128, 8), Tile(64, 16), Tile(32, 16))
+
+
+def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    size = kernel.contract.sizes[0]
+    queries = 1 if plan.query is None else int(evaluate(plan.domain[plan.query], size))
+    columns = int(evaluate(plan.domain[plan.column], size))
+    others = math.prod(int(evaluate(plan.domain[axis], size)) for axis in plan.batch)
+    width = next((one for one in (16, 32, 64, 128, 256, 512) if one >= columns), 256)
+    fitting = [one for one in TILES if one.rows * width // ACROSS <= MOST_TOTALS]
+    first = next((n for n, one in enumerate(fitting) if -(-queries // one.queries) * others >= ENOUGH_BLOCKS), len(fitting) - 1)  # fmt: skip
+    tiles = [*fitting[first:], *reversed(fitting[:first])]
+    makers = [partial(_text, plan, kernel, one, width) for one in tiles[:2] if plan.query is not None]
+    single = partial(attention_rows.text, plan, kernel, width)
+    yield from those_written([single, *makers[:1]] if queries <= FEW_QUERIES else [*makers, single])
+
+
+def _text(plan: Attention, kernel: KernelText, tile: Tile, width: int) -> Written:
+    return _Tiles(plan, KernelText(kernel.kernel, kernel.contract), tile, width).written()
+
+
+class _Tiles(AttentionText):
+    """The text for one tile."""
+
+    def __init__(self, plan: Attention, kernel: KernelText, tile: Tile, width: int) -> None:
+        super().__init__(plan, kernel, width)
+        self.tile, self.width = tile, width
+        self.step = min(KEYS, 4096 // width if tile.queries < 128 else 1024 // width)
+        self.columns = width // ACROSS
+        fresh = kernel.names.fresh
+        self.tiles = [fresh("query_tile"), fresh("key_tile"), fresh("value_tile")]
+        self.parts = [fresh("query_part"), fresh("key_part"), fresh("value_part"), fresh("weight_part")]
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, tile, plan = self.kernel, self.names, self.tile, self.plan
+        assert plan.query is not None
+        whole = plan.domain[plan.query]
+        tiles, side = self._queries(whole)
+        self.lengths = {
+            plan.key: self.length(plan.key, names.keys),
+            plan.column: self.length(plan.column, names.columns),
+        }
+        if plan.product is not None:
+            self.lengths[plan.depth] = self.length(plan.depth, names.depth)
+        places, grid = self.blocks(side)
+        opening = [*tiles, *places, *self.pointers()]
+        start, loop, ends = self._start(), self._loop(), self._results()
+        body = [
+            *self._constants(), *self._shared(), *self.opening, *opening, *self._threads(), *self.expressions.outer,
+            *start, *loop, *ends,
+        ]  # fmt: skip
+        kept = "keeps the largest score and the sum of exponentials of each query, which correct what was summed before, and divides once"
+        return Written(
+            f"attention-{tile.queries}x{KEYS}",
+            f"Written from the reference: a block takes {tile.queries} queries and {KEYS} keys at a time, whose scores stay in registers and "
+            f"shared memory; it {kept}." + self.promise(),
+            kernel.definition(kernel.head(), body),
+            "",
+            (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
+            tile.threads,
+        )
+
+    def _queries(self, whole: str) -> tuple[list[str], str]:
+        """How many queries there are, which ones are the block's, and the blocks that share a head."""
+        names, batch = self.names, self.plan.batch
+        try:
+            names.queries = self.length(self.plan.query or 0, names.queries)
+            count, lines = f"cdiv({whole}, {self.tile.queries})", list[str]()
+        except Refused:
+            if batch:
+                raise
+            count = whole
+            lines = [
+                f"const int {names.queries} = gridDim.x;  // blocks behind the last tile have none",
+                f"if (blockIdx.x * {names.kQueries} >= {names.queries}) return;",
+            ]
+        at = "blockIdx.x"
+        if batch:
+            lines.append(f"const int {names.tiles} = ({names.queries} + {names.kQueries} - 1) / {names.kQueries};")
+            at = f"blockIdx.x % {names.tiles}"
+        return [*lines, f"const int {names.first} = {at} * {names.kQueries};"], count
+
+    def _constants(self) -> list[str]:
+        names, tile = self.names, self.tile
+        product = self.plan.product is not None
+        return [
+            f"constexpr int {names.kQueries} = {tile.queries}, {names.kKeys} = {KEYS};  // of a block, the keys at a time",
+            f"constexpr int {names.kValues} = {self.width};  // columns of the result of a block",
+            *([f"constexpr int {names.kDepth} = {tile.depth};  // elements of queries and keys at a time"] if product else []),
+            f"constexpr int {names.kStep} = {self.step};  // rows of values at a time",
+            f"constexpr int {names.kRows} = {tile.rows}, {names.kSide} = {SIDE};  // queries and keys of a thread",
+            f"constexpr int {names.kAcross} = {names.kKeys} / {names.kSide};  // neighbouring lanes that share queries",
+            f"constexpr int {names.kThreads} = {names.kQueries} / {names.kRows} * {names.kAcross};",
+            f"constexpr int {names.kColumns} = {names.kValues} / {names.kAcross};  // columns of a thread",
+        ]  # fmt: skip
+
+    def _shared(self) -> list[str]:
+        names, (query, key, value) = self.names, self.tiles
+        lines = [
+            f"__shared__ float {query}[{names.kDepth}][{names.kQueries} + 4];",
+            f"__shared__ float {key}[{names.kDepth}][{names.kKeys} + 4];",
+        ]
+        return [
+            "// Four elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
+            *(lines if self.plan.product is not None else []),
+            f"__shared__ float {names.weights}[{names.kQueries}][{names.kKeys} + 4];",
+            f"__shared__ float {value}[{names.kStep}][{names.kValues}];",
+        ]
+
+    def _threads(self) -> list[str]:
+        names = self.names
+        lines = [
+            f"const int {names.row} = threadIdx.x / {names.kAcross} * {names.kRows};",
+            f"const int {names.rank} = threadIdx.x % {names.kAcross};",
+        ]
+        if self.several:
+            lines.append(f"const int {names.column_first} = blockIdx.y * {names.kValues};")
+        return lines
+
+    def _start(self) -> list[str]:
+        names, low = self.names, self.low
+        end = self.end(reach(self.plan), self.lengths[self.plan.key], f"{names.first} + {names.kQueries}")
+        lines = [f"const int {names.end} = {end};  // keys behind it have no weight here"]
+        if end == self.lengths[self.plan.key]:
+            names.end, lines = end, []
+        return [
+            *lines,
+            f"float {names.total}[{names.kRows}][{names.kColumns}] = {{}};",
+            f"float {names.largest}[{names.kRows}], {names.sum}[{names.kRows}];",
+            *unrolled(
+                names.i, names.kRows, [f"{names.largest}[{names.i}] = {low};", f"{names.sum}[{names.i}] = 0.0f;"]
+            ),
+        ]
+
+    def _loop(self) -> list[str]:
+        """All keys, a tile at a time."""
+        names = self.names
+        lines = [
+            f"float {names.scores}[{names.kRows}][{names.kSide}] = {{}};",
+            *(self._products() if self.plan.product is not None else []),
+            *self._weights(),
+            *self._sums(),
+        ]
+        return block_of(f"for (int {names.key_first} = 0; {names.key_first} < {names.end}; {names.key_first} += {names.kKeys})", lines)  # fmt: skip
+
+    def _load(self, tile: str, roots: Sequence[Key], position: tuple[str, str, str], deep: tuple[str, str, str], shape: tuple[str, str], *, turned: bool) -> list[str]:  # fmt: skip
+        """The loop that fills a tile.
+
+        Args:
+            tile: its name.
+            roots: what it holds the products of.
+            position: of the queries or keys: its name, where the tile begins, and its end.
+            deep: the same of the other axis.
+            shape: the tile's sides along the two.
+            turned: whether it holds the second axis first.
+        """
+        names, i = self.names, self.names.i
+        axis = {names.query: self.plan.query, names.key: self.plan.key}[position[0]]
+        along = axis is not None and self.contiguous(roots, axis)
+        far, near = (f"{i} % {shape[0]}", f"{i} / {shape[0]}") if along else (f"{i} / {shape[1]}", f"{i} % {shape[1]}")
+        lines = [
+            f"const int {position[0]} = {_sum(position[1], far)}, {deep[0]} = {_sum(deep[1], near)};",
+        ]
+        inner: list[str] = []
+        text = self.product_of(roots, inner)
+        at = f"[{near}][{far}]" if turned else f"[{far}][{near}]"
+        lines.append(f"const bool {names.inside} = {position[0]} < {position[2]} && {deep[0]} < {deep[2]};")
+        if inner:
+            lines += [
+                f"float {names.product} = 0.0f;",
+                *block_of(f"if ({names.inside})", [*inner, f"{names.product} = {text};"]),
+            ]
+            lines.append(f"{tile}{at} = {names.product};")
+        else:
+            lines.append(f"{tile}{at} = {names.inside} ? {text} : 0.0f;")
+        head = f"for (int {i} = threadIdx.x; {i} < {shape[0]} * {shape[1]}; {i} += {names.kThreads})"
+        return ["#pragma unroll 4", *block_of(head, lines)]
+
+    def _products(self) -> list[str]:
+        """Products of the queries and keys of a tile, a few elements of both at a time."""
+        names, plan, (query, key, _, _) = self.names, self.plan, self.parts
+        i, j, k = names.i, names.j, names.n
+        depth = self.lengths[plan.depth]
+        deep = (names.c, names.c_first, depth)
+        reads = [
+            *unrolled(i, names.kRows, [f"{query}[{i}] = {self.tiles[0]}[{k}][{names.row} + {i}];"]),
+            *unrolled(j, names.kSide, [f"{key}[{j}] = {self.tiles[1]}[{k}][{names.rank} * {names.kSide} + {j}];"]),
+            *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{names.scores}[{i}][{j}] += {query}[{i}] * {key}[{j}];"])),
+        ]  # fmt: skip
+        return block_of(
+            f"for (int {names.c_first} = 0; {names.c_first} < {depth}; {names.c_first} += {names.kDepth})",
+            [
+                *self._load(self.tiles[0], plan.left, (names.query, names.first, names.queries), deep, (names.kQueries, names.kDepth), turned=True),
+                *self._load(self.tiles[1], plan.right, (names.key, names.key_first, names.end), deep, (names.kKeys, names.kDepth), turned=True),
+                "__syncthreads();",
+                *unrolled(k, names.kDepth, [f"float {query}[{names.kRows}], {key}[{names.kSide}];", *reads]),
+                "__syncthreads();",
+            ],
+        )  # fmt: skip
+
+    def _weights(self) -> list[str]:
+        """Scores become weights; what was summed before is corrected where a larger score is met."""
+        names, low = self.names, self.low
+        i, j = names.i, names.j
+        one = f"{names.scores}[{i}][{j}]"
+        inner: list[str] = []
+        text = self.scored(one, inner)
+        guard = f"{names.key} < {names.end}"
+        if any(self.plan.node(key).op == "input" for key in self.plan.leaves([self.plan.score])):
+            guard = f"{names.query} < {names.queries} && {guard}"
+        if inner:
+            chosen = block_of(f"if ({guard})", [*inner, f"{one} = {text};"])
+            chosen += [*block_of("else", [f"{one} = {low};"])]
+            chosen = _joined_else(chosen)
+        elif text == one:
+            chosen = [f"if ({names.key} >= {names.end}) {one} = {low};"]
+        else:
+            wrapped = f"({text})" if "?" in text else text
+            chosen = [f"{one} = {guard} ? {wrapped} : {low};"]
+        scores = [
+            f"const int {names.key} = {names.key_first} + {names.rank} * {names.kSide} + {j};",
+            *chosen,
+            f"{names.bound} = fmaxf({names.bound}, {one});",
+        ]
+        exchanged = (
+            f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        )
+        weights = [
+            f"const float {names.weight} = expf({one} - {names.shift});",
+            f"{names.weights}[{names.row} + {i}][{names.rank} * {names.kSide} + {j}] = {names.weight};",
+            f"{names.sum}[{i}] += {names.weight};",
+        ]
+        query = f"const int {names.query} = {names.first} + {names.row} + {i};"
+        needed = any(names.query in line for line in scores)
+        return unrolled(i, names.kRows, [
+            *([query] if needed else []),
+            f"float {names.bound} = {names.largest}[{i}];",
+            *unrolled(j, names.kSide, scores),
+            *block_of(self.halves(), [exchanged]),
+            "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
+            f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
+            f"const float {names.factor} = expf({names.largest}[{i}] - {names.shift});",
+            f"{names.largest}[{i}] = {names.bound};",
+            f"{names.sum}[{i}] *= {names.factor};",
+            *unrolled(j, names.kColumns, [f"{names.total}[{i}][{j}] *= {names.factor};"]),
+            *unrolled(j, names.kSide, weights),
+        ])  # fmt: skip
+
+    def halves(self) -> str:
+        """The head of the loop in which lanes that share queries exchange values."""
+        offset = self.names.offset
+        return f"for (int {offset} = {self.names.kAcross} / 2; {offset} > 0; {offset} /= 2)"
+
+    def _sums(self) -> list[str]:
+        """Weighted sums of the values of a tile, a few rows at a time."""
+        names, (_, _, value, weight) = self.names, self.parts
+        i, j, k = names.i, names.j, names.n
+        first = names.column_first if self.several else ""
+        deep = (names.column, first, self.lengths[self.plan.column])
+        position = (names.key, f"{names.key_first} + {names.step}", names.end)
+        reads = [
+            *unrolled(i, names.kRows, [f"{weight}[{i}] = {names.weights}[{names.row} + {i}][{names.step} + {k}];"]),
+            *unrolled(j, names.kColumns, [f"{value}[{j}] = {self.tiles[2]}[{k}][{self._column(j)}];"]),
+            *unrolled(i, names.kRows, unrolled(j, names.kColumns, [f"{names.total}[{i}][{j}] += {weight}[{i}] * {value}[{j}];"])),
+        ]  # fmt: skip
+        unroll = ["#pragma unroll 4"] if self.step > 4 else ["#pragma unroll"]
+        return block_of(
+            f"for (int {names.step} = 0; {names.step} < {names.kKeys}; {names.step} += {names.kStep})",
+            [
+                *self._load(
+                    self.tiles[2], self.plan.values, position, deep, (names.kStep, names.kValues), turned=False
+                ),
+                "__syncthreads();",
+                *unroll,
+                *block_of(over(k, names.kStep), [f"float {weight}[{names.kRows}], {value}[{names.kColumns}];", *reads]),
+                "__syncthreads();",
+            ],
+        )
+
+    def _column(self, j: str) -> str:
+        """Which column of a tile of values a thread has as its `j`-th: packs of four, neighbours by neighbouring lanes."""
+        names = self.names
+        if self.columns <= SIDE:
+            return f"{names.rank} * {names.kColumns} + {j}"
+        return f"{j} / 4 * 4 * {names.kAcross} + {names.rank} * 4 + {j} % 4"
+
+    def _results(self) -> list[str]:
+        """The results of a thread's queries, divided by the sums."""
+        names, plan, i, j = self.names, self.plan, self.names.i, self.names.j
+        total, summed = f"{names.total}[{i}][{j}]", f"{names.sum}[{i}]"
+        total = f"{total} * {names.inverse}" if plan.normalised else total
+        lines = self.stores(f"({total})" if plan.normalised else total, summed, f"{names.largest}[{i}]", vectors=True)
+        lines = [line.replace(f"= ({total});", f"= {total};") for line in lines]
+        single = self.stores("", summed, f"{names.largest}[{i}]", vectors=False)
+        inside = f"{names.query} < {names.queries}"
+        first = f"{names.column_first} + " if self.several else ""
+        shared = f"{names.sum}[{i}] += __shfl_xor_sync(0xffffffffu, {names.sum}[{i}], {names.offset});"
+        once = f"{inside} && {names.rank} == 0" + (" && blockIdx.y == 0" if self.several else "")
+        return unrolled(i, names.kRows, [
+            *block_of(self.halves(), [shared]),
+            f"const int {names.query} = {names.first} + {names.row} + {i};",
+            *([f"const float {names.inverse} = 1.0f / {summed};"] if plan.normalised else []),
+            *unrolled(j, names.kColumns, [
+                f"const int {names.column} = {first}{self._column(j)};",
+                *block_of(f"if ({inside} && {names.column} < {self.lengths[plan.column]})", lines),
+            ]),
+            *(block_of(f"if ({once})", single) if single else []),
+        ])  # fmt: skip
+
+
+def _sum(first: str, second: str) -> str:
+    return f"{first} + {second}" if first else second
+
+
+def _joined_else(lines: list[str]) -> list[str]:
+    """Two statements as one with `else`."""
+    place = lines.index("else {")
+    return [*lines[: place - 1], "} else {", *lines[place + 1 :]]

@@ -1,0 +1,223 @@
+"""Attention of single queries, as when text is generated: a block per query, whose warps share the keys.
+
+Traffic: keys and values once for each query. Arithmetic: that of the graph; the warps' results are combined once at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.attention_plan import Attention
+from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
+from kernelmate.synthesis.causal import reach
+from kernelmate.synthesis.index_maps import Linear
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of
+from kernelmate.synthesis.reductions import WARP
+
+BLOCK = 256
+
+
+def text(plan: Attention, kernel: KernelText, width: int) -> Written:
+    """The kernel's text.
+
+    Args:
+        plan: the graph.
+        kernel: whose text it is.
+        width: the columns of the result of a block.
+
+    Raises:
+        Refused: it cannot be written.
+    """
+    width = max(WARP, min(width, BLOCK))
+    single = replace(plan, query=None)
+    return _Rows(single, KernelText(kernel.kernel, kernel.contract), width, plan.query, reach(plan)).written()
+
+
+class _Rows(AttentionText):
+    """The text for a block per query."""
+
+    def __init__(
+        self, plan: Attention, kernel: KernelText, width: int, query: int | None, found: Linear | None
+    ) -> None:
+        super().__init__(plan, kernel, width)
+        self.width, self.query, self.found = width, query, found
+        depth = 32 if plan.product is None else int(evaluate(plan.domain[plan.depth], kernel.contract.sizes[0]))
+        self.lanes = 8 if depth >= 16 else 4
+        fresh = kernel.names.fresh
+        self.partial = [fresh("warp_largest"), fresh("warp_sum"), fresh("warp_total")]
+        self.lane_names = [fresh("kWarps"), fresh("kLanes")]
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, plan = self.kernel, self.names, self.plan
+        self.keys = self.length(plan.key, names.keys)
+        self.columns = self.length(plan.column, names.columns)
+        self.depth = self.length(plan.depth, names.depth) if plan.product is not None else ""
+        places, grid = self.blocks("", self.query)
+        pointers = self.pointers("row" if self.query is not None else "head")
+        start, loop, ends = self._start(), self._loop(), self._results()
+        body = [*self._constants(), *self.opening, *places, *pointers, *self.expressions.outer, *start, *loop, *ends]
+        return Written(
+            "attention-rows",
+            "Written from the reference: a block per query, of which each warp takes 32 keys at a time and keeps its own largest score, sum and "
+            "weighted values; they are combined once at the end." + self.promise(),
+            kernel.definition(kernel.head(), body),
+            "",
+            (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
+            BLOCK,
+        )
+
+    def _constants(self) -> list[str]:
+        names, (warps, lanes), low = self.names, self.lane_names, self.partial
+        product = self.plan.product is not None
+        return [
+            f"constexpr int {warps} = {BLOCK // WARP};  // of a block",
+            *([f"constexpr int {lanes} = {self.lanes};  // that share a product"] if product else []),
+            f"constexpr int {names.kValues} = {self.width};  // columns of the result of a block",
+            f"constexpr int {names.kColumns} = {names.kValues} / {WARP};  // columns of a lane",
+            f"__shared__ float {low[0]}[{warps}], {low[1]}[{warps}], {low[2]}[{warps}][{names.kValues}];",
+        ]
+
+    def _start(self) -> list[str]:
+        names, (_, lanes) = self.names, self.lane_names
+        lines = [f"const int {names.warp} = threadIdx.x / {WARP}, {names.lane} = threadIdx.x % {WARP};"]
+        if self.plan.product is not None:
+            lines.append(f"const int {names.part} = {names.lane} % {lanes};")
+        if self.several:
+            lines.append(f"const int {names.column_first} = blockIdx.y * {names.kValues};")
+        behind = "" if self.query is None else f"{self.at[self.query]} + 1"
+        end = self.end(self.found, self.keys, behind)
+        if end == self.keys:
+            names.end = end
+        else:
+            lines.append(f"const int {names.end} = {end};  // keys behind it have no weight")
+        return [
+            *lines,
+            f"float {names.total}[{names.kColumns}] = {{}};",
+            f"float {names.largest} = {self.low}, {names.sum} = 0.0f;",
+        ]
+
+    def _loop(self) -> list[str]:
+        """The keys of a warp, one for each lane at a time."""
+        names, (warps, _), low = self.names, self.lane_names, self.low
+        exchanged = (
+            f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
+        )
+        lines = [
+            f"float {names.score} = 0.0f;  // of the key that is this lane's",
+            *(self._product() if self.plan.product is not None else []),
+            *self._score(),
+            f"float {names.bound} = fmaxf({names.largest}, {names.score});",
+            *block_of(_halves(names.offset, WARP), [exchanged]),
+            "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
+            f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
+            f"const float {names.factor} = expf({names.largest} - {names.shift});",
+            f"const float {names.weight} = expf({names.score} - {names.shift});",
+            f"{names.largest} = {names.bound};",
+            f"{names.sum} = {names.sum} * {names.factor} + {names.weight};",
+            *unrolled(names.j, names.kColumns, [f"{names.total}[{names.j}] *= {names.factor};"]),
+            *self._values(),
+        ]
+        head = f"for (int {names.key_first} = {names.warp} * {WARP}; {names.key_first} < {names.end}; {names.key_first} += {warps} * {WARP})"
+        return block_of(head, lines)
+
+    def _product(self) -> list[str]:
+        """Products of the query with 32 keys, several at a time, each by a few lanes."""
+        names, plan, (_, lanes) = self.names, self.plan, self.lane_names
+        inner: list[str] = []
+        text = self.product_of([*plan.left, *plan.right], inner)
+        added = [*inner, f"{names.product} += {text};"]
+        turn = [
+            f"const int {names.key} = {names.key_first} + {names.lane} - {names.part} + {names.i};",
+            f"float {names.product} = 0.0f;",
+            *block_of(
+                f"if ({names.key} < {names.end})",
+                block_of(f"for (int {names.c} = {names.part}; {names.c} < {self.depth}; {names.c} += {lanes})", added),
+            ),
+            *block_of(_halves(names.offset, lanes), [f"{names.product} += __shfl_xor_sync(0xffffffffu, {names.product}, {names.offset});"]),
+            f"if ({names.part} == {names.i}) {names.score} = {names.product};",
+        ]  # fmt: skip
+        return unrolled(names.i, lanes, turn)
+
+    def _score(self) -> list[str]:
+        """The score of a lane's own key."""
+        names, inner = self.names, list[str]()
+        text = self.scored(names.score, inner)
+        low = self.low
+        key = f"const int {names.key} = {names.key_first} + {names.lane};"
+        if not inner and text == names.score:
+            return [f"if ({names.key_first} + {names.lane} >= {names.end}) {names.score} = {low};"]
+        return [
+            key,
+            f"if ({names.key} < {names.end}) {{",
+            *(f"  {line}" for line in [*inner, f"{names.score} = {text};"]),
+            "} else {",
+            f"  {names.score} = {low};",
+            "}",
+        ]
+
+    def _values(self) -> list[str]:
+        """Weighted values, 32 neighbouring columns at a time."""
+        names, plan, inner = self.names, self.plan, list[str]()
+        text = self.product_of(plan.values, inner)
+        add = [*inner, f"{names.total}[{names.j}] += {names.slice} * {text};"]
+        lines = [
+            f"const int {names.key} = {names.key_first} + {names.i};",
+            f"const float {names.slice} = __shfl_sync(0xffffffffu, {names.weight}, {names.i});",
+            *unrolled(names.j, names.kColumns, [
+                f"const int {names.column} = {self._column(names.lane)};",
+                *block_of(f"if ({names.column} < {self.columns})", add),
+            ]),
+        ]  # fmt: skip
+        return [
+            f"const int {names.count} = min({WARP}, {names.end} - {names.key_first});",
+            "#pragma unroll 4",
+            *block_of(over(names.i, names.count), lines),
+        ]
+
+    def _column(self, lane: str) -> str:
+        first = f"{self.names.column_first} + " if self.several else ""
+        return f"{first}{lane} + {WARP} * {self.names.j}"
+
+    def _results(self) -> list[str]:
+        """Every column's result from those of all warps."""
+        names, plan, (warps, _) = self.names, self.plan, self.lane_names
+        low = self.low
+        largest, summed, total = self.partial
+        reduced = f"{names.sum} += __shfl_xor_sync(0xffffffffu, {names.sum}, {names.offset});"
+        value = f"{names.product} / {names.scores}" if plan.normalised else names.product
+        lines = self.stores(f"({value})" if plan.normalised else value, names.scores, names.bound, vectors=True)
+        lines = [line.replace(f"= ({value});", f"= {value};") for line in lines]
+        single = self.stores("", names.scores, names.bound, vectors=False)
+        first = f"{names.column_first} + " if self.several else ""
+        factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
+        once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
+        return [
+            *block_of(_halves(names.offset, WARP), [reduced]),
+            *block_of(f"if ({names.lane} == 0)", [
+                f"{largest}[{names.warp}] = {names.largest};",
+                f"{summed}[{names.warp}] = {names.sum};",
+            ]),
+            *unrolled(names.j, names.kColumns, [
+                f"{total}[{names.warp}][{names.lane} + {WARP} * {names.j}] = {names.total}[{names.j}];",
+            ]),
+            "__syncthreads();",
+            f"float {names.bound} = {low}, {names.scores} = 0.0f;",
+            *unrolled(names.i, warps, [f"{names.bound} = fmaxf({names.bound}, {largest}[{names.i}]);"]),
+            f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
+            *unrolled(names.i, warps, [f"{names.scores} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
+            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += {BLOCK})", [
+                f"const int {names.column} = {first}{names.n};",
+                f"if ({names.column} >= {self.columns}) break;",
+                f"float {names.product} = 0.0f;",
+                *unrolled(names.i, warps, [factor, f"{names.product} += {total}[{names.i}][{names.n}] * {names.factor};"]),
+                *lines,
+            ]),
+            *(block_of(f"if ({once})", single) if single else []),
+        ]  # fmt: skip
+
+
+def _halves(offset: str, lanes: str | int) -> str:
+    """The head of a loop in which neighbouring lanes exchange values."""
+    return f"for (int {offset} = {lanes} / 2; {offset} > 0; {offset} /= 2)"

@@ -1,0 +1,224 @@
+"""Attention written from references: right by the judge at odd sizes, without stored scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.attention_plan import attention_of
+from kernelmate.synthesis.causal import reach
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.schedules import attention
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+SOFTMAX = "    e = np.exp(s - s.max(-1, keepdims=True))\n    p = e / e.sum(-1, keepdims=True)\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A reference, and a naive kernel with a thread for each query `r` of `rows`: elements of arrays and the score as C++."""
+
+    args: dict[str, str]
+    sizes: str
+    reference: str
+    rows: str
+    q: str
+    k: str
+    v: str
+    o: str
+    score: str
+    keys: str = "S"
+    depth: str = "d"
+    top: str = ""
+    more: str = ""
+
+    def body(self) -> str:
+        """The kernel's: the largest score, then the sum, then each column of the result."""
+        dot = f"for (int c = 0; c < {self.depth}; ++c) s += {self.q} * {self.k};" if self.q else ""
+        keys = f"for (int j = 0; j < {self.keys}; ++j) {{ float s = 0; {dot} s = {self.score};"
+        return (
+            f"  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= {self.rows}) return;\n  {self.top}\n"
+            f"  float m = -INFINITY, l = 0;\n  {keys} m = fmaxf(m, s); }}\n  {keys} l += expf(s - m); }}\n"
+            f"  for (int u = 0; u < {self.depth}; ++u) {{\n    float a = 0;\n    {keys} a += expf(s - m) * {self.v}; }}\n    {self.o} = a / l;\n  }}"
+        )
+
+
+def arrays(shapes: dict[str, str], *sizes: str, more: dict[str, str] | None = None) -> dict[str, str]:
+    kinds = {name: f"{'out' if name == 'o' else 'in'} float32[{shape}]" for name, shape in shapes.items()}
+    return {**kinds, **dict.fromkeys(sizes, "int32"), **(more or {})}
+
+
+ONE = {"q": "T, d", "k": "S, d", "v": "S, d", "o": "T, d"}
+ONE_SIZES = "{ T = 70, S = 131, d = 37 }, { T = 19, S = 67, d = 17 }, { T = 1, S = 1, d = 1 }"
+SELF = dict.fromkeys("qkvo", "T, d")
+SELF_SIZES = "{ T = 131, d = 37 }, { T = 67, d = 19 }, { T = 1, d = 1 }"
+SCALE = {"scale": "float32 = 0.3"}
+HEADS_SIZES = "{ B = 2, T = 71, H = 3, d = 20 }, { B = 3, T = 37, H = 2, d = 7 }, { B = 1, T = 1, H = 1, d = 1 }"
+PLAIN = {"q": "q[r * d + c]", "k": "k[j * d + c]", "v": "v[j * d + u]", "o": "o[r * d + u]", "score": "s * scale"}
+PACKED = "x[((b * T + {}) * 3 + {}) * C + h * (C / H) + {}]"
+
+CASES = {
+    "one head": Case(
+        arrays(ONE, "T", "S", "d", more=SCALE), ONE_SIZES,
+        f"def reference(q, k, v, scale):\n    s = q @ k.T * scale\n{SOFTMAX}    return p @ v", "T", **PLAIN,
+    ),
+    "causal": Case(
+        arrays(SELF, "T", "d", more=SCALE), SELF_SIZES,
+        f"def reference(q, k, v, T, scale):\n    s = q @ k.T * scale\n    s = np.where(np.arange(T)[None, :] > np.arange(T)[:, None], -np.inf, s)\n{SOFTMAX}    return p @ v",
+        "T", keys="r + 1", **PLAIN,
+    ),
+    "causal by a triangle, divided at the end": Case(
+        arrays(SELF, "T", "d", more=SCALE), SELF_SIZES,
+        "def reference(q, k, v, T, scale):\n    s = np.einsum('id,jd->ij', q, k) * scale\n    s = np.where(np.tril(np.ones((T, T))) == 0, -np.inf, s)\n"
+        "    e = np.exp(s - s.max(1)[:, None])\n    return (e @ v) / e.sum(1)[:, None]",
+        "T", keys="r + 1", **PLAIN,
+    ),
+    "with a bias, heads behind positions": Case(
+        arrays({**dict.fromkeys("qkvo", "B, T, H, d"), "bias": "H, T, T"}, "B", "T", "H", "d"), HEADS_SIZES,
+        f"def reference(q, k, v, bias, d):\n    s = np.einsum('bihd,bjhd->bhij', q, k) / np.sqrt(d) + bias\n{SOFTMAX}    return np.einsum('bhij,bjhd->bihd', p, v)",
+        "B * T * H", "q[r * d + c]", "k[((b * T + j) * H + h) * d + c]", "v[((b * T + j) * H + h) * d + u]", "o[r * d + u]",
+        "s / sqrtf(d) + bias[(h * T + i) * T + j]", keys="T", top="int h = r % H, i = r / H % T, b = r / H / T;",
+    ),
+    "causal heads before positions, some keys left out": Case(
+        arrays({**dict.fromkeys("qkvo", "B, H, T, d"), "pad": "B, T"}, "B", "T", "H", "d"), HEADS_SIZES,
+        f"def reference(q, k, v, pad, T, d):\n    s = q @ k.transpose(0, 1, 3, 2) * d**-0.5 + pad[:, None, None, :]\n    s = np.where(np.tri(T, dtype=bool), s, -np.inf)\n{SOFTMAX}    return p @ v",
+        "B * T * H", "q[r * d + c]", "k[((b * H + h) * T + j) * d + c]", "v[((b * H + h) * T + j) * d + u]", "o[r * d + u]",
+        "s / sqrtf(d) + pad[b * T + j]", keys="i + 1", top="int i = r % T, h = r / T % H, b = r / T / H;",
+    ),
+    "packed heads": Case(
+        arrays({"x": "B, T, 3 * C", "o": "B, T, C"}, "B", "T", "C", "H"),
+        "{ B = 2, T = 71, C = 20, H = 2 }, { B = 1, T = 67, C = 21, H = 3 }, { B = 1, T = 1, C = 1, H = 1 }",
+        "def reference(x, B, T, C, H):\n    q, k, v = (x[:, :, i * C : (i + 1) * C].reshape(B, T, H, C // H).transpose(0, 2, 1, 3) for i in range(3))\n"
+        f"    s = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(-1, -2) / np.sqrt(C // H), -np.inf)\n{SOFTMAX}    return (p @ v).transpose(0, 2, 1, 3).reshape(B, T, C)",
+        "B * T * H", PACKED.format("i", 0, "c"), PACKED.format("j", 1, "c"), PACKED.format("j", 2, "u"), "o[r / H * C + h * (C / H) + u]",
+        "s / sqrtf(C / H)", keys="i + 1", depth="C / H", top="int h = r % H, i = r / H % T, b = r / H / T;", more='require = ["C % H == 0"]',
+    ),
+    "one query": Case(
+        arrays({"q": "H, d", "k": "T, H, d", "v": "T, H, d", "o": "H, d"}, "T", "H", "d"),
+        "{ T = 523, H = 3, d = 37 }, { T = 67, H = 2, d = 7 }, { T = 1, H = 1, d = 1 }",
+        f"def reference(q, k, v, d):\n    s = np.einsum('hd,thd->ht', q, k) / np.sqrt(d)\n{SOFTMAX}    return np.einsum('ht,thd->hd', p, v)",
+        "H", "q[r * d + c]", "k[(j * H + r) * d + c]", "v[(j * H + r) * d + u]", "o[r * d + u]", "s / sqrtf(d)", keys="T",
+    ),
+    "one query of a cache that is partly filled": Case(
+        arrays({"q": "B, H, d", "k": "B, T, H, d", "v": "B, T, H, d", "o": "B, H, d"}, "B", "T", "H", "d", more={"lengths": "in int32[B] ~ integers(1, T + 1)"}),
+        "{ B = 3, T = 131, H = 2, d = 17 }, { B = 1, T = 1, H = 1, d = 1 }",
+        "def reference(q, k, v, lengths, T, d):\n    s = np.einsum('bhd,bthd->bht', q, k) / np.sqrt(d)\n    s = np.where(np.arange(T) < lengths[:, None, None], s, -np.inf)\n"
+        f"{SOFTMAX}    return np.einsum('bht,bthd->bhd', p, v)",
+        "B * H", "q[r * d + c]", "k[((b * T + j) * H + h) * d + c]", "v[((b * T + j) * H + h) * d + u]", "o[r * d + u]", "s / sqrtf(d)",
+        keys="lengths[b]", top="int h = r % H, b = r / H;",
+    ),
+    "given scores": Case(
+        arrays({"s": "H, T, T", "v": "H, T, d", "o": "H, T, d"}, "H", "T", "d"), "{ H = 2, T = 71, d = 37 }, { H = 1, T = 67, d = 5 }, { H = 1, T = 1, d = 1 }",
+        f"def reference(s, v, T):\n    s = np.where(np.tri(T, dtype=bool), s, -np.inf)\n{SOFTMAX}    return p @ v",
+        "H * T", "", "", "v[(h * T + j) * d + u]", "o[r * d + u]", "SCORES[r * T + j]", keys="i + 1", top="int i = r % T, h = r / T; const float* SCORES = s;",
+    ),
+    "keys shared by heads": Case(
+        arrays({"q": "H, T, d", "k": "S, d", "v": "S, d", "o": "H, T, d"}, "H", "T", "S", "d"), "{ H = 3, T = 35, S = 71, d = 20 }, { H = 1, T = 1, S = 1, d = 1 }",
+        f"def reference(q, k, v, d):\n    s = q @ k.T / np.sqrt(d)\n{SOFTMAX}    return p @ v",
+        "H * T", "q[r * d + c]", "k[j * d + c]", "v[j * d + u]", "o[r * d + u]", "s / sqrtf(d)",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=120)) as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_right_at_odd_sizes(name: str, make: Any, session: Session) -> None:
+    case = CASES[name]
+    kernel, _ = make(
+        case.args, case.reference, body=case.body(), grid=f"cdiv({case.rows}, block)", sizes=case.sizes, more=case.more
+    )
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    for judged in found.candidates:
+        verdict = judged.verdict
+        assert judged.candidate.author.startswith("synthesis:attention"), judged.candidate.author
+        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
+        assert not [one for one in verdict.diagnostics if "never referenced" not in one.message]
+
+
+MASKS = {
+    "np.where(np.arange(S)[None, :] > np.arange(T)[:, None], -np.inf, s)": "0",
+    "np.where(np.arange(T)[:, None] >= np.arange(S), s, -np.inf)": "0",
+    "np.where(np.arange(S) < np.arange(T)[:, None], s, -np.inf)": "-1",
+    "np.where(np.arange(S) - np.arange(T)[:, None] > S - T, -np.inf, s)": "(S - T)",
+    "s + np.where(np.tri(T, S, k=2, dtype=bool), 0.0, -np.inf)": "2",
+    "np.where((np.arange(S) <= np.arange(T)[:, None]) & (s > 0), s, -np.inf)": "0",
+    "np.where(np.arange(S) > np.arange(T)[:, None], -1e9, s)": None,
+    "np.where(np.arange(S) < np.arange(T)[:, None], -np.inf, s)": None,
+    "np.where(np.arange(S) > 2 * np.arange(T)[:, None], -np.inf, s)": None,
+    "s": None,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_keys_beyond_a_triangular_mask_are_known_to_have_no_weight(mask: str, make: Any, tmp_path: Path) -> None:
+    reference = f"def reference(q, k, v, T, S):\n    s = q @ k.T\n    s = {mask}\n{SOFTMAX}    return p @ v"
+    _, contract = make(arrays(ONE, "T", "S", "d"), reference, sizes=ONE_SIZES, grid="T")
+    plan = attention_of(trace(contract, tmp_path), contract)
+    assert plan is not None
+    found = reach(plan)
+    assert (None if found is None else found.text()) == MASKS[mask]
+
+
+NOT_ATTENTION = {
+    "an expectation along the row": "e = np.exp(q - q.max(-1, keepdims=True))\n    return (e / e.sum(-1, keepdims=True) * k[0]).sum(-1, keepdims=True) + v[0] * 0",
+    "weights without the largest score": "e = np.exp(q @ k.T)\n    return e / e.sum(-1, keepdims=True) @ v",
+    "a softmax along the queries": "s = q @ k.T\n    e = np.exp(s - s.max(0))\n    return e / e.sum(0) @ v",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_ATTENTION)
+def test_what_is_like_attention_is_left_to_other_schedules(name: str, make: Any, tmp_path: Path) -> None:
+    reference = f"def reference(q, k, v):\n    {NOT_ATTENTION[name]}"
+    _, contract = make(arrays(ONE, "T", "S", "d"), reference, sizes=ONE_SIZES, grid="T")
+    assert attention_of(trace(contract, tmp_path), contract) is None
+
+
+def test_attention_in_double_is_refused_with_the_reason(make: Any, tmp_path: Path) -> None:
+    case = CASES["one head"]
+    args = {name: entry.replace("float32[", "float64[") for name, entry in case.args.items()}
+    kernel, contract = make(args, case.reference, sizes=case.sizes, grid="T")
+    with pytest.raises(Refused, match="attention in double"):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
+def test_results_for_each_query_beside_vectors_are_stored_once(make: Any, session: Session) -> None:
+    case = CASES["one head"]
+    reference = case.reference.replace("return p @ v", "return p @ v, np.log(e.sum(-1)) + s.max(-1)")
+    args = {**case.args, "logs": "out float32[T]"}
+    args["scale"] = args.pop("scale")
+    kernel, _ = make(args, reference, body=case.body() + "  logs[r] = m + logf(l);", grid="cdiv(T, block)", sizes=case.sizes)  # fmt: skip
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert [one.verdict.correct for one in found.candidates] == [True] * 3, found.notes
+
+
+def test_a_size_that_the_kernel_does_not_get_is_that_of_its_grid(make: Any, session: Session) -> None:
+    case = CASES["one head"]
+    args = {name: entry for name, entry in case.args.items() if name != "T"}
+    body = case.body().replace("int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= T) return;", "int r = blockIdx.x; if (threadIdx.x > 0) return;")  # fmt: skip
+    kernel, _ = make(args, case.reference, body=body, grid="T", sizes=case.sizes)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert [one.verdict.correct for one in found.candidates] == [True] * 3, found.notes
+
+
+def test_large_tiles_and_long_vectors_are_right(make: Any, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "ENOUGH_BLOCKS", 1)  # as with many heads
+    case = CASES["causal"]
+    kernel, _ = make(case.args, case.reference, body=case.body(), grid="cdiv(T, block)", sizes="{ T = 67, d = 70 }, { T = 131, d = 5 }, { T = 1, d = 1 }")  # fmt: skip
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    names = {one.candidate.author.rpartition(":")[2] for one in found.candidates}
+    assert names == {"attention-128x64", "attention-64x64", "attention-rows"}, found.notes
+    assert all(one.verdict.correct for one in found.candidates), [one.verdict.findings for one in found.candidates]
