@@ -113,3 +113,59 @@ __global__ void squared_distances(const float* x, const float* y, float* out, in
   }
   out[(size_t)i * m + j] = s;
 }
+
+// /// kernelmate
+// sizes = [{ batch = 16, depth = 64, width = 64, length = 4096 }, { batch = 2, depth = 3, width = 5, length = 37 }, { batch = 1, depth = 1, width = 1, length = 1 }]
+// grid = ["cdiv(length, 128)", "width", "batch"]
+// block = 128
+// reference = "reference.py:conv_line"
+// [args]
+// x = "in float32[batch, depth, length] ~ normal"
+// w = "in float32[width, depth, 7] ~ normal"
+// out = "out float32[batch, width, length]"
+// depth = "int32"
+// width = "int32"
+// length = "int32"
+// ///
+__global__ void conv_line(const float* x, const float* w, float* out, int depth, int width, int length) {
+  int p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p >= length) return;
+  int o = blockIdx.y, b = blockIdx.z;
+  float s = 0.0f;
+  for (int c = 0; c < depth; c++)
+    for (int k = 0; k < 7; k++) {
+      int q = p + k - 3;
+      if (q >= 0 && q < length) s += x[((size_t)b * depth + c) * length + q] * w[(o * depth + c) * 7 + k];
+    }
+  out[((size_t)b * width + o) * length + p] = s;
+}
+
+// /// kernelmate
+// sizes = [{ n = 16, depth = 64, width = 64, height = 56, across = 56 }, { n = 2, depth = 3, width = 5, height = 9, across = 21 }, { n = 1, depth = 1, width = 1, height = 1, across = 1 }]
+// grid = ["cdiv(height * across, 128)", "width", "n"]
+// block = 128
+// reference = "reference.py:conv_image"
+// [args]
+// x = "in float32[n, depth, height, across] ~ normal"
+// w = "in float32[width, depth, 3, 3] ~ normal"
+// bias = "in float32[width] ~ normal"
+// out = "out float32[n, width, height, across]"
+// depth = "int32"
+// width = "int32"
+// height = "int32"
+// across = "int32"
+// ///
+__global__ void conv_image(const float* x, const float* w, const float* bias, float* out, int depth, int width, int height, int across) {
+  int p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p >= height * across) return;
+  int i = p / across, j = p % across, o = blockIdx.y, n = blockIdx.z;
+  float s = bias[o];
+  for (int c = 0; c < depth; c++)
+    for (int a = 0; a < 3; a++)
+      for (int b = 0; b < 3; b++) {
+        int r = i + a - 1, q = j + b - 1;
+        if (r >= 0 && r < height && q >= 0 && q < across)
+          s += x[(((size_t)n * depth + c) * height + r) * across + q] * w[((o * depth + c) * 3 + a) * 3 + b];
+      }
+  out[((size_t)n * width + o) * height * across + p] = s > 0.0f ? s : 0.0f;
+}

@@ -293,6 +293,24 @@ def csr_row_mean(values, row_ptr):
     return sums / np.maximum(counts, 1)
 
 
+def ell_matvec(values, column, x):
+    """A sparse matrix with as many elements in each row, times a vector."""
+    return (values * x[column]).sum(axis=1)
+
+
+def conv_line(x, w):
+    """Convolutions of seven taps over all channels, zero beyond the ends."""
+    padded = np.pad(x, ((0, 0), (0, 0), (3, 3)))
+    return sum(np.einsum("oc,ncl->nol", w[:, :, k], padded[:, :, k : k + x.shape[2]]) for k in range(7))
+
+
+def conv_image(x, w, bias):
+    """Convolutions of 3 x 3 taps over all channels, zero beyond the border, and what is above zero of them."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, w) + bias[:, None, None], 0)
+
+
 def upsample_nearest(x):
     """Each pixel as a block of 2 x 2."""
     return x.repeat(2, axis=1).repeat(2, axis=2)

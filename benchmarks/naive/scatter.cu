@@ -72,3 +72,25 @@ __global__ void csr_row_mean(const float* values, const int* row_ptr, float* out
   for (int k = row_ptr[r]; k < row_ptr[r + 1]; k++) s += values[k];
   out[r] = s / max(row_ptr[r + 1] - row_ptr[r], 1);
 }
+
+// /// kernelmate
+// sizes = [{ rows = 1000000, slots = 24, columns = 1000000 }, { rows = 37, slots = 5, columns = 19 }, { rows = 1, slots = 1, columns = 1 }]
+// grid = "cdiv(rows, 256)"
+// block = 256
+// require = ["columns > 0"]
+// reference = "reference.py:ell_matvec"
+// [args]
+// values = "in float32[rows, slots]"
+// column = "in int32[rows, slots] ~ integers(0, columns)"
+// x = "in float32[columns]"
+// out = "out float32[rows]"
+// rows = "int32"
+// slots = "int32"
+// ///
+__global__ void ell_matvec(const float* values, const int* column, const float* x, float* out, int rows, int slots) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  float s = 0.0f;
+  for (int k = 0; k < slots; k++) s += values[(size_t)r * slots + k] * x[column[(size_t)r * slots + k]];
+  out[r] = s;
+}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, mapped
-from kernelmate.synthesis.functions import expand_dims, mean, ravel, reduced, transpose, where
+from kernelmate.synthesis.functions import einsum, expand_dims, mean, ravel, reduced, transpose, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import pad, part_of
 
@@ -136,6 +136,20 @@ def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
     return reduced(a * weights, "sum", axis) / reduced(weights, "sum", axis)
 
 
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
+    """Products summed over the last axes of one array and the first of another, or over pairs of axes."""
+    ranks = np.ndim(a), np.ndim(b)
+    pair = (range(ranks[0] - axes, ranks[0]), range(axes)) if isinstance(axes, int) else axes
+    first, second = ([one] if isinstance(one, int) else list(one) for one in pair)
+    left = [chr(ord("a") + place) for place in range(ranks[0])]
+    right = [chr(ord("A") + place) for place in range(ranks[1])]
+    for one, other in zip(first, second, strict=True):
+        right[other] = left[one]
+    shared = {left[one] for one in first}
+    result = "".join(one for one in (*left, *right) if one not in shared)
+    return einsum(f"{''.join(left)},{''.join(right)}->{result}", a, b)
+
+
 class Vectorized:
     """`np.vectorize` of a function of numbers: the function itself on stand-ins."""
 
@@ -166,5 +180,5 @@ COMPOSED |= {
     "moveaxis": moveaxis, "split": split, "array_split": split, "logaddexp": logaddexp, "gradient": gradient,
     "convolve": convolve, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
     "vsplit": lambda ary, sections: split(ary, sections, 0),
-    "average": average,
+    "average": average, "tensordot": tensordot,
 }  # fmt: skip

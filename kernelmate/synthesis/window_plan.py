@@ -8,10 +8,11 @@ of `n`, `wrap(p, n)` the one that is left after whole turns, `value(7, ...)` wha
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import cast
+from typing import TypeAlias, cast
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate
@@ -27,6 +28,7 @@ from kernelmate.synthesis.index_maps import (
     linear,
     never_negative,
 )
+from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Index, Key, Plan, Refused
 
 UNROLLED = 32
@@ -214,6 +216,20 @@ def _aligned(arg: Node, index: Index) -> Index:
     return tuple("0" if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
 
 
+OutputShapes: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]"
+"""The names of a kernel's outputs, and their shapes."""
+
+
+def output_shapes(kernel: KernelText) -> OutputShapes:
+    """A kernel's outputs as the contract has them."""
+
+    def plain(side: str) -> str:
+        return side.strip() if re.fullmatch(r"\s*\w+\s*", side) else f"({side.strip()})"
+
+    outputs = kernel.outputs()
+    return tuple(one.name for one in outputs), tuple(tuple(map(plain, one.shape or ())) for one in outputs)
+
+
 def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
     """The plan of a graph with windows.
 
@@ -227,6 +243,19 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
         Refused: its outputs have different shapes, it reduces more than a window, or it has too many reads.
     """
     _refuse_long_reductions(graph)
+    plan = laid_out(graph, sizes, names, shapes)
+    reads = {key for key in walked(plan) if plan.is_leaf(key)}
+    if len(reads) > MOST_READS:
+        raise Refused(f"it reads {len(reads)} elements for each result, each written out")
+    return plan
+
+
+def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
+    """The plan of a graph with windows, whatever it reduces; arguments as those of `window_plan`.
+
+    Raises:
+        Refused: its outputs have different shapes, or an array is read where another thread may have written it.
+    """
     whole = tuple(size for size in sizes if all(size.values())) or sizes
     plan = Windows(graph, (), 0, (), "free", (), whole)
     outputs = []
@@ -319,20 +348,16 @@ def _slides(graph: Graph, index: int, axis: int) -> bool:
 
 
 def _refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
-    """Refuse reads of what another thread writes, and more reads than a text should have."""
+    """Refuse reads of what another thread writes."""
     own = {(target.name, target.place) for target in plan.targets}
     shapes = {target.name: target.shape for target in plan.targets}
-    reads = set()
     for key in walked(plan):
         if not plan.is_leaf(key):
             continue
-        reads.add(key)
         name, index = plan.name(key), tuple(parsed(str(one)).text() for one in key[1])
         same = name in names and len(shapes[name]) == len(plan.node(key).shape)
         if name in names and not (same and (name, index) in own):
             raise Refused(f"{name} is read where another thread may have written it")
-    if len(reads) > MOST_READS:
-        raise Refused(f"it reads {len(reads)} elements for each result, each written out")
 
 
 def walked(plan: Windows) -> Iterator[Key]:

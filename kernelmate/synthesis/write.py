@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
-from kernelmate.synthesis.plan import Refused, free_plan, plan_of
+from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
     attention,
+    bags,
     columns,
     contraction,
+    convolution,
     gather,
     histogram,
     permutation,
@@ -24,6 +28,12 @@ from kernelmate.synthesis.schedules import (
     total,
     windows,
 )
+from kernelmate.synthesis.window_plan import output_shapes
+
+SHORT = 16
+"""Elements of a row that a thread reads alone: from 32 on a warp has one for each of its threads."""
+
+_Own = Callable[[Graph, KernelText], Iterator[Written]]
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
@@ -47,16 +57,29 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}:
+        try:
+            yield from bags.written(graph, text)
+            return
+        except Refused:
+            text = KernelText(kernel, contract)
     for op, own in _OWN.items():
         if op in found:
-            yield from own.written(graph, text)
+            yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:
         plan = plan_of(graph)
+        if _has_short_rows(plan):
+            try:
+                yield from _windowed(graph, text)
+                return
+            except Refused:
+                text = KernelText(kernel, contract)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
         yield from schedule.written(plan, text)
     except Refused as reason:
-        others = [_free] + [windows.written] * any(node.op == "reshape" for node in graph.nodes)
+        others: list[_Own] = [_free]
+        others += [_windowed] * any(node.op == "reshape" for node in graph.nodes)
         others += [gather.written] * any(node.op in BY_NUMBER for node in graph.nodes)
         for other in others:
             try:
@@ -65,6 +88,34 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             except Refused:
                 continue
         raise reason from None
+
+
+def _has_short_rows(plan: Plan) -> bool:
+    """Whether rows are so short that a thread reads one alone, as windows that lie side by side, and has one result for it."""
+    short = plan.kind == "rows" and plan.split > 0 and plan.columns.isdigit() and int(plan.columns) <= SHORT
+    return short and not any({FLAT, *plan.gone} & {*key[1]} for key in plan.outputs)
+
+
+def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
+    """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
+    names, shapes = output_shapes(text)
+    few = merged(graph)
+    rank = len(few.nodes[few.outputs[0]].shape)
+    fewer = names, tuple(merged_shape(one, rank) for one in shapes)
+    ways = [
+        partial(convolution.written, graph),
+        partial(windows.written, few, shapes=fewer),
+        partial(windows.written, graph),
+    ]
+    reason: Refused | None = None
+    for way in ways:
+        try:
+            yield from way(kernel=KernelText(text.kernel, text.contract))
+            return
+        except Refused as error:
+            reason = error
+    if reason is not None:
+        raise reason
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[Written]:

@@ -6,7 +6,7 @@ one by one, from the cache where neighbours share them. Arithmetic: that of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -42,11 +42,13 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> Written:
-    return _Gather(plan, KernelText(kernel.kernel, kernel.contract), by_rows).written()
+    return Gather(plan, KernelText(kernel.kernel, kernel.contract), by_rows).written()
 
 
-class _Gather:
+class Gather:
     """The text for packs over all elements, or for a block per row."""
+
+    name, what = "gather", "what chooses them computed once for each"
 
     def __init__(self, plan: Elements, kernel: KernelText, by_rows: bool) -> None:
         self.plan, self.kernel, self.by_rows = plan, kernel, by_rows
@@ -103,33 +105,57 @@ class _Gather:
 
     def written(self) -> Written:
         """The text."""
+        results: list[str] = []
+        self.numbers.taken(self.plan.outputs, self.expressions, results)
+        results += self.stored(results)
+        return self.packed([], results, self.loads(walk(self.plan)))
+
+    def stored(self, lines: list[str]) -> list[str]:
+        """Statements that put the values of one element of each output into its pack; locals go to `lines`."""
+        texts = self.expressions.locals_for(self.plan.outputs, lines)
+        targets = self._targets()
+        return [
+            f"{targets[name]}.at[{self.names.j}] = {self.kernel.stored(name, text, self.plan.node(key).dtype)};"
+            for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True)
+        ]
+
+    def _targets(self) -> dict[str, str]:
+        """The local that holds the pack of each output."""
+        packs = self.packs
+        return {
+            name: f"{packs.locals[name]}_next" if name in self.inputs else packs.locals[name] for name in self.outputs
+        }
+
+    def loads(self, keys: Iterable[tuple]) -> list[str]:  # type: ignore[type-arg]
+        """Statements that load packs of the arrays among some operations."""
+        found = []
+        for key in keys:
+            node = self.plan.node(key)
+            if (
+                node.op == "input"
+                and str(node.data[0]) in self.packs.arrays
+                and self._along(self.inputs[str(node.data[0])])
+            ):
+                at = self.numbers.address(key, self.expressions)
+                # the address of the pack is that of its first element
+                at = at.replace(f"({self.names.column} + {self.names.j})", self.names.column)
+                found.append(self.packs.load(str(node.data[0]), f"{node.data[0]} + {at}"))
+        return found
+
+    def packed(self, before: Sequence[str], results: Sequence[str], loads: Sequence[str]) -> Written:
+        """The text around the statements for one element, and what is computed before."""
         kernel, names, packs = self.kernel, self.names, self.packs
+        targets = self._targets()
         length = kernel.size(self.plan.domain[-1])
         opening = []
         if length.isidentifier() or length.isdigit():
             names.columns = length
         else:
             opening.append(f"const int {names.columns} = {length};")
-        results: list[str] = []
-        self.numbers.taken(self.plan.outputs, self.expressions, results)
-        texts = self.expressions.locals_for(self.plan.outputs, results)
-        targets = {
-            name: f"{packs.locals[name]}_next" if name in self.inputs else packs.locals[name] for name in self.outputs
-        }
-        for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
-            results.append(f"{targets[name]}.at[{names.j}] = {kernel.stored(name, text, self.plan.node(key).dtype)};")
         place = f"{names.row} * {names.columns} + {names.column}" if self.last else names.column
-        loads = []
-        for key in walk(self.plan):
-            node = self.plan.node(key)
-            if node.op == "input" and str(node.data[0]) in packs.arrays and self._along(self.inputs[str(node.data[0])]):
-                at = self.numbers.address(key, self.expressions)
-                # the address of the pack is that of its first element
-                at = at.replace(f"({names.column} + {names.j})", names.column)
-                loads.append(packs.load(str(node.data[0]), f"{node.data[0]} + {at}"))
         inner = [
-            *packs.structs(names.kPack), *opening, *self._coordinates([*self.expressions.outer, *results, *loads]),
-            *self.expressions.outer, *dict.fromkeys(loads),
+            *packs.structs(names.kPack), *opening, *self._coordinates([*self.expressions.outer, *before, *results, *loads]),
+            *self.expressions.outer, *dict.fromkeys(loads), *before,
             *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             "#pragma unroll",
             *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
@@ -167,10 +193,15 @@ class _Gather:
         """The kernel's own body: which packs a thread has."""
         kernel, names, width = self.kernel, self.names, self.packs.width
         arguments = ", ".join(kernel.parameters)
-        whole = [f"{names.columns} % {width} == 0"] if self.last else []
+        deep = any(
+            sum(one is not None for one in index) > 1
+            for name in self.packs.arrays
+            for index in self.inputs.get(name, ())
+        )
+        whole = [f"{names.columns} % {width} == 0"] if self.last or deep else []
         guard = " && ".join(filter(None, [*whole, self.packs.aligned()])) or "true"
         known = [name for name, several in self.inputs.items() if self._along(several)]
-        promise = " elements at a time in accesses of 16 bytes where addresses allow it, and what chooses them computed once for each." + kernel.promise(known)  # fmt: skip
+        promise = f" elements at a time in accesses of 16 bytes where addresses allow it, and {self.what}." + kernel.promise(known)  # fmt: skip
         if self.by_rows:
             columns = int(evaluate(self.plan.domain[-1], kernel.contract.sizes[0]))
             arguments += f", {names.row}, {names.column}"
@@ -191,7 +222,7 @@ class _Gather:
             else:
                 body += loop(1)
             return Written(
-                "gather-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
+                f"{self.name}-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
                 kernel.definition(kernel.head(), body), text, (" * ".join(self.plan.domain[:-1]),), row_block(columns, width),
             )  # fmt: skip
 
@@ -218,6 +249,6 @@ class _Gather:
         else:
             body.append(f"{helper}<1>({arguments}, {at(names.base)});")
         return Written(
-            "gather", f"Written from the reference: packs over all elements of the result, {width}{promise}",
+            self.name, f"Written from the reference: packs over all elements of the result, {width}{promise}",
             kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, {BLOCK * width})",), BLOCK,
         )  # fmt: skip

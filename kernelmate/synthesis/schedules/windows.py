@@ -19,7 +19,7 @@ from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fres
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
-from kernelmate.synthesis.window_plan import Windows, parsed, walked, window_plan
+from kernelmate.synthesis.window_plan import OutputShapes, Windows, output_shapes, parsed, walked, window_plan
 from kernelmate.synthesis.window_registers import RowsText
 from kernelmate.synthesis.window_text import WindowText
 
@@ -37,16 +37,14 @@ ROWS = 4
 _DEFAULTS = ("col", "row", "plane")
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
-    """The kernel's texts, the likeliest first.
+def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first; `shapes` in place of the contract's, of the same elements.
 
     Raises:
         Refused: there is none.
     """
     contract = kernel.contract
-    outputs = kernel.outputs()
-    shapes = tuple(tuple(_plain(side) for side in one.shape or ()) for one in outputs)
-    plan = window_plan(rolled(graph), contract.sizes, tuple(one.name for one in outputs), shapes)
+    plan = window_plan(rolled(graph), contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
     ways: list[type[_Threads]] = [_Rows, _Threads] if count >= ROWS * ENOUGH else [_Threads, _Rows]
     try:
@@ -57,10 +55,6 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> Written:
     return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
-
-
-def _plain(side: str) -> str:
-    return side.strip() if re.fullmatch(r"\s*\w+\s*", side) else f"({side.strip()})"
 
 
 class _Threads:
@@ -279,7 +273,11 @@ class _Threads:
                 f"cdiv({_inner(self.sides[1])}, {self._height() * self.step})" if self._height() > 1 else self.sides[1]
             )
         if self.rank > 2:
-            blocks.append(" * ".join(self.plan.domain[: self.rank - 2]))
+            blocks.append(
+                _inner(" * ".join(self.plan.domain[: self.rank - 2]))
+                if self.rank == 3
+                else " * ".join(self.plan.domain[: self.rank - 2])
+            )
         return tuple(blocks) if self.native else (" * ".join(blocks),)
 
 

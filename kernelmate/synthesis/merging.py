@@ -1,0 +1,133 @@
+"""Neighbouring axes that a graph treats as one: batches and channels of images need no lengths of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
+from kernelmate.synthesis.sizes import joined
+
+
+class _Apart(Exception):
+    """An operation tells the two axes apart."""
+
+
+def merged(graph: Graph) -> Graph:
+    """The graph with the first axes of its results as one, as many as no operation tells apart."""
+    while True:
+        if any(len(graph.nodes[one].shape) < 2 for one in graph.outputs):
+            return graph
+        try:
+            graph = _Merging(graph).merged()
+        except _Apart:
+            return graph
+
+
+def merged_shape(shape: tuple[str, ...], rank: int) -> tuple[str, ...]:
+    """A shape with its first axes as one, so that it has `rank` axes."""
+    while len(shape) > rank:
+        shape = _joined_at(shape, 0)
+    return shape
+
+
+class _Merging:
+    """Writes the graph anew with one pair of axes as one; nodes that are met with and without the pair are written twice."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._nodes: list[Node] = []
+        self._known: dict[tuple[int, int | None], int] = {}
+
+    def merged(self) -> Graph:
+        """The graph whose results have their first two axes as one.
+
+        Raises:
+            _Apart: an operation tells them apart.
+        """
+        outputs = [self._written(one, 0) for one in self._graph.outputs]
+        return Graph(tuple(self._nodes), tuple(outputs))
+
+    def _written(self, index: int, pair: int | None) -> int:
+        """The place of a node, with the axes `pair` and `pair + 1` as one; as it is for None."""
+        if (index, pair) not in self._known:
+            node = self._graph.nodes[index]
+            data, pairs = (node.data, [None] * len(node.args)) if pair is None else self._merging(node, pair)
+            args = tuple(self._written(arg, one) for arg, one in zip(node.args, pairs, strict=True))
+            shape = node.shape if pair is None else _joined_at(node.shape, pair)
+            self._known[index, pair] = len(self._nodes)
+            self._nodes.append(replace(node, args=args, shape=shape, data=data))
+        return self._known[index, pair]
+
+    def _merging(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
+        """A node's data on one axis in place of two, and where each operand has the two."""
+        match node.op:
+            case "input" | "constant":
+                return node.data, []
+            case "map" | "cast":
+                return node.data, [self._aligned(node, arg, pair) for arg in node.args]
+            case "view":
+                return self._viewed(node, pair)
+            case "reshape":
+                source = self._graph.nodes[node.args[0]].shape
+                if source[: pair + 2] != node.shape[: pair + 2]:
+                    raise _Apart
+                return node.data, [pair]
+            case "reduce":
+                axis = int(node.data[1] or 0)
+                if axis == pair + 1:
+                    raise _Apart
+                return (node.data[0], axis - (axis > pair)), [pair if axis > pair else pair + 1]
+            case "window":
+                return self._windowed(node, pair)
+        raise _Apart
+
+    def _aligned(self, node: Node, arg: int, pair: int) -> int | None:
+        """The pair in an operand under NumPy's broadcasting."""
+        shape = self._graph.nodes[arg].shape
+        place = pair - len(node.shape) + len(shape)
+        sides = [shape[one] if one >= 0 else "1" for one in (place, place + 1)]
+        if sides == ["1", "1"]:
+            if place >= 0:
+                return place
+            if place == -1:
+                raise _Apart  # an axis of length 1 would come to stand for both
+            return None
+        if sides != list(node.shape[pair : pair + 2]):
+            raise _Apart
+        return place
+
+    def _viewed(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
+        first, second = node.data[pair : pair + 2]
+        rest = (*node.data[:pair], *node.data[pair + 2 :])
+        if first is None and second is None:
+            return (*node.data[:pair], *node.data[pair + 1 :]), [None]
+        if first is None or second is None or int(second) != int(first) + 1:
+            raise _Apart
+        moved = [None if one is None else int(one) - (int(one) > int(first)) for one in rest]
+        return (*moved[:pair], int(first), *moved[pair:]), [int(first)]
+
+    def _windowed(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
+        entries = [AxisMap.of(one) for one in node.data]
+        sides = self._graph.nodes[node.args[0]].shape
+        found = [place for place, one in enumerate(entries) if any(axis in (pair, pair + 1) for axis, _ in one.terms)]
+        plain = [AxisMap("0", ((axis, 1),)) for axis in (pair, pair + 1)]
+        if (
+            len(found) != 2
+            or found[1] != found[0] + 1
+            or [replace(entries[one], beyond=ORDINARY) for one in found] != plain
+        ):
+            raise _Apart
+        place = found[0]
+        if sides[place : place + 2] != node.shape[pair : pair + 2]:
+            raise _Apart
+        kept = [*entries[: place + 1], *entries[place + 2 :]]
+        kept[place] = AxisMap("0", ((pair, 1),))
+        moved = [replace(one, terms=tuple((axis - (axis > pair), step) for axis, step in one.terms)) for one in kept]
+        others = [self._aligned(node, arg, pair) for arg in node.args[1:]]
+        return tuple(one.text() for one in moved), [place, *others]
+
+
+def _joined_at(shape: tuple[str, ...], pair: int) -> tuple[str, ...]:
+    return (*shape[:pair], joined(shape[pair], "*", shape[pair + 1]), *shape[pair + 2 :])

@@ -1,0 +1,437 @@
+"""Rows by number that are reduced: bags of embeddings, sparse matrices of a fixed number of elements per row (ELL).
+
+A thread sums a pack of neighbouring elements of the result over the elements of a bag, or some lanes of a warp share a row whose
+elements lie behind one another. Traffic: numbers and weights are read once per bag, from one address by all of its lanes; rows that
+are chosen in packs of 16 bytes. Arithmetic: that of the graph for each element. The order depends on the length alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import BY_NUMBER, Elements, Numbers, axes_in, chosen_by
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.plan import Key, Refused, walk
+from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.schedules.gather import Gather
+
+BLOCK = 256
+
+LONG = 512
+"""Elements of a row of the result from which a block has enough to do with one."""
+
+UNROLLED = 4
+"""Elements of a bag whose loads are under way at once."""
+
+_START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bags(Elements):
+    """Elements of the results, with one more axis that reductions take.
+
+    Attributes:
+        depth: the length of that axis; its number is that behind the results' own.
+    """
+
+    depth: str = "1"
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated; of a reduction, along its axis."""
+        node, index = self.node(key), key[1]
+        if node.op != "reduce":
+            return Elements.operands(self, key)
+        axis = int(node.data[1] or 0)
+        taken: Any = None if self.graph.nodes[node.args[0]].shape[axis] == "1" else self.summed
+        return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    plan = _plan(graph)
+    size = kernel.contract.sizes[0]
+    if _behind_one_another(plan):
+        depth, lanes = max(1, int(evaluate(plan.depth, size))), 2
+        while lanes < WARP and 2 * lanes <= depth:
+            lanes *= 2
+        several = dict.fromkeys([lanes, max(2, lanes // 2)])
+        yield from those_written(partial(_lanes, plan, kernel, one) for one in several)
+        return
+    columns = int(evaluate(plan.domain[-1], size))
+    ways = [(True, False), (False, False)] if columns >= LONG else [(False, False), (True, True), (True, False)]
+    yield from those_written(partial(_packs, plan, kernel, by_rows, shared) for by_rows, shared in ways)
+
+
+def _lanes(plan: _Bags, kernel: KernelText, lanes: int) -> Written:
+    return _Lanes(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
+
+
+def _packs(plan: _Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
+    kernel = KernelText(kernel.kernel, kernel.contract)
+    return _SharedBags(plan, kernel).written() if shared else _BagPacks(plan, kernel, by_rows).written()
+
+
+def _plan(graph: Graph) -> _Bags:
+    """The axes of the results, and the one that is reduced.
+
+    Raises:
+        Refused: results have different shapes, or reductions several axes, or less axes than the results.
+    """
+    nodes = graph.nodes
+    domain = tuple(side for side in nodes[graph.outputs[0]].shape if side != "1")
+    outputs = []
+    for one in graph.outputs:
+        if tuple(side for side in nodes[one].shape if side != "1") != domain or not domain:
+            raise Refused("its outputs have different shapes")
+        axes = iter(range(len(domain)))
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
+    reductions = [node for node in nodes if node.op == "reduce"]
+    sides = {nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reductions}
+    if len(sides) != 1 or any(node.data[0] not in _START for node in reductions):
+        raise Refused("it reduces what it takes by number along several axes")
+    summed = len(domain)
+    inner = frozenset({summed - 1, summed})
+    plan = _Bags(graph, domain, 0, tuple(outputs), "map", (), inner, summed, sides.pop())
+    sums = _sums(plan)
+    whole = [key for key in sums if axes_in(key[1]) == {*range(len(domain))}]
+    if any(plan.node(one).op == "reduce" for key in sums for one in _inside(plan, [key])[:-1]) or not whole:
+        raise Refused("it reduces what it takes by number, and uses it for more than one result")
+    if not any(plan.node(one).op in BY_NUMBER for one in _inside(plan, whole)):
+        raise Refused("it takes rows of an array by their numbers")
+    return plan
+
+
+def _sums(plan: _Bags) -> list[Key]:
+    return [key for key in walk(plan) if plan.node(key).op == "reduce"]
+
+
+def _inside(plan: _Bags, keys: Sequence[Key]) -> list[Key]:
+    """The operations behind some of a plan, operands first, and these themselves."""
+    seen: dict[Key, None] = {}
+
+    def visit(key: Key) -> None:
+        if key not in seen:
+            for one in plan.operands(key):
+                visit(one)
+            seen[key] = None
+
+    for key in keys:
+        visit(key)
+    return list(seen)
+
+
+def _behind_one_another(plan: _Bags) -> bool:
+    """Whether the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
+    lasts = []
+    for key in _inside(plan, _sums(plan)):
+        used = [one for one in key[1] if one is not None]
+        if plan.node(key).op == "input" and used:
+            lasts.append(used[-1])
+    return plan.summed in lasts and plan.summed - 1 not in lasts
+
+
+def _taken(plan: _Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
+    """Statements that take one more value into each reduction, and the name and type of its local, `at` behind the name."""
+    lines: list[str] = []
+    locals_: dict[Key, tuple[str, str]] = {}
+    for key, value in zip(keys, texts, strict=True):
+        kind, ctype = str(plan.node(key).data[0]), expressions.type_of(key)
+        if ctype != expressions.real and (kind != "sum" or ctype == "bool"):
+            raise Refused(f"the {kind} of {plan.node(key).dtype}")
+        locals_[key] = text.names.fresh(_NAMES[kind]), ctype
+        lines += _combined(kind, locals_[key][0] + at, value, ctype, text)
+    return lines, locals_
+
+
+def _combined(kind: str, name: str, value: str, ctype: str, text: KernelText) -> list[str]:
+    """Statements that combine a value with a local; as in NumPy, NaN stays."""
+    if kind in ("sum", "prod"):
+        return [f"{name} {'+' if kind == 'sum' else '*'}= {value};"]
+    lines = []
+    if not value.isidentifier():
+        held = text.names.fresh("value")
+        lines, value = [f"const {ctype} {held} = {value};"], held
+    return [*lines, f"if ({value} {'>' if kind == 'max' else '<'} {name} || isnan({value})) {name} = {value};"]
+
+
+class _Expressions(Expressions):
+    """Expressions of results: what follows from a reduction is not known before the loop over a bag."""
+
+    def varies(self, key: Key) -> bool:
+        """Whether a value differs between the elements of a pack, or follows from a reduction."""
+        return self.plan.node(key).op == "reduce" or super().varies(key)
+
+
+class _BagPacks(Gather):
+    """A thread for a pack of the result, with the sums in its registers."""
+
+    name, what = "bags", "what a bag holds read once for all of its elements"
+
+    def __init__(self, plan: _Bags, kernel: KernelText, by_rows: bool) -> None:
+        super().__init__(plan, kernel, by_rows)
+        self.bags = plan
+        self.k = kernel.names.fresh("k")
+        at = {**self.at, self.last: f"({self.names.column} + {self.names.j})", plan.summed: self.k}
+        self.numbers = Numbers(plan, kernel, at)
+        self.expressions = _Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+
+    def _leaf(self, key: Key) -> str:
+        if self.plan.node(key).op == "iota" and key[1] == (self.bags.summed,):
+            return self.k
+        return super()._leaf(key)
+
+    def written(self) -> Written:
+        """The text."""
+        plan = self.bags
+        before = self._loop()
+        results: list[str] = []
+        self.numbers.taken(plan.outputs, self.expressions, results)
+        results += self.stored(results)
+        return self.packed(before, results, self.loads(key for key in walk(plan) if not self._in_bag(key)))
+
+    def steps(self, depth: str) -> tuple[str, str]:
+        """Where a thread begins in a bag, and the step to its next element."""
+        return "0", f"++{self.k}"
+
+    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+        """Statements behind the loop over a bag."""
+        return []
+
+    def _in_bag(self, key: Key) -> bool:
+        return self.bags.summed in axes_in(key[1])
+
+    def _loop(self) -> list[str]:
+        """The loop over a bag, whose sums every element of the results has in an array of registers."""
+        plan, names, kernel, expressions = self.bags, self.names, self.kernel, self.expressions
+        sums = _sums(plan)
+        roots = [plan.operands(key)[0] for key in sums]
+        deep = any(self.last in axes_in([chosen_by(plan.graph, key)[1]]) for key in _inside(plan, roots) if plan.node(key).op in BY_NUMBER)  # fmt: skip
+        once: list[str] = []
+        body: list[str] = []
+        self.numbers.taken(roots, expressions, body if deep else once)
+        loads = self.loads(key for key in _inside(plan, roots) if self._in_bag(key))
+        for key in _inside(plan, roots):  # what is the same for all elements of a pack
+            own = plan.node(key).op == "input" and self._in_bag(key) and self.last not in axes_in(key[1])
+            if own and key not in expressions.known:
+                expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_value")
+                once.append(f"const {expressions.type_of(key)} {expressions.known[key]} = {self._leaf(key)};")
+        texts = expressions.locals_for(roots, body)
+        lines, locals_ = _taken(plan, sums, kernel, expressions, texts, f"[{names.j}]")
+        expressions.known = {key: one for key, one in expressions.known.items() if not expressions.varies(key)}
+        expressions.known |= {key: f"{name}[{names.j}]" for key, (name, _) in locals_.items()}
+        starts, over = [], f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})"
+        for key, (name, ctype) in locals_.items():
+            first = _START[str(plan.node(key).data[0])]
+            starts += [f"{ctype} {name}[{names.kPack}];"] if first else [f"{ctype} {name}[{names.kPack}] = {{}};"]
+            if first:
+                starts += ["#pragma unroll", *block_of(over, [f"{name}[{names.j}] = {expressions.number(first)};"])]
+        each = ["#pragma unroll", *block_of(over, [*body, *lines])]
+        depth = kernel.size(plan.depth)
+        start, step = self.steps(depth)
+        head = f"for (int {self.k} = {start}; {self.k} < {depth}; {step})"
+        loop = block_of(head, [*once, *dict.fromkeys(loads), *each])
+        few = depth.isdigit() and int(depth) <= 4 * UNROLLED
+        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop, *self.combined(locals_)]
+
+
+class _SharedBags(_BagPacks):
+    """A warp for each bag of few packs: lanes of the same pack take turns at the elements, and combine what they found."""
+
+    name = "bags-shared"
+
+    def __init__(self, plan: _Bags, kernel: KernelText) -> None:
+        super().__init__(plan, kernel, by_rows=True)
+        packs = -(-int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) // self.packs.width)
+        self.lanes = 1 << (packs - 1).bit_length()
+        if self.lanes >= WARP:
+            raise Refused("a row of the result has enough packs for a warp")
+        self.own = fresh_names(kernel, "first", "offset", "lane")
+        self.lane_count = kernel.names.outermost("kLanes")
+
+    def loads(self, keys: Iterable[Key]) -> list[str]:
+        """As of packs, those of a bag alone: lanes beyond the row have none."""
+        several = list(keys)
+        found = super().loads(several)
+        if found and not all(self._in_bag(key) for key in several):
+            raise Refused("it needs packs besides those of a bag")
+        return found
+
+    def steps(self, depth: str) -> tuple[str, str]:
+        """Neighbouring groups of lanes take neighbouring elements."""
+        inside = f"{self.names.column} < {self._length()}"
+        return f"{inside} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
+
+    def _length(self) -> str:
+        return self.kernel.size(self.plan.domain[-1])
+
+    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+        """Sums of lanes that have the same pack; one of them goes on."""
+        names, own, lines = self.names, self.own, list[str]()
+        for key, (name, ctype) in sums.items():
+            value = f"__shfl_xor_sync(0xffffffffu, {name}[{names.j}], {own.offset})"
+            lines += _combined(str(self.plan.node(key).data[0]), f"{name}[{names.j}]", value, ctype, self.kernel)
+        each = block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", lines)
+        return [
+            *block_of(f"for (int {own.offset} = {self.lane_count}; {own.offset} < {WARP}; {own.offset} *= 2)", ["#pragma unroll", *each]),
+            f"if (threadIdx.x >= {self.lane_count} || {names.column} >= {self._length()}) return;",
+        ]  # fmt: skip
+
+    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> Written:
+        kernel, names, own, width = self.kernel, self.names, self.own, self.packs.width
+        arguments = ", ".join([*kernel.parameters, names.row])
+
+        def loop(pack: int) -> list[str]:
+            scale = f" * {pack}" if pack > 1 else ""
+            head = f"for (int {own.first} = 0; {own.first} < {names.columns}; {own.first} += {self.lane_count}{scale})"
+            return block_of(head, [f"{helper}<{pack}>({arguments}, {own.first} + {own.lane}{scale});"])
+
+        guard = " && ".join(filter(None, [f"{names.columns} % {width} == 0", self.packs.aligned()]))
+        body = [
+            *opening,
+            f"const size_t {names.row} = blockIdx.x;",
+            f"const int {own.lane} = threadIdx.x % {self.lane_count};",
+        ]
+        if width > 1:
+            body += [
+                "// Packs need rows and addresses of whole packs.",
+                f"if ({guard}) {{",
+                *("  " + one for one in loop(width)),
+            ]
+            body += ["} else {", *("  " + one for one in loop(1)), "}"]
+        else:
+            body += loop(1)
+        known = [name for name, several in self.inputs.items() if self._along(several)]
+        constant = f"constexpr int {self.lane_count} = {self.lanes};  // of a warp, for the packs of a row; the others share its bag"
+        return Written(
+            self.name,
+            f"Written from the reference: a warp for each row of the result, {width} elements at a time in accesses of 16 bytes where "
+            f"addresses allow it; groups of {self.lanes} lanes share the elements of a bag." + kernel.promise(known),
+            kernel.definition(kernel.head(), body),
+            f"{constant}\n\n{text}",
+            (" * ".join(self.plan.domain[:-1]),),
+            WARP,
+        )
+
+
+class _Lanes:
+    """Some lanes of a warp for each row, whose elements lie behind one another."""
+
+    def __init__(self, plan: _Bags, kernel: KernelText, lanes: int) -> None:
+        self.plan, self.kernel, self.lanes = plan, kernel, lanes
+        self.names = fresh_names(kernel, "kLanes", "row", "lane", "k", "offset", "count", "other")
+        self.outputs = [one.name for one in kernel.outputs()]
+        rank = len(plan.domain)
+        self.at = {axis: kernel.names.fresh("outer") for axis in range(rank)} if rank > 1 else {0: self.names.row}
+        self.numbers = Numbers(plan, kernel, {**self.at, plan.summed: self.names.k})
+        for key in walk(plan):
+            whole = tuple(one for one in key[1] if one is not None) == tuple(range(rank))
+            if plan.node(key).op == "input" and plan.node(key).data[0] in self.outputs and not whole:
+                raise Refused(f"{plan.node(key).data[0]} is read where another thread may have written it")
+        # rows differ between threads, but not between the elements of one
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        if node.op == "iota":
+            return "0" if key[1][0] is None else self.numbers.at[int(key[1][0])]
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        plan, kernel, names, expressions = self.plan, self.kernel, self.names, self.expressions
+        sums = _sums(plan)
+        roots = [plan.operands(key)[0] for key in sums]
+        body: list[str] = []
+        self.numbers.taken(roots, expressions, body)
+        texts = expressions.locals_for(roots, body)
+        lines, locals_ = _taken(plan, sums, kernel, expressions, texts)
+        if any("[" in line for line in expressions.outer):
+            raise Refused("it multiplies sums along rows by values of each row, inside of the sums")
+        outer, expressions.outer = expressions.outer, []
+        starts, exchanged = [], []
+        for key, (name, ctype) in locals_.items():
+            kind = str(plan.node(key).data[0])
+            start = expressions.number(_START[kind]) if ctype == kernel.real else "0"
+            starts.append(f"{ctype} {name} = {start};")
+            exchanged += _combined(kind, name, f"__shfl_xor_sync(0xffffffffu, {name}, {names.offset})", ctype, kernel)
+        expressions.known = {key: one for key, one in expressions.known.items() if not expressions.varies(key)}
+        expressions.known |= {key: name for key, (name, _) in locals_.items()}
+        final: list[str] = []
+        self.numbers.taken(plan.outputs, expressions, final)
+        values = expressions.locals_for(plan.outputs, final)
+        stores = []
+        for key, name, value in zip(plan.outputs, self.outputs, values, strict=True):
+            stored = kernel.stored(name, value, plan.node(key).dtype)
+            if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
+                local = kernel.names.fresh(f"{name}_value")
+                final.append(f"const {kernel.element(name)} {local} = {stored};")
+                stored = local
+            stores.append(f"{name}[{names.row}] = {stored};")
+        return self._around([*outer, *starts], [*body, *lines], exchanged, [*expressions.outer, *final, *stores])
+
+    def _around(
+        self, starts: Sequence[str], body: Sequence[str], exchanged: Sequence[str], final: Sequence[str]
+    ) -> Written:
+        kernel, names, plan = self.kernel, self.names, self.plan
+        rows = kernel.count(plan.domain)
+        opening = [] if rows.isidentifier() else [f"const size_t {names.count} = {rows};"]
+        rows = rows if rows.isidentifier() else names.count
+        depth = kernel.size(plan.depth)
+        start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
+        known = [str(plan.node(key).data[0]) for key in walk(plan) if plan.node(key).op == "input" and not any(isinstance(one, tuple) for one in key[1])]  # fmt: skip
+        lines = [
+            f"constexpr int {names.kLanes} = {self.lanes};  // of a warp, for each row: neighbouring lanes read neighbouring elements",
+            *opening,
+            f"const size_t {names.row} = ({start}) / {names.kLanes};",
+            f"const int {names.lane} = threadIdx.x % {names.kLanes};",
+            *self._coordinates([*body, *final]),
+            *starts,
+            "// Lanes behind the last row help to combine; they have no elements.",
+            *block_of(
+                f"for (int {names.k} = {names.row} < {rows} ? {names.lane} : {depth}; {names.k} < {depth}; {names.k} += {names.kLanes})",
+                body,
+            ),
+            *block_of(
+                f"for (int {names.offset} = {names.kLanes} / 2; {names.offset} > 0; {names.offset} /= 2)", exchanged
+            ),
+            *block_of(f"if ({names.lane} == 0 && {names.row} < {rows})", final),
+        ]
+        return Written(
+            f"bags-{self.lanes}",
+            f"Written from the reference: {self.lanes} neighbouring lanes of a warp for each row, which read neighbouring elements and combine "
+            "what they found by shuffles." + kernel.promise(dict.fromkeys(known)),
+            kernel.definition(kernel.head(), lines),
+            "",
+            (f"cdiv({' * '.join(plan.domain)} * {self.lanes}, {BLOCK})",),
+            BLOCK,
+        )
+
+    def _coordinates(self, lines: Sequence[str]) -> list[str]:
+        """Positions along the axes of the result, from the number of a row; those that are used."""
+        if len(self.plan.domain) < 2:
+            return []
+        found: list[str] = []
+        left = self.names.row
+        for axis in reversed(range(len(self.plan.domain))):
+            text = left
+            if axis:
+                side = self.kernel.size(self.plan.domain[axis])
+                side = side if side.isidentifier() or side.isdigit() else f"({side})"
+                text, left = f"{left} % {side}", f"{left} / {side}"
+            if any(self.at[axis] in line for line in lines):
+                found.insert(0, f"const size_t {self.at[axis]} = {text};")
+        return found

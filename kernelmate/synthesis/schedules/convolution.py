@@ -1,0 +1,380 @@
+"""Convolutions over channels and taps: the input with its halo and the weights in shared memory, results in registers.
+
+Traffic: a block reads its part of the input once for all of its output channels, and the weights once for all of its positions, from
+L2 beside other blocks. Arithmetic: that of the graph; a thread's values from shared memory serve several channels, taps and positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.convolution_tiles import SPAN, Tile, power_above, tile_for
+from kernelmate.synthesis.convolutions import CHANNEL, Convolution, Spatial, convolution_of
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.index_maps import Linear, existing
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes
+from kernelmate.synthesis.window_text import WindowText
+
+SHARED = 32 * 1024
+"""Bytes of shared memory of a block, so that several blocks share a multiprocessor (228 KB, H100)."""
+
+MOST_SHARED = 48 * 1024
+"""Bytes of shared memory that a block has without asking for more."""
+
+DEEPEST = 16
+"""Input channels at a time, at most."""
+
+LONGEST_LINE = 40
+"""Values of the input that a thread keeps in registers."""
+
+ENOUGH_BLOCKS = 264
+"""Two blocks for each of 132 multiprocessors (H100)."""
+
+_WORDS = ("col", "row", "plane")
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    sizes = kernel.contract.sizes
+    plan = laid_out(graph, sizes, *output_shapes(kernel))
+    found = convolution_of(plan)
+    tiles = {side: tile_for(plan, found, sizes[0], side) for side in (8, 4)}
+    counts = {axis: int(evaluate(side, sizes[0])) for axis, side in enumerate(plan.domain)}
+
+    def blocks(tile: Tile) -> int:
+        taken = {one.variable: width for one, width in zip(found.spatial, tile.positions, strict=True)}
+        taken[found.out] = tile.out
+        return math.prod(-(-count // taken.get(f"__{axis}", 1)) for axis, count in counts.items())
+
+    order = [8, 4] if blocks(tiles[8]) >= ENOUGH_BLOCKS else [4, 8]
+    yield from those_written(partial(_text, plan, found, kernel, tiles[side]) for side in order)
+
+
+def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> Written:
+    return _Convolving(plan, found, KernelText(kernel.kernel, kernel.contract), tile).written()
+
+
+class _Convolving:
+    """The text for one tile."""
+
+    def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> None:
+        self.plan, self.found, self.kernel, self.tile = plan, found, kernel, tile
+        self.source, self.weights = plan.name(found.source), plan.name(found.weights)
+        outputs = {one.name for one in kernel.outputs()}
+        if {self.source, self.weights} & outputs or len(plan.targets) != len(plan.outputs):
+            raise Refused("an array is read where another thread may have written it")
+        if plan.node(found.root).dtype not in ("float32", "float64"):
+            raise Refused(f"the sum of {plan.node(found.root).dtype}")
+        self.names = fresh_names(
+            kernel, "kOut", "kSide", "kSpan", "kDepth", "kThreads", "kLine", "sum", "line", "part", "total", "i", "j", "d", "o",
+            "c", "o_first", "o_thread", "c_first", "inside", "out",
+        )  # fmt: skip
+        words = [_WORDS[len(found.spatial) - 1 - place] for place in range(len(found.spatial))]
+        self.words = [kernel.names.fresh(one if len(words) > 1 else "position") for one in words]
+        self.firsts = [kernel.names.fresh(f"{one}_first") for one in self.words]
+        self.own = [kernel.names.fresh(f"{one}_thread") for one in self.words]
+        self.near = [kernel.names.fresh(f"{self.source}_{one}") for one in self.words]
+        self.inner = [kernel.names.fresh(f"d{one}") for one in self.words]
+        plurals = [kernel.names.fresh(f"k{one.capitalize()}s") for one in self.words]
+        self.lengths = ["1" if width == 1 else name for name, width in zip(plurals, tile.positions, strict=True)]
+        self.reach = [kernel.names.fresh(f"kPatch{one.capitalize()}s") for one in self.words]
+        self.tap_names = [kernel.names.fresh(one) for one in reversed(("kx", "ky", "kz")[: len(found.taps)])]
+        self.patch, self.packed = (kernel.names.fresh(f"{one}_tile") for one in (self.source, self.weights))
+        self.batch = {one: kernel.names.fresh("batch") for one in found.batch}
+        self.text = WindowText(plan, kernel, self._positions())
+        last = found.spatial[-1]
+        self.along = [axis for axis, step in enumerate(last.steps) if step]
+        self.line = (SPAN - 1) * last.stride + last.span + 1
+        if self.line > LONGEST_LINE:
+            raise Refused("its windows are longer than a thread's registers hold")
+        self.depth = self._depth()
+
+    def _positions(self) -> dict[str, str]:
+        names, found = self.names, self.found
+        positions = {CHANNEL: names.c, found.out: names.o, "__i": names.i, "__j": names.j, **self.batch}
+        for place, one in enumerate(found.spatial):
+            positions |= {
+                one.variable: self.words[place],
+                f"__n{place}": self.near[place],
+                f"__d{place}": self.inner[place],
+            }
+            positions |= {f"__t{place}": self.own[place], f"__f{place}": self.firsts[place]}
+        return positions | {f"__k{axis}": name for axis, name in enumerate(self.tap_names)}
+
+    def _patch(self, place: int) -> int:
+        one = self.found.spatial[place]
+        return (self.tile.positions[place] - 1) * one.stride + one.span + 1
+
+    def _depth(self) -> int:
+        """Channels at a time: as many as shared memory has room for."""
+        last = -(-self._patch(-1) // SPAN) * SPAN
+        patch = last * math.prod(self._patch(place) for place in range(len(self.words) - 1))
+        each = (patch + math.prod(self.found.taps) * (self.tile.out + SPAN)) * (
+            8 if self.kernel.real == "double" else 4
+        )
+        depth = DEEPEST
+        while depth > 1 and depth * each > SHARED:
+            depth //= 2
+        side = self.plan.node(self.found.source).shape[self.found.channel]
+        depth = min(depth, power_above(int(evaluate(side, self.kernel.contract.sizes[0]))))
+        if depth * each > MOST_SHARED:
+            raise Refused("its windows are larger than shared memory")
+        return depth
+
+    def _channels(self) -> Linear:
+        return existing(self.plan.node(self.found.source).shape[self.found.channel])
+
+    def _number(self, value: Linear) -> str:
+        return self.text.number_text(value)[0]
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, tile, real = self.kernel, self.names, self.tile, self.kernel.real
+        opening, grid = self._block()
+        c_first, channels = names.c_first, self._number(self._channels())
+        loop = f"for (int {c_first} = 0; {c_first} < {channels}; {c_first} += {names.kDepth})"
+        results = self._results()
+        body = [
+            *self._constants(),
+            *opening,
+            f"{real} {names.sum}[{names.kSide}][{names.kSpan}] = {{}};",
+            *block_of(loop, [*self._load_input(), *self._load_weights(), "__syncthreads();", *self._products(), "__syncthreads();"]),
+            *results,
+        ]  # fmt: skip
+        sides = " x ".join(map(str, (tile.out, *tile.positions)))
+        return Written(
+            f"convolution-{tile.out}x{math.prod(tile.positions)}-{tile.side}",
+            f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
+            f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
+            + self._promise(),
+            kernel.definition(kernel.head(), body),
+            "",
+            (grid,),
+            tile.threads,
+        )
+
+    def _promise(self) -> str:
+        """The arithmetic at the headline's size, and what blocks read of global memory and L2."""
+        size, found = self.kernel.contract.sizes[0], self.found
+        results = math.prod(int(evaluate(side, size)) for side in self.plan.domain)
+        depth = int(evaluate(self.plan.node(found.source).shape[found.channel], size))
+        flops = 2 * results * depth * math.prod(found.taps)
+        patch = math.prod(self._patch(place) for place in range(len(self.words)))
+        blocks = results / self.tile.out / math.prod(self.tile.positions)
+        widths = [ITEM_BYTES[self.kernel.arguments[one].dtype] for one in (self.source, self.weights)]
+        read = blocks * depth * (patch * widths[0] + math.prod(found.taps) * self.tile.out * widths[1])
+        moved = self.kernel.promise([self.source, self.weights])
+        return f"{moved} It computes {flops / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
+
+    def _constants(self) -> list[str]:
+        names, tile, real, found = self.names, self.tile, self.kernel.real, self.found
+        positions = [f"{name} = {width}" for name, width in zip(self.lengths, tile.positions, strict=True) if width > 1]
+        reach = []
+        for place, one in enumerate(found.spatial):
+            before = self.lengths[place] if one.stride == 1 else f"({self.lengths[place]} - 1) * {one.stride} + 1"
+            before = "1" if self.lengths[place] == "1" else before
+            reach.append(f"{self.reach[place]} = {before}{f' + {one.span}' if one.span else ''}")
+        pitch = f"({self.reach[-1]} + {SPAN - 1}) / {SPAN} * {SPAN}"
+        inner = "".join(f"[{one}]" for one in self.reach[:-1])
+        taps = "".join(f"[{one}]" for one in found.taps)
+        threads = " * ".join([f"{names.kOut} / {names.kSide}", *(one for one in self.lengths[:-1] if one != "1")])
+        return [
+            f"constexpr int {', '.join([f'{names.kOut} = {tile.out}', *positions])};  // results of a block: channels and positions",
+            f"constexpr int {names.kSide} = {tile.side}, {names.kSpan} = {SPAN};  // of a thread: channels, and neighbouring positions",
+            f"constexpr int {names.kDepth} = {self.depth};  // input channels at a time",
+            f"constexpr int {names.kThreads} = {threads} * ({self.lengths[-1]} / {names.kSpan});",
+            f"constexpr int {', '.join(reach)};  // what the taps of a block reach",
+            f"constexpr int {names.kLine} = {self.line};  // what the taps of a thread reach in a row",
+            "// Rows begin at whole packs of 16 bytes.",
+            f"__shared__ {real} {self.patch}[{names.kDepth}]{inner}[{pitch}];",
+            f"__shared__ {real} {self.packed}[{names.kDepth}]{taps}[{names.kOut} + {SPAN}];",
+        ]
+
+    def _block(self) -> tuple[list[str], str]:
+        """Which results a block and its threads take, and the grid."""
+        names, found, plan = self.names, self.found, self.plan
+        places = {one.variable: place for place, one in enumerate(found.spatial)}
+        axes = [found.out, *(one.variable for one in reversed(found.spatial)), *reversed(found.batch)]
+        counts: list[str] = []
+        grid, lines, decoded = [], [], []
+        for number, axis in enumerate(axes):
+            side = plan.domain[int(axis[2:])]
+            width = self.tile.out if axis == found.out else self.tile.positions[places[axis]] if axis in places else 1
+            name = names.kOut if axis == found.out else self.lengths[places[axis]] if axis in places else "1"
+            first = (
+                names.o_first
+                if axis == found.out
+                else self.firsts[places[axis]]
+                if axis in places
+                else self.batch[axis]
+            )
+            left = " / ".join(["blockIdx.x", *counts])
+            grid.append(f"cdiv({_bare(side)}, {width})" if width > 1 else side)
+            outermost = number + 1 == len(axes)
+            if not outermost:
+                length = self._number(existing(side))
+                blocks = f"({length} + {name} - 1) / {name}" if width > 1 else length
+                local = self.kernel.names.fresh(f"{first.removesuffix('_first')}_blocks" if width > 1 else "count")
+                lines.append(f"const int {local} = {blocks};")
+                counts.append(local)
+                left += f" % {local}"
+            decoded.append(f"const int {first} = {left}{f' * {name}' if width > 1 else ''};")
+        left = f"threadIdx.x / ({self.lengths[-1]} / {names.kSpan})"
+        mine = [f"const int {self.own[-1]} = threadIdx.x % ({self.lengths[-1]} / {names.kSpan}) * {names.kSpan};"]
+        for place in reversed(range(len(self.words) - 1)):
+            if self.lengths[place] != "1":
+                mine.append(f"const int {self.own[place]} = {left} % {self.lengths[place]};")
+                left = f"{left} / {self.lengths[place]}"
+        mine.append(f"const int {names.o_thread} = {left} * {names.kSide};")
+        return [*lines, *decoded, *mine], " * ".join(reversed(grid))
+
+    def _filled(self, dims: Sequence[tuple[str, str]], body: Sequence[str]) -> list[str]:
+        """A loop in which the block's threads take all numbers along some dimensions, the last one fastest."""
+        names, left, lines = self.names, self.names.i, []
+        for place, (name, count) in enumerate(reversed(dims)):
+            rest = "" if place + 1 == len(dims) else f" % {count}"
+            lines.append(f"const int {name} = {left}{rest};")
+            left = f"{left} / {count}"
+        total = " * ".join(count for _, count in dims)
+        head = f"for (int {names.i} = threadIdx.x; {names.i} < {total}; {names.i} += {names.kThreads})"
+        return block_of(head, [*lines, *body])
+
+    def _in_channels(self) -> list[str]:
+        """The test that a chunk's channel is one of the input's, where that is not always so."""
+        channels = self._channels()
+        whole = not channels.terms and channels.constant % self.depth == 0
+        return [] if whole else [f"{self.names.c} < {self._number(channels)}"]
+
+    def _load_input(self) -> list[str]:
+        names, found, kernel = self.names, self.found, self.kernel
+        shape = self.plan.node(found.source).shape
+        axes = sorted([(found.channel, names.d, names.kDepth), *((one.axis, self.inner[p], self.reach[p]) for p, one in enumerate(found.spatial))])  # fmt: skip
+        index = [*map(self._plain, found.source[1])]
+        index[found.channel] = Linear(((CHANNEL, 1),))
+        lines, tests = [f"const int {names.c} = {names.c_first} + {names.d};"], self._in_channels()
+        for place, one in enumerate(found.spatial):
+            index[one.axis] = Linear(((f"__n{place}", 1),))
+            near = Linear.sum(((f"__f{place}", one.stride), (f"__d{place}", 1)), one.first)
+            lines.append(f"const int {self.near[place]} = {self._number(near)};")
+            tests += [f"{self.near[place]} >= 0"] if one.first < 0 else []
+            tests.append(f"{self.near[place]} < {self._number(existing(shape[one.axis]))}")
+        at = "".join(f"[{one}]" for one in (names.d, *self.inner))
+        value = kernel.loaded(self.source, f"{self.source}[{self.text.address(shape, index)}]")
+        lines.append(f"const bool {names.inside} = {' && '.join(tests)};")
+        lines.append(f"{self.patch}{at} = {names.inside} ? {value} : {self.text.number(0.0)};")
+        return self._filled([(name, count) for _, name, count in axes], lines)
+
+    def _plain(self, entry: object) -> Linear:
+        """An entry of the input's index that is a batch axis, or none."""
+        name = str(entry)
+        return Linear(((name, 1),)) if name in self.batch else Linear()
+
+    def _load_weights(self) -> list[str]:
+        names, found, kernel = self.names, self.found, self.kernel
+        shape = self.plan.node(found.weights).shape
+        counts = {found.out: (names.out, names.kOut), CHANNEL: (names.d, names.kDepth)}
+        counts |= {f"__k{axis}": (name, str(found.taps[axis])) for axis, name in enumerate(self.tap_names)}
+        dims = [counts[name] for at in found.at for name, _ in at.terms if name in counts]
+        out = existing(self.plan.domain[int(found.out[2:])])
+        tests = [f"{names.o} < {self._number(out)}", *self._in_channels()]
+        value = kernel.loaded(self.weights, f"{self.weights}[{self.text.address(shape, found.at)}]")
+        place = "".join(f"[{one}]" for one in (names.d, *self.tap_names, names.out))
+        return self._filled(
+            dims,
+            [
+                f"const int {names.o} = {names.o_first} + {names.out}, {names.c} = {names.c_first} + {names.d};",
+                f"{self.packed}{place} = {' && '.join(tests)} ? {value} : {self.text.number(0.0)};",
+            ],
+        )
+
+    def _products(self) -> list[str]:
+        """The products of a chunk of channels, from registers."""
+        names, found, real = self.names, self.found, self.kernel.real
+        last = found.spatial[-1]
+        place = "".join(f"[{self._near(place, one)}]" for place, one in enumerate(found.spatial))
+        tap = last.tap(found.taps)
+        along = [self.tap_names[axis] for axis in self.along]
+        inside = Linear(
+            tuple(term for term in tap.terms if term[0] in [f"__k{axis}" for axis in self.along]), tap.constant
+        )
+        held = self._number(Linear.sum((("__j", last.stride),)).plus(inside))
+        weight = "".join(f"[{one}]" for one in (names.d, *self.tap_names))
+        body = [
+            f"{real} {names.part}[{names.kSide}];",
+            *self._over(names.i, names.kSide, [f"{names.part}[{names.i}] = {self.packed}{weight}[{names.o_thread} + {names.i}];"]),
+            *self._over(
+                names.i,
+                names.kSide,
+                self._over(names.j, names.kSpan, [f"{names.sum}[{names.i}][{names.j}] += {names.part}[{names.i}] * {names.line}[{held}];"]),
+            ),
+        ]  # fmt: skip
+        for axis, name in zip(self.along, along, strict=True):
+            body = self._over(name, str(found.taps[axis]), body)
+        body = [
+            f"{real} {names.line}[{names.kLine}];",
+            *self._over(names.j, names.kLine, [f"{names.line}[{names.j}] = {self.patch}[{names.d}]{place};"]),
+            *body,
+        ]
+        for axis in reversed([axis for axis in range(len(found.taps)) if axis not in self.along]):
+            name = self.tap_names[axis]
+            body = block_of(f"for (int {name} = 0; {name} < {found.taps[axis]}; ++{name})", body)
+        return block_of(f"for (int {names.d} = 0; {names.d} < {names.kDepth}; ++{names.d})", body)
+
+    def _near(self, place: int, one: Spatial) -> str:
+        """Where a thread reads the patch along a spatial axis, at the taps of the loops around."""
+        own = Linear(((f"__t{place}", one.stride),)) if self.lengths[place] != "1" else Linear()
+        if place + 1 == len(self.words):
+            return self._number(own.plus(Linear((("__j", 1),))))
+        return self._number(own.plus(one.tap(self.found.taps)))
+
+    def _over(self, name: str, count: str, body: Sequence[str]) -> list[str]:
+        return ["#pragma unroll", *block_of(f"for (int {name} = 0; {name} < {count}; ++{name})", body)]
+
+    def _results(self) -> list[str]:
+        """What follows from each sum, and stores within the result."""
+        names, found, plan, kernel = self.names, self.found, self.plan, self.kernel
+        lines: list[str] = []
+        terms = [f"{names.sum}[{names.i}][{names.j}]", *self.text.locals_for(found.rest, lines)]
+        if len(terms) > 1:
+            lines.append(f"const {kernel.real} {names.total} = {' + '.join(terms)};")
+        self.text.known[found.root] = names.total if len(terms) > 1 else terms[0]
+        texts = self.text.locals_for([one.key for one in plan.targets], lines)
+        for target, text in zip(plan.targets, texts, strict=True):
+            stored = kernel.stored(target.name, text, plan.node(target.key).dtype)
+            if len(plan.targets) > 1:
+                raise Refused("it has several results of a convolution")
+            at = self.text.address(target.shape, [self.text_of(one) for one in target.place])
+            lines.append(f"{target.name}[{at}] = {stored};")
+        mine = []
+        for place in range(len(found.spatial)):
+            own = f" + {self.own[place]}" if self.lengths[place] != "1" else ""
+            j = f" + {names.j}" if place + 1 == len(self.words) else ""
+            mine.append(f"const int {self.words[place]} = {self.firsts[place]}{own}{j};")
+        sides = {one.variable: self.words[place] for place, one in enumerate(found.spatial)} | {found.out: names.o}
+        inside = " && ".join(f"{name} < {self._number(existing(plan.domain[int(axis[2:])]))}" for axis, name in sides.items() if self._may_leave(axis))  # fmt: skip
+        inner = [*mine, *(block_of(f"if ({inside})", lines) if inside else lines)]
+        out = f"const int {names.o} = {names.o_first} + {names.o_thread} + {names.i};"
+        return self._over(names.i, names.kSide, [out, *self._over(names.j, names.kSpan, inner)])
+
+    def _may_leave(self, axis: str) -> bool:
+        """Whether a block's part of an axis may reach beyond its end."""
+        places = {one.variable: place for place, one in enumerate(self.found.spatial)}
+        return axis not in places or self.lengths[places[axis]] != "1"
+
+    def text_of(self, entry: object) -> Linear:
+        """An entry of an index as a sum."""
+        name = str(entry)
+        return Linear(((name, 1),)) if name.startswith("__") else Linear((), int(name))
+
+
+def _bare(side: str) -> str:
+    return side[1:-1] if side.startswith("(") and side.endswith(")") else side
