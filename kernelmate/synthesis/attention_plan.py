@@ -188,22 +188,20 @@ def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index)
 
 
 def attention_of(graph: Graph, contract: Contract) -> Attention | None:
-    """The plan of a graph; None where it is not attention.
-
-    Raises:
-        Refused: it is, and is not written here.
-    """
+    """The plan of a graph; None where it is not attention, or has operations besides that other schedules may know."""
     graph = without_reshapes(graph)
     nodes = graph.nodes
     kinds = [node.data[0] for node in nodes if node.op == "reduce"]
     if "max" not in kinds or kinds.count("sum") < 2 or not any(node.data[:1] == ("exp",) for node in nodes):
         return None
     for output in graph.outputs:
-        plan = _laid_out(graph, contract, output)
-        found = _recognised(plan)
-        found = None if found is None else _with_axes(found)
-        if found is not None:
-            return replace(found, outputs=tuple(_output(found, one) for one in graph.outputs))
+        try:
+            found = _recognised(_laid_out(graph, contract, output))
+            found = None if found is None else _with_axes(found)
+            if found is not None:
+                return replace(found, outputs=tuple(_output(found, one) for one in graph.outputs))
+        except Refused:
+            continue
     return None
 
 
@@ -307,6 +305,8 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
 def _sum_of(plan: Attention, exponential: Key) -> Key:
     """The sum of exponentials, by which the results are divided in the end."""
     keys: Any = Place(((plan.key, "1"),))
+    if keys not in exponential[1]:
+        return exponential
     place = exponential[1].index(keys)
     for number, node in enumerate(plan.graph.nodes):
         if node.op == "reduce" and node.args == (exponential[0],) and node.data == ("sum", place):
@@ -329,8 +329,8 @@ def _product(plan: Attention) -> Attention:
     if not found:
         return plan
     (product, *others) = found
-    if others or plan.node(product).data[0] != "sum":
-        raise Refused("its scores are of several reductions")
+    if others or plan.node(product).data[0] != "sum" or not plan.node(product).dtype.startswith("float"):
+        raise Refused("its scores are of several reductions, or of whole numbers")
     plan = _taking(plan, product, plan.depth)
     factors = list(_factors(plan, plan.operands(product)[0]))
     sides: tuple[list[Key], list[Key]] = ([], [])

@@ -36,7 +36,7 @@ class AttentionText:
         self.names = fresh_names(
             kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
             "infinity", "query", "key", "c", "column", "first", "inside", "row", "rank", "key_first", "c_first", "column_first", "step", "end", "i", "j",
-            "product", "score", "scores", "total", "largest", "sum", "weight", "weights", "bound", "shift", "factor", "inverse",
+            "product", "score", "scores", "total", "largest", "sum", "weight", "weights", "bound", "shift", "factor", "inverse_sum",
             "offset", "tiles", "n", "warp", "lane", "part", "count", "queries", "keys", "depth", "columns", "slice",
         )  # fmt: skip
         self.opening = [f"const float {self.names.infinity} = {kernel.infinity};"]

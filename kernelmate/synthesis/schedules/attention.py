@@ -347,7 +347,7 @@ class _Tiles(AttentionText):
         """The results of a thread's queries, divided by the sums."""
         names, plan, i, j = self.names, self.plan, self.names.i, self.names.j
         total, summed = f"{names.total}[{i}][{j}]", f"{names.sum}[{i}]"
-        total = f"{total} * {names.inverse}" if plan.normalised else total
+        total = f"{total} * {names.inverse_sum}" if plan.normalised else total
         lines = self.stores(f"({total})" if plan.normalised else total, summed, f"{names.largest}[{i}]", vectors=True)
         lines = [line.replace(f"= ({total});", f"= {total};") for line in lines]
         single = self.stores("", summed, f"{names.largest}[{i}]", vectors=False)
@@ -358,7 +358,7 @@ class _Tiles(AttentionText):
         return unrolled(i, names.kRows, [
             *block_of(self.halves(), [shared]),
             f"const int {names.query} = {names.first} + {names.row} + {i};",
-            *([f"const float {names.inverse} = 1.0f / {summed};"] if plan.normalised else []),
+            *([f"const float {names.inverse_sum} = 1.0f / {summed};"] if plan.normalised else []),
             *unrolled(j, names.kColumns, [
                 f"const int {names.column} = {first}{self._column(j)};",
                 *block_of(f"if ({inside} && {names.column} < {self.lengths[plan.column]})", lines),
