@@ -299,10 +299,11 @@ class KernelText:
             above = _above_comment(kernel.unit.text, above)
             edits.append((above, above, written.helpers + "\n\n"))
         block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
-        launch = {"grid": written.grid, "block": block, "shared": "0"}
+        grid = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)  # without needless parentheses
+        launch = {"grid": grid, "block": block, "shared": "0"}
         changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
         own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=written.grid, block=block, shared="0")
+        fallback = replace(self.contract, grid=grid, block=block, shared="0")
         return changed, fallback if own is None else replace(fallback, line=own.line)
 
 

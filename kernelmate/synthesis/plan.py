@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from kernelmate.synthesis.graph import Graph, Node
@@ -37,6 +37,7 @@ class Plan:
         outputs: where each output is evaluated.
         gone: the axes that reductions take. kind: `rows` where those are the last (of one row where `split` is 0), `columns` otherwise, `map` without; `free` where
             arrays are met in any order of the domain's axes, which the schedule lays out itself.
+        pitches: arrays whose rows lie further apart than they are long, with the elements from one to the next.
     """
 
     graph: Graph
@@ -45,6 +46,7 @@ class Plan:
     outputs: tuple[Key, ...]
     kind: str
     gone: tuple[int, ...] = ()
+    pitches: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
 
     @property
     def row_count(self) -> str:

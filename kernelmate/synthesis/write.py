@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelmate.records import Contract, Kernel
@@ -11,6 +12,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
     attention,
@@ -55,9 +57,22 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
+    padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
-    ways = [partial(bags.written, graph)] * bool(bagged) + [partial(_by_operation, graph)]
+    ways: list[Callable[[KernelText], Iterator[Written]]] = [partial(_by_operation, graph)]
+    if bagged:
+        ways.insert(0, partial(bags.written, graph))
+    if padded is not None:
+        ways.insert(0, partial(_padded, *padded))
     yield from _either(ways, text)
+
+
+def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Iterator[Written]:
+    """Kernels of reductions along rows that are the beginnings of longer ones."""
+    plan = plan_of(graph)
+    if plan.kind != "rows" or plan.split == 0:
+        raise Refused("it takes the beginnings of rows without reducing them")
+    yield from rows.written(replace(plan, pitches=tuple(pitches.items())), text)
 
 
 def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:

@@ -85,6 +85,10 @@ class Rows(Passes):
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
         self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
         self.firsts: dict[str, tuple[str, str, str]] = {}
+        sizes = {name: kernel.size(side) for name, side in plan.pitches}
+        self.pitches = {name: one if re.fullmatch(r"\w+", one) else f"({one})" for name, one in sizes.items()}
+        if any(name not in self.rowed for name in self.pitches):
+            raise Refused("it takes the beginnings of rows of an array that it meets along single axes")
         for key in walk(plan):
             if plan.node(key).op in ("input", "iota") and plan.access(key) == "across":
                 self._meet_across(key)
@@ -218,9 +222,8 @@ class Rows(Passes):
             lines.append(f"const int {first} = static_cast<int>({names.row} * {names.columns} / {behind}{within});")
         for name in self.rowed:
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
-            lines.append(
-                f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {names.columns};"
-            )
+            pitch = self.pitches.get(name, names.columns)
+            lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {pitch};")
         return lines
 
     def position(self) -> tuple[str, str]:
@@ -310,7 +313,8 @@ class Rows(Passes):
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
-        guard = " && ".join(filter(None, [f"{columns} % {width} == 0", self.packs.aligned()]))
+        lengths = [f"{one} % {width} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
+        guard = " && ".join(filter(None, [*lengths, self.packs.aligned()]))
         return [
             *lines,
             "// Packs need rows and addresses of whole packs.",

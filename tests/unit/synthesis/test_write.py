@@ -55,6 +55,14 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         matrix(w="in float32[cols] ~ normal", s="in float32[rows] ~ normal"),
         "(x + w) * s[:, None]", f"{ITEM}  y[i] = (x[i] + w[i % cols]) * s[i / cols];", BY_ITEM, "",
     ),
+    "padded rows": (
+        {"x": "in float32[rows, cols + 5] ~ normal", "y": "inout float32[rows, cols + 5] ~ normal", "m": "out float32[rows]", **SIZES, "pitch": "int32 = cols + 5"},
+        "def reference(x, y, cols):\n    v = x[:, :cols]\n    e = np.exp(v - v.max(axis=1, keepdims=True))\n    out = y.copy()\n"
+        "    out[:, :cols] = e / e.sum(axis=1, keepdims=True)\n    return out, v.max(axis=1)",
+        f"{ROW}  float t = -INFINITY, s = 0;\n  for (int c = 0; c < cols; ++c) t = fmaxf(t, x[r * pitch + c]);\n"
+        "  for (int c = 0; c < cols; ++c) s += expf(x[r * pitch + c] - t);\n  m[r] = t;\n"
+        "  for (int c = 0; c < cols; ++c) y[r * pitch + c] = expf(x[r * pitch + c] - t) / s;", BY_ROW, "",
+    ),
     "the larger of bytes": (
         {"q": "in int8[rows, cols]", "y": "out int8[rows, cols]", **SIZES}, "np.maximum(q, 0)",
         f"{ITEM}  y[i] = q[i] > 0 ? q[i] : 0;", BY_ITEM, "",

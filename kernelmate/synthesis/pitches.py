@@ -1,0 +1,68 @@
+"""Rows that are the beginnings of longer ones: `logits[..., :V]` of an array with padded rows, and results of that kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
+
+
+def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
+    """The graph with such rows as whole arrays, and by array how many elements lie between their beginnings.
+
+    None where other parts of arrays are left, or an array is met both ways.
+
+    Args:
+        graph: as it was traced.
+        outputs: names of the results, whose padding stays as it was.
+    """
+    nodes, results, pitches = list(graph.nodes), list(graph.outputs), dict[str, str]()
+    for index, node in enumerate(nodes):
+        source = nodes[node.args[0]] if node.op == "window" else node
+        if (
+            node.op == "window"
+            and len(node.args) == 1
+            and source.op == "input"
+            and _begins(node, source.shape, node.shape)
+        ):
+            pitches[str(source.data[0])] = source.shape[-1]
+            nodes[index] = replace(source, shape=node.shape)
+    for place, (output, name) in enumerate(zip(graph.outputs, outputs, strict=True)):
+        node = nodes[output]
+        if node.op != "window" or len(node.args) != 2:
+            continue
+        value, old = (nodes[one] for one in node.args)
+        if (old.op, old.data[:1]) == ("input", (name,)) and _begins(node, node.shape, value.shape, (OTHERWISE, ABOVE)):
+            pitches[name], results[place] = node.shape[-1], node.args[0]
+    kept = _needed(nodes, results)
+    left = [nodes[index] for index in kept]
+    both = any(one.op == "input" and pitches.get(str(one.data[0])) == one.shape[-1] for one in left if one.shape)
+    if not pitches or both or any(one.op == "window" for one in left):
+        return None
+    order = {old: new for new, old in enumerate(kept)}
+    moved = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in kept]
+    return Graph(tuple(moved), tuple(order[one] for one in results)), pitches
+
+
+def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Sequence[str] = (ORDINARY,)) -> bool:
+    """Whether a window only takes, or only replaces, the beginning of each row."""
+    if len(long) != len(short) or not long or linear(long[-1]) == linear(short[-1]):
+        return False
+    if any(linear(one) != linear(other) for one, other in zip(long[:-1], short[:-1], strict=True)):
+        return False
+    maps = [AxisMap.of(one) for one in node.data]
+    same = all(one.terms == ((axis, 1),) and one.offset == "0" and one.every == 1 for axis, one in enumerate(maps))
+    return same and maps[-1].beyond in beyond and all(one.beyond == ORDINARY for one in maps[:-1])
+
+
+def _needed(nodes: Sequence[Node], results: Sequence[int]) -> list[int]:
+    found: set[int] = set()
+    stack = list(results)
+    while stack:
+        index = stack.pop()
+        if index not in found:
+            found.add(index)
+            stack += nodes[index].args
+    return sorted(found)
