@@ -281,10 +281,14 @@ class KernelText:
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
-        lines = [piece for line in indented(body) for piece in _folded(line)]
-        if self.indent != "  ":
-            lines = [re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), line) for line in lines]
+        lines = [self.styled(piece) for line in indented(body) for piece in _folded(line)]
         return "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
+
+    def styled(self, text: str) -> str:
+        """Lines that are indented by two blanks a level, in the file's own indentation."""
+        if self.indent == "  ":
+            return text
+        return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
 
     def placed(self, written: Written) -> tuple[Kernel, Contract]:
         """The user's file with the written kernel in the place of its own, launches and contract changed along.

@@ -17,6 +17,7 @@ from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
     attention,
     bags,
+    both_ways,
     columns,
     contraction,
     convolution,
@@ -88,7 +89,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
         ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(schedule.written, plan)]
         yield from _either(ways, text)
     except Refused as reason:
-        others = [partial(_free, graph)]
+        others: list[Callable[[KernelText], Iterator[Written]]] = [partial(_free, graph)]
+        others += [partial(both_ways.written, graph)] * (len(graph.outputs) > 1)
         others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
         try:

@@ -57,7 +57,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
-    return _Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
+    return Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
 
 
 class Layout:
@@ -127,7 +127,7 @@ class _ColumnReductions(Reductions):
         return lines
 
 
-class _Columns(Passes):
+class Columns(Passes):
     """The text for blocks of so many columns and threads."""
 
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
