@@ -74,7 +74,26 @@ def loop_range(builder: Builder, *bounds: Any) -> Any:
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step != 1:
         raise Untraceable("a loop over a size with a step")
-    return turns(builder, start, stop)
+    return _Range(builder, start, stop)
+
+
+class _Range:
+    """A range whose length is a size."""
+
+    def __init__(self, builder: Builder, start: int, stop: int) -> None:
+        self._builder, self._start, self._stop = builder, start, stop
+
+    def __iter__(self) -> Iterator[Array]:
+        return turns(self._builder, self._start, self._stop)
+
+    def __len__(self) -> int:
+        return max(0, int(self._stop) - int(self._start))
+
+    def __getitem__(self, key: Any) -> Any:
+        raise Untraceable("a part of a range over a size")
+
+    def __reversed__(self) -> Any:
+        raise Untraceable("a loop over a size from its end")
 
 
 def over(array: Array) -> Iterator[Any]:

@@ -145,6 +145,8 @@ REFUSED = {
     "a recurrence": ("def reference(x):\n    y = x.copy()\n    for i in range(1, x.shape[0]):\n        y[i] = y[i - 1] * 0.5 + x[i]\n    return y", 7, "what another one has left"),
     "the value of a last turn": ("def reference(x):\n    for row in x:\n        y = row * 2\n    return x + y", 7, "after the loop"),
     "a carried number": ("def reference(x):\n    s = 0.0\n    for row in x:\n        s = s + row.sum()\n    return x + s", 6, "carries s"),
+    "a loop from the end": ("def reference(x):\n    y = x.copy()\n    for i in reversed(range(len(x))):\n        y[i] = x[i]\n    return y", 6, "from its end"),
+    "a loop with a step": ("def reference(x, rows):\n    y = x.copy()\n    for i in range(0, rows, 2):\n        y[i] = 0\n    return y", 6, "with a step"),
     "slices that grow": ("def reference(x):\n    y = np.zeros_like(x)\n    for i in range(len(x)):\n        y[i] = x[: i + 1].sum(axis=0)\n    return y", 7, "length differs"),
     "an unknown function": ("def reference(x):\n    y = x + 1\n    return np.sort(y, axis=1)", 6, "np.sort"),
     "an unknown method": ("def reference(x):\n    return x.argsort()", 5, "argsort"),
