@@ -113,7 +113,7 @@ def _judged(
     found: list[NewKernel] = []
     notes: list[str] = []
     try:
-        for written in islice(kernels_for(graph, kernel, contract), most):
+        for written in islice((one for one in kernels_for(graph, kernel, contract) if not one.another), most):
             if on_trying is not None:
                 on_trying(written.schedule)
             try:

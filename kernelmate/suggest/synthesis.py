@@ -17,8 +17,8 @@ from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.write import kernels_for
 
-MOST = 3
-"""Candidates of one search: schedules that differ in who computes what."""
+MOST, MOST_MEASURED = 3, 8
+"""Candidates of one search: schedules that differ in who computes what, and on a GPU in how many do."""
 
 WITHOUT = "No kernel was written anew: the contract names no reference. kernelmate lift may read one from the kernel."
 
@@ -28,12 +28,13 @@ class Synthesis:
     """Kernels written from their specification, where the objective is time and the reference is Python.
 
     Attributes:
-        notes: why there is none, in one line. most: most candidates of one search.
+        notes: why there is none, in one line.
+        most: most candidates of one search; None for as many as can be told apart, which is more by measuring than by predicting.
     """
 
     notes: list[str] = field(default_factory=list)
     name: str = "synthesis"
-    most: int = MOST
+    most: int | None = None
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
@@ -47,7 +48,10 @@ class Synthesis:
             return
         try:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
-            for written in self._wanted(request, list(kernels_for(graph, bare, contract)))[: self.most]:
+            measured = request.verdict.backend == "cuda"
+            most = self.most or (MOST_MEASURED if measured else MOST)
+            texts = [one for one in kernels_for(graph, bare, contract) if most > MOST or not one.another]
+            for written in self._wanted(request, texts)[:most]:
                 if request.stop():
                     return
                 yield from self._placed(request, bare, written)

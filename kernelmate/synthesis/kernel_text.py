@@ -38,6 +38,7 @@ class Written:
         schedule: its name, part of the candidate's author. why: one sentence.
         definition: the kernel's text. helpers: device functions above it, may be empty.
         grid: sides in the contract's language. block: threads, of each side where there are several.
+        another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
     """
 
     schedule: str
@@ -46,10 +47,13 @@ class Written:
     helpers: str
     grid: tuple[str, ...]
     block: int | tuple[int, ...]
+    another: bool = False
 
 
-def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
-    """The texts of those that can be written.
+def those_written(
+    makers: Iterable[Callable[[], Written]], others: Iterable[Callable[[], Written]] = ()
+) -> Iterator[Written]:
+    """The texts of those that can be written, and of others that are worth a measurement.
 
     Raises:
         Refused: none can; as the first one said.
@@ -66,6 +70,11 @@ def those_written(makers: Iterable[Callable[[], Written]]) -> Iterator[Written]:
         yield text
     if not count and reason is not None:
         raise reason
+    for make in others:
+        try:
+            yield replace(make(), another=True)
+        except Refused:
+            continue
 
 
 class Names:

@@ -7,6 +7,7 @@ and for each column one combination per warp. The order of a sum depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -53,7 +54,14 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
     wide, *_ = [*widths, narrowest]
     teams = [(wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
-    yield from those_written(partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams))
+    more = [(width, threads) for width in (narrowest, WARP) for threads in (256, 512, 1024)]
+    others = [team for team in dict.fromkeys(more) if team not in teams]
+    makers = [partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams)]
+    yield from those_written(makers, [partial(_other_text, plan, kernel, *team) for team in others])
+
+
+def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+    return replace(_text(plan, kernel, width, threads), schedule=f"columns-{width}x{threads}")
 
 
 def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:

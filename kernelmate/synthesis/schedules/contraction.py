@@ -61,7 +61,9 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
     first = next((place for place, tile in enumerate(TILES) if blocks(tile) >= ENOUGH_BLOCKS), len(TILES) - 1)
     order = [*TILES[first : first + 2], *TILES[max(first - 1, 0) : first]][:2]
-    yield from those_written(partial(_text, plan, kernel, tile) for tile in order)
+    others = [tile for tile in TILES if tile not in order]
+    makers, rest = ([partial(_text, plan, kernel, tile) for tile in some] for some in (order, others))
+    yield from those_written(makers, rest)
 
 
 def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:

@@ -44,7 +44,10 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
     blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
-    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+    more = [Team("block", threads, threads) for threads in (128, 256, 512, 1024) if threads <= max(64, headline)]
+    others = [team for team in more if team not in teams[:3]]
+    makers, rest = ([partial(_text, plan, kernel, team) for team in some] for some in (teams[:3], others))
+    yield from those_written(makers, rest)
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:

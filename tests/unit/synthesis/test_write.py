@@ -587,3 +587,33 @@ def test_candidates_promise_traffic_and_arithmetic_at_the_headline(name: str, ma
     kernel, contract = build(make, name, sizes="{ rows = 1000, cols = 500 }")
     first = next(kernels_for(trace(contract, tmp_path), kernel, contract))
     assert first.why.endswith(PROMISED[name]), first.why
+
+
+MEASURED = {
+    "rows": (reduced(), "x.sum(axis=1)", BY_ROW, {"rows-warp", "rows-block-128", "rows-block-512"}),
+    "columns": (
+        {"x": "in float32[rows, cols] ~ normal", "y": "out float32[cols]", **SIZES}, "x.max(axis=0)", BY_COLUMN,
+        {"columns-8", "columns-8x1024", "columns-32x512"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_more_choices_are_tried_where_they_can_be_measured(name: str, make: Any, session: Session) -> None:
+    args, reference, grid, wanted = MEASURED[name]
+    body = {"rows": f"{ROW}  float s = 0;\n  for (int c = 0; c < cols; ++c) s += x[r * cols + c];\n  y[r] = s;",
+            "columns": f"{COLUMN}  float m = x[c];\n  for (int r = 1; r < rows; ++r) m = fmaxf(m, x[r * cols + c]);\n  y[c] = m;"}[name]  # fmt: skip
+    kernel, _ = make(
+        args,
+        reference,
+        body=body,
+        grid=grid,
+        sizes="{ rows = 33, cols = 700 }, { rows = 5, cols = 7 }",
+        more='require = ["rows > 0"]',
+    )
+    usual = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),)).candidates
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(most=9),)).candidates
+    authors = {judged.candidate.author.removeprefix("synthesis:") for judged in found}
+    assert len(usual) <= 3 < len(found)
+    assert wanted <= authors
+    assert all(judged.verdict.correct for judged in found)
