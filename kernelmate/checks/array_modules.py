@@ -65,6 +65,37 @@ def weak(value: Any) -> Any:
     return value.item() if isinstance(value, np.float64 | np.complex128) else value
 
 
+class Rounded(float):
+    """A number of the reference's text or a scalar argument, whose arithmetic with other numbers is rounded to float32.
+
+    With arrays it is a Python number: it takes their type.
+    """
+
+
+def _rounded_to_float32(value: float) -> Rounded:
+    with np.errstate(all="ignore"):
+        return Rounded(np.float32(value))
+
+
+def _rounding(name: str) -> Callable[[Rounded, Any], Any]:
+    def operate(self: Rounded, other: Any) -> Any:
+        result = getattr(float, name)(self, other)
+        return _rounded_to_float32(result) if type(result) is float else result
+
+    return operate
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    for _side in ("", "r"):
+        setattr(Rounded, f"__{_side}{_name}__", _rounding(f"__{_side}{_name}__"))
+Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assign]
+
+
+def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
+    """What a floating number of a reference is in a pass in a type; None for as it is."""
+    return _rounded_to_float32 if working == np.float32 else None
+
+
 _NARROW_TYPES: dict[np.dtype[Any], type[Narrow]] = {}
 
 
@@ -84,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    return weak(_plain(value))
+    return float(value) if isinstance(value, Rounded) else weak(_plain(value))
 
 
 class ArrayModule:
@@ -165,7 +196,8 @@ def rebuilt(
     Raises:
         NotAvailable: CuPy has no counterpart of a module that it names.
     """
-    return _Rebuilding(directory, lambda source: module_for(source, device=device, working=working)).function(function)
+    modules = partial(module_for, device=device, working=working)
+    return _Rebuilding(directory, modules, number=rounded_number(working)).function(function)
 
 
 def rebuilt_with(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernelmate.checks import reference_process
-from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt
+from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt, rounded_number
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
@@ -133,6 +133,9 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
     dtypes = {a.name: a.dtype for a in contract.args}
     scalars = {name: _scalar(dtypes[name], value) for name, value in scalar_values(contract, size).items()}
     scalars |= {name: _scalar(dtypes[name], arrays[name].item()) for name in scalars if name in arrays}
+    number = rounded_number(working)
+    if number is not None:
+        scalars = {name: number(value) if type(value) is float else value for name, value in scalars.items()}
     wider = {name: wide(array, working) for name, array in arrays.items() if name not in scalars}
     return {spelled(name): value for name, value in {**dict(size), **scalars, **wider}.items()}
 
