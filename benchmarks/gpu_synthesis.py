@@ -69,9 +69,9 @@ def main() -> int:
 def _tasks(options: argparse.Namespace, scratch: Path) -> Iterator[Task]:
     for folder in (LARGE, NAIVE):
         for one in listed(folder):
-            if one.contract.reference_kind in ("function", "expression"):
-                if not options.kernels or one.kernel.name in options.kernels:
-                    yield _task(folder.name, one, dict(one.contract.sizes[0]), options)
+            python = one.contract.reference_kind in ("function", "expression")
+            if python and (not options.kernels or one.kernel.name in options.kernels):
+                yield _task(folder.name, one, dict(one.contract.sizes[0]), options)
     if options.ladders is None:
         return
     times = json.loads((options.ladders / "h200.json").read_text())["kernels"]

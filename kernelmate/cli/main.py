@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
     "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
     "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy."),
+    "lift": ("kernelmate.cli.lift:lift", "Read a reference in NumPy from a kernel that has none."),
     "fix": ("kernelmate.cli.fix:fix", "Make a kernel right that does not compile or is wrong."),
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
     "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),

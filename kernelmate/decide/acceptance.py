@@ -178,7 +178,7 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
     if inferred:
         yield "judged with a guessed contract: write it into the file to have anything accepted"
     if verdict.correct is None:
-        yield "nothing shows that it is right: give the contract a reference"
+        yield "nothing shows that it is right: give the contract a reference; kernelmate lift may read one from the kernel"
 
 
 def _meets(

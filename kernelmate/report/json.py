@@ -180,6 +180,20 @@ def written_json(kernels: Sequence[Any], files: Sequence[str], notes: Sequence[s
     return {"schema": SCHEMA, "written": {"kernels": judged, "files": list(files), "notes": list(notes)}}
 
 
+def lifted_json(found: Any, line: str | None, place: int | None, files: Sequence[str]) -> Document:
+    """What `lift` prints; `function` and `reference` are null where nothing is offered, and `reason` says why."""
+    lifted = {
+        "function": found.function.text if found.agrees else None,
+        "reference": line,
+        "cases": found.cases,
+        "reason": found.reason,
+        "line": place,
+        "note": found.note,
+        "files": list(files),
+    }
+    return {"schema": SCHEMA, "lifted": lifted}
+
+
 def error_json(error: KernelmateError) -> Document:
     """What stopped a command."""
     return error_document(error.code, error.message, error.file, error.line, error.column, error.hint)

@@ -19,8 +19,8 @@ from kernelmate.source.rewrite import apply_edits, same_kernel
 def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
     """The kernel with this contract as its block, within its changed unit.
 
-    A block that is there is replaced where it stands; if only grid, block, shared or require differ, only those values
-    are, and comments and layout stay. A new one goes above the kernel, above its template line.
+    A block that is there is replaced where it stands; if only grid, block, shared or require differ, or a reference is
+    added, only those values are, and comments and layout stay. A new one goes above the kernel, above its template line.
 
     Raises:
         ContractError: the block that is there cannot be read. SourceError: the text cannot be written.
@@ -77,9 +77,11 @@ def _replace_block(kernel: Kernel, block: Block, contract: Contract) -> Kernel:
 def _value_edits(kernel: Kernel, block: Block, contract: Contract) -> list[tuple[int, int, str]] | None:
     """Replacements in the block's TOML where only what a candidate may change differs, else None."""
     current = parse_contract(kernel)
-    if current is None or replace(
-        contract, grid=current.grid, block=current.block, shared=current.shared, require=current.require
-    ) != replace(current, line=contract.line, inferred=contract.inferred):
+    if current is None or (current.reference is not None and contract.reference != current.reference):
+        return None
+    same = replace(contract, grid=current.grid, block=current.block, shared=current.shared, require=current.require)
+    same = replace(same, reference=current.reference, reference_kind=current.reference_kind)
+    if same != replace(current, line=contract.line, inferred=contract.inferred):
         return None
     document = Document.read(block)
     wanted = {
@@ -87,6 +89,7 @@ def _value_edits(kernel: Kernel, block: Block, contract: Contract) -> list[tuple
         "block": side_list(contract.block),
         "shared": number_or_text(contract.shared),
         "require": string_list(contract.require),
+        "reference": "" if contract.reference is None else number_or_text(contract.reference),
     }
     edits = []
     for key, value in wanted.items():

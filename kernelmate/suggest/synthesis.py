@@ -20,6 +20,8 @@ from kernelmate.synthesis.write import kernels_for
 MOST = 3
 """Candidates of one search: schedules that differ in who computes what."""
 
+WITHOUT = "No kernel was written anew: the contract names no reference. kernelmate lift may read one from the kernel."
+
 
 @dataclass(slots=True)
 class Synthesis:
@@ -39,6 +41,8 @@ class Synthesis:
         python = contract.reference_kind in ("function", "expression")
         asked = request.objective
         unmeasured = asked.keep and not asked.constraints
+        if contract.reference is None and not contract.inferred and asked.metric == "time":
+            self.notes.append(WITHOUT)
         if request.trace is None or not python or asked.metric != "time" or unmeasured:
             return
         try:

@@ -241,18 +241,10 @@ def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tu
         raise Refused("its taps lie along no axis of the input, or along several")
     if sum(step != 0 for step in spatial[-1].steps) > 1 or len(taps) > 3:
         raise Refused("several axes of taps lie along one of the input")
-    at = []
-    for axis in range(len(weights[0].at)):
-        if axis in plain:
-            at.append(Linear(((plain[axis], 1),)))
-            continue
-        start = min(numbers[axis])
-        varied = [place for place, one in enumerate(tap_axes) if one is numbers[axis]]
-        at.append(Linear(tuple((f"__k{place}", 1) for place in varied), start))
     batch = [name for axis, (name, _) in sides.items() if axis not in (*moving, channel)]
     return Convolution(
         root, rest, inputs[0].key, weights[0].key, channel, out[0], tuple(sorted(batch, key=lambda one: int(one[2:]))),
-        spatial, taps, tuple(at),
+        spatial, taps, _at(plain, numbers, tap_axes),
     )  # fmt: skip
 
 
@@ -272,6 +264,18 @@ def _weights(reads: Sequence[_Read]) -> tuple[dict[int, str], dict[int, list[int
     if any(one.guards for one in reads) or len(set(plain.values())) != len(plain):
         raise Refused("its weights differ from place to place")
     return plain, numbers
+
+
+def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[int]]) -> tuple[Linear, ...]:
+    """Where the weights of a tap are, from the numbers of taps along each of their axes."""
+    at = []
+    for axis in range(len(plain) + len(numbers)):
+        if axis in plain:
+            at.append(Linear(((plain[axis], 1),)))
+            continue
+        varied = [place for place, one in enumerate(taps) if one is numbers[axis]]
+        at.append(Linear(tuple((f"__k{place}", 1) for place in varied), min(numbers[axis])))
+    return tuple(at)
 
 
 def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:

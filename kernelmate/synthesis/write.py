@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from kernelmate.records import Contract, Kernel
@@ -33,8 +33,6 @@ from kernelmate.synthesis.window_plan import output_shapes
 SHORT = 16
 """Elements of a row that a thread reads alone: from 32 on a warp has one for each of its threads."""
 
-_Own = Callable[[Graph, KernelText], Iterator[Written]]
-
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 _OWN = {
@@ -57,37 +55,46 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
-    if "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}:
-        try:
-            yield from bags.written(graph, text)
-            return
-        except Refused:
-            text = KernelText(kernel, contract)
+    bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
+    ways = [partial(bags.written, graph)] * bool(bagged) + [partial(_by_operation, graph)]
+    yield from _either(ways, text)
+
+
+def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
+    """Kernels of the schedule that an operation decides, or else of the graph's plan."""
+    found = {node.op for node in graph.nodes}
     for op, own in _OWN.items():
         if op in found:
             yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:
         plan = plan_of(graph)
-        if _has_short_rows(plan):
-            try:
-                yield from _windowed(graph, text)
-                return
-            except Refused:
-                text = KernelText(kernel, contract)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
-        yield from schedule.written(plan, text)
+        ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(schedule.written, plan)]
+        yield from _either(ways, text)
     except Refused as reason:
-        others: list[_Own] = [_free]
-        others += [_windowed] * any(node.op == "reshape" for node in graph.nodes)
-        others += [gather.written] * any(node.op in BY_NUMBER for node in graph.nodes)
-        for other in others:
-            try:
-                yield from other(graph, KernelText(kernel, contract))
-                return
-            except Refused:
-                continue
-        raise reason from None
+        others = [partial(_free, graph)]
+        others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
+        others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
+        try:
+            yield from _either(others, text)
+        except Refused:
+            raise reason from None
+
+
+def _either(ways: Sequence[Callable[[KernelText], Iterator[Written]]], text: KernelText) -> Iterator[Written]:
+    """The kernels of the first way that writes any.
+
+    Raises:
+        Refused: none does; as the last one said.
+    """
+    for place, way in enumerate(ways, 1):
+        try:
+            yield from way(KernelText(text.kernel, text.contract))
+            return
+        except Refused:
+            if place == len(ways):
+                raise
 
 
 def _has_short_rows(plan: Plan) -> bool:
@@ -102,20 +109,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
-    ways = [
-        partial(convolution.written, graph),
-        partial(windows.written, few, shapes=fewer),
-        partial(windows.written, graph),
-    ]
-    reason: Refused | None = None
-    for way in ways:
-        try:
-            yield from way(kernel=KernelText(text.kernel, text.contract))
-            return
-        except Refused as error:
-            reason = error
-    if reason is not None:
-        raise reason
+    pooled = partial(windows.written, few, shapes=fewer)
+    yield from _either([partial(convolution.written, graph), pooled, partial(windows.written, graph)], text)
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[Written]:

@@ -8,12 +8,11 @@ are chosen in packs of 16 bytes. Arithmetic: that of the graph for each element.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.elements import BY_NUMBER, Elements, Numbers, axes_in, chosen_by
+from kernelmate.synthesis.bag_plan import START, Bags, bags_of, behind_one_another, combined, inside, sums_of, taken
+from kernelmate.synthesis.elements import BY_NUMBER, Numbers, axes_in, chosen_by
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
@@ -29,29 +28,6 @@ LONG = 512
 UNROLLED = 4
 """Elements of a bag whose loads are under way at once."""
 
-_START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
-_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Bags(Elements):
-    """Elements of the results, with one more axis that reductions take.
-
-    Attributes:
-        depth: the length of that axis; its number is that behind the results' own.
-    """
-
-    depth: str = "1"
-
-    def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated; of a reduction, along its axis."""
-        node, index = self.node(key), key[1]
-        if node.op != "reduce":
-            return Elements.operands(self, key)
-        axis = int(node.data[1] or 0)
-        taken: Any = None if self.graph.nodes[node.args[0]].shape[axis] == "1" else self.summed
-        return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
-
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     """The kernel's texts, the likeliest first.
@@ -59,9 +35,9 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     Raises:
         Refused: there is none.
     """
-    plan = _plan(graph)
+    plan = bags_of(graph)
     size = kernel.contract.sizes[0]
-    if _behind_one_another(plan):
+    if behind_one_another(plan):
         depth, lanes = max(1, int(evaluate(plan.depth, size))), 2
         while lanes < WARP and 2 * lanes <= depth:
             lanes *= 2
@@ -73,96 +49,13 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_packs, plan, kernel, by_rows, shared) for by_rows, shared in ways)
 
 
-def _lanes(plan: _Bags, kernel: KernelText, lanes: int) -> Written:
+def _lanes(plan: Bags, kernel: KernelText, lanes: int) -> Written:
     return _Lanes(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
 
 
-def _packs(plan: _Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
+def _packs(plan: Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
     kernel = KernelText(kernel.kernel, kernel.contract)
     return _SharedBags(plan, kernel).written() if shared else _BagPacks(plan, kernel, by_rows).written()
-
-
-def _plan(graph: Graph) -> _Bags:
-    """The axes of the results, and the one that is reduced.
-
-    Raises:
-        Refused: results have different shapes, or reductions several axes, or less axes than the results.
-    """
-    nodes = graph.nodes
-    domain = tuple(side for side in nodes[graph.outputs[0]].shape if side != "1")
-    outputs = []
-    for one in graph.outputs:
-        if tuple(side for side in nodes[one].shape if side != "1") != domain or not domain:
-            raise Refused("its outputs have different shapes")
-        axes = iter(range(len(domain)))
-        outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
-    reductions = [node for node in nodes if node.op == "reduce"]
-    sides = {nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reductions}
-    if len(sides) != 1 or any(node.data[0] not in _START for node in reductions):
-        raise Refused("it reduces what it takes by number along several axes")
-    summed = len(domain)
-    inner = frozenset({summed - 1, summed})
-    plan = _Bags(graph, domain, 0, tuple(outputs), "map", (), inner, summed, sides.pop())
-    sums = _sums(plan)
-    whole = [key for key in sums if axes_in(key[1]) == {*range(len(domain))}]
-    if any(plan.node(one).op == "reduce" for key in sums for one in _inside(plan, [key])[:-1]) or not whole:
-        raise Refused("it reduces what it takes by number, and uses it for more than one result")
-    if not any(plan.node(one).op in BY_NUMBER for one in _inside(plan, whole)):
-        raise Refused("it takes rows of an array by their numbers")
-    return plan
-
-
-def _sums(plan: _Bags) -> list[Key]:
-    return [key for key in walk(plan) if plan.node(key).op == "reduce"]
-
-
-def _inside(plan: _Bags, keys: Sequence[Key]) -> list[Key]:
-    """The operations behind some of a plan, operands first, and these themselves."""
-    seen: dict[Key, None] = {}
-
-    def visit(key: Key) -> None:
-        if key not in seen:
-            for one in plan.operands(key):
-                visit(one)
-            seen[key] = None
-
-    for key in keys:
-        visit(key)
-    return list(seen)
-
-
-def _behind_one_another(plan: _Bags) -> bool:
-    """Whether the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
-    lasts = []
-    for key in _inside(plan, _sums(plan)):
-        used = [one for one in key[1] if one is not None]
-        if plan.node(key).op == "input" and used:
-            lasts.append(used[-1])
-    return plan.summed in lasts and plan.summed - 1 not in lasts
-
-
-def _taken(plan: _Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
-    """Statements that take one more value into each reduction, and the name and type of its local, `at` behind the name."""
-    lines: list[str] = []
-    locals_: dict[Key, tuple[str, str]] = {}
-    for key, value in zip(keys, texts, strict=True):
-        kind, ctype = str(plan.node(key).data[0]), expressions.type_of(key)
-        if ctype != expressions.real and (kind != "sum" or ctype == "bool"):
-            raise Refused(f"the {kind} of {plan.node(key).dtype}")
-        locals_[key] = text.names.fresh(_NAMES[kind]), ctype
-        lines += _combined(kind, locals_[key][0] + at, value, ctype, text)
-    return lines, locals_
-
-
-def _combined(kind: str, name: str, value: str, ctype: str, text: KernelText) -> list[str]:
-    """Statements that combine a value with a local; as in NumPy, NaN stays."""
-    if kind in ("sum", "prod"):
-        return [f"{name} {'+' if kind == 'sum' else '*'}= {value};"]
-    lines = []
-    if not value.isidentifier():
-        held = text.names.fresh("value")
-        lines, value = [f"const {ctype} {held} = {value};"], held
-    return [*lines, f"if ({value} {'>' if kind == 'max' else '<'} {name} || isnan({value})) {name} = {value};"]
 
 
 class _Expressions(Expressions):
@@ -178,7 +71,7 @@ class _BagPacks(Gather):
 
     name, what = "bags", "what a bag holds read once for all of its elements"
 
-    def __init__(self, plan: _Bags, kernel: KernelText, by_rows: bool) -> None:
+    def __init__(self, plan: Bags, kernel: KernelText, by_rows: bool) -> None:
         super().__init__(plan, kernel, by_rows)
         self.bags = plan
         self.k = kernel.names.fresh("k")
@@ -204,7 +97,7 @@ class _BagPacks(Gather):
         """Where a thread begins in a bag, and the step to its next element."""
         return "0", f"++{self.k}"
 
-    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+    def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
         """Statements behind the loop over a bag."""
         return []
 
@@ -214,25 +107,25 @@ class _BagPacks(Gather):
     def _loop(self) -> list[str]:
         """The loop over a bag, whose sums every element of the results has in an array of registers."""
         plan, names, kernel, expressions = self.bags, self.names, self.kernel, self.expressions
-        sums = _sums(plan)
+        sums = sums_of(plan)
         roots = [plan.operands(key)[0] for key in sums]
-        deep = any(self.last in axes_in([chosen_by(plan.graph, key)[1]]) for key in _inside(plan, roots) if plan.node(key).op in BY_NUMBER)  # fmt: skip
+        deep = any(self.last in axes_in([chosen_by(plan.graph, key)[1]]) for key in inside(plan, roots) if plan.node(key).op in BY_NUMBER)  # fmt: skip
         once: list[str] = []
         body: list[str] = []
         self.numbers.taken(roots, expressions, body if deep else once)
-        loads = self.loads(key for key in _inside(plan, roots) if self._in_bag(key))
-        for key in _inside(plan, roots):  # what is the same for all elements of a pack
+        loads = self.loads(key for key in inside(plan, roots) if self._in_bag(key))
+        for key in inside(plan, roots):  # what is the same for all elements of a pack
             own = plan.node(key).op == "input" and self._in_bag(key) and self.last not in axes_in(key[1])
             if own and key not in expressions.known:
                 expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_value")
                 once.append(f"const {expressions.type_of(key)} {expressions.known[key]} = {self._leaf(key)};")
         texts = expressions.locals_for(roots, body)
-        lines, locals_ = _taken(plan, sums, kernel, expressions, texts, f"[{names.j}]")
+        lines, locals_ = taken(plan, sums, kernel, expressions, texts, f"[{names.j}]")
         expressions.known = {key: one for key, one in expressions.known.items() if not expressions.varies(key)}
         expressions.known |= {key: f"{name}[{names.j}]" for key, (name, _) in locals_.items()}
         starts, over = [], f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})"
         for key, (name, ctype) in locals_.items():
-            first = _START[str(plan.node(key).data[0])]
+            first = START[str(plan.node(key).data[0])]
             starts += [f"{ctype} {name}[{names.kPack}];"] if first else [f"{ctype} {name}[{names.kPack}] = {{}};"]
             if first:
                 starts += ["#pragma unroll", *block_of(over, [f"{name}[{names.j}] = {expressions.number(first)};"])]
@@ -242,7 +135,7 @@ class _BagPacks(Gather):
         head = f"for (int {self.k} = {start}; {self.k} < {depth}; {step})"
         loop = block_of(head, [*once, *dict.fromkeys(loads), *each])
         few = depth.isdigit() and int(depth) <= 4 * UNROLLED
-        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop, *self.combined(locals_)]
+        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop, *self.exchanged(locals_)]
 
 
 class _SharedBags(_BagPacks):
@@ -250,7 +143,7 @@ class _SharedBags(_BagPacks):
 
     name = "bags-shared"
 
-    def __init__(self, plan: _Bags, kernel: KernelText) -> None:
+    def __init__(self, plan: Bags, kernel: KernelText) -> None:
         super().__init__(plan, kernel, by_rows=True)
         packs = -(-int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) // self.packs.width)
         self.lanes = 1 << (packs - 1).bit_length()
@@ -269,18 +162,18 @@ class _SharedBags(_BagPacks):
 
     def steps(self, depth: str) -> tuple[str, str]:
         """Neighbouring groups of lanes take neighbouring elements."""
-        inside = f"{self.names.column} < {self._length()}"
-        return f"{inside} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
+        within = f"{self.names.column} < {self._length()}"
+        return f"{within} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
 
     def _length(self) -> str:
         return self.kernel.size(self.plan.domain[-1])
 
-    def combined(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
+    def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
         """Sums of lanes that have the same pack; one of them goes on."""
         names, own, lines = self.names, self.own, list[str]()
         for key, (name, ctype) in sums.items():
             value = f"__shfl_xor_sync(0xffffffffu, {name}[{names.j}], {own.offset})"
-            lines += _combined(str(self.plan.node(key).data[0]), f"{name}[{names.j}]", value, ctype, self.kernel)
+            lines += combined(str(self.plan.node(key).data[0]), f"{name}[{names.j}]", value, ctype, self.kernel)
         each = block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", lines)
         return [
             *block_of(f"for (int {own.offset} = {self.lane_count}; {own.offset} < {WARP}; {own.offset} *= 2)", ["#pragma unroll", *each]),
@@ -327,7 +220,7 @@ class _SharedBags(_BagPacks):
 class _Lanes:
     """Some lanes of a warp for each row, whose elements lie behind one another."""
 
-    def __init__(self, plan: _Bags, kernel: KernelText, lanes: int) -> None:
+    def __init__(self, plan: Bags, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes
         self.names = fresh_names(kernel, "kLanes", "row", "lane", "k", "offset", "count", "other")
         self.outputs = [one.name for one in kernel.outputs()]
@@ -353,21 +246,21 @@ class _Lanes:
     def written(self) -> Written:
         """The text."""
         plan, kernel, names, expressions = self.plan, self.kernel, self.names, self.expressions
-        sums = _sums(plan)
+        sums = sums_of(plan)
         roots = [plan.operands(key)[0] for key in sums]
         body: list[str] = []
         self.numbers.taken(roots, expressions, body)
         texts = expressions.locals_for(roots, body)
-        lines, locals_ = _taken(plan, sums, kernel, expressions, texts)
+        lines, locals_ = taken(plan, sums, kernel, expressions, texts)
         if any("[" in line for line in expressions.outer):
             raise Refused("it multiplies sums along rows by values of each row, inside of the sums")
         outer, expressions.outer = expressions.outer, []
         starts, exchanged = [], []
         for key, (name, ctype) in locals_.items():
             kind = str(plan.node(key).data[0])
-            start = expressions.number(_START[kind]) if ctype == kernel.real else "0"
+            start = expressions.number(START[kind]) if ctype == kernel.real else "0"
             starts.append(f"{ctype} {name} = {start};")
-            exchanged += _combined(kind, name, f"__shfl_xor_sync(0xffffffffu, {name}, {names.offset})", ctype, kernel)
+            exchanged += combined(kind, name, f"__shfl_xor_sync(0xffffffffu, {name}, {names.offset})", ctype, kernel)
         expressions.known = {key: one for key, one in expressions.known.items() if not expressions.varies(key)}
         expressions.known |= {key: name for key, (name, _) in locals_.items()}
         final: list[str] = []

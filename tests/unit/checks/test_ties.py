@@ -7,9 +7,7 @@ import pytest
 
 from kernelmate.checks import ties
 
-BLOCK = (
-    'sizes = [{ n = 6 }]\ngrid = 1\nblock = 32\nreference = "x"\n[args]\nx = "in float32[n]"\ny = "out int32[n]"\nn = "int32"\n'
-)
+BLOCK = 'sizes = [{ n = 6 }]\ngrid = 1\nblock = 32\nreference = "x"\n[args]\nx = "in float32[n]"\ny = "out int32[n]"\nn = "int32"\n'
 X = np.array([2.5, 2.5 * (1 + 2**-23), 7.1, -0.5, 3.4999998, 1e6 + 0.25], np.float32)
 
 

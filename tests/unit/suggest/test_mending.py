@@ -96,7 +96,7 @@ def test_without_a_reference_a_repair_is_offered_and_not_accepted(fixed: Any) ->
     assert found.best is not None
     best = found.candidates[found.best].verdict
     assert (best.compiled, best.accepted) == (True, None)
-    assert "nothing shows that it is right: give the contract a reference" in best.reasons
+    assert any(one.startswith("nothing shows that it is right: give the contract a reference") for one in best.reasons)
 
 
 def test_a_prompt_in_words_mends_as_well(session: Session, tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Reads a function in NumPy from a kernel's text, and offers it as the reference after the kernel was judged with it."""
+
+from __future__ import annotations
+
+import ast
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelmate.errors import ReferenceFailed, UsageError
+from kernelmate.records import Contract, Kernel, Verdict
+from kernelmate.session.session import Session
+from kernelmate.source import contract_for
+from kernelmate.synthesis.lift.function import Lifted, lift
+from kernelmate.synthesis.lift.polynomials import NotLifted
+
+FILE = "reference.py"
+"""Where functions go, beside the kernel, where no other file is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifting:
+    """What became of reading a kernel.
+
+    Attributes:
+        function: what was read; None where the kernel is not lifted. agrees: the kernel was judged right with it everywhere.
+        cases: how many sizes it was judged at. reason: why nothing is offered. line: of the unit's text, that it names.
+        note: why `synthesis` cannot use the function, where it cannot.
+    """
+
+    contract: Contract
+    function: Lifted | None
+    agrees: bool = False
+    cases: int = 0
+    reason: str | None = None
+    line: int | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    note: str | None = None
+
+
+def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> Lifting:
+    """Read a kernel and judge it with what was read; no file is changed.
+
+    Args:
+        session: judges.
+        kernel: what is read.
+        contract: in place of the kernel's own.
+
+    Raises:
+        InputError: the contract needs a change. EnvironmentFailed: compiler or worker are not to be had.
+    """
+    contract = contract or contract_for(kernel)
+    found = _tried(session, kernel, contract, exact=False)
+    return found if found.agrees or found.function is None else _tried(session, kernel, contract, exact=True)
+
+
+def _tried(session: Session, kernel: Kernel, contract: Contract, *, exact: bool) -> Lifting:
+    try:
+        function = lift(kernel, contract, exact=exact)
+    except NotLifted as refused:
+        return Lifting(contract, None, reason=f"{refused.reason}.", line=refused.line)
+    with tempfile.TemporaryDirectory(prefix="kernelmate-lift-") as folder:
+        path = Path(folder) / FILE
+        path.write_text(file_text(None, function))
+        judged = replace(contract, reference=f"{path}:{function.name}", reference_kind="function")
+        try:
+            verdicts = session.bench(kernel, contract=judged)
+        except ReferenceFailed as error:
+            return Lifting(contract, function, reason=f"the function that was read fails: {error.message}")
+        reason = _disagreement(verdicts)
+        note = None if reason is not None else _untraceable(session, kernel, judged)
+    cases = sum(len(verdict.cases) for verdict in verdicts)
+    return Lifting(contract, function, reason is None, cases, reason, None, verdicts, note)
+
+
+def _untraceable(session: Session, kernel: Kernel, contract: Contract) -> str | None:
+    try:
+        session.trace(kernel, contract)
+    except ReferenceFailed as error:
+        return error.message
+    return None
+
+
+def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
+    """Where the kernel and the function differ, or why they were not compared; None where they agree everywhere."""
+    for verdict in verdicts:
+        for case in verdict.cases:
+            if case.correct is False:
+                wrong = case.first_wrong
+                where = (
+                    ""
+                    if wrong is None
+                    else f", first at {wrong.argument}{list(wrong.index)}: the kernel has {wrong.got}, the function {wrong.want}"
+                )
+                size = ", ".join(f"{name}={value}" for name, value in case.size.items())
+                return f"the function that was read disagrees with the kernel at {size}{where}."
+        if verdict.correct is not True or any(one.severity == "error" for one in verdict.findings):
+            said = [one.message for one in verdict.findings if one.severity == "error"]
+            why = next(iter([*said, *verdict.reasons]), "it could not be judged").rstrip(".")
+            return f"the kernel was not judged right with the function that was read: {why}."
+    return None
+
+
+def file_text(before: str | None, function: Lifted) -> str:
+    """The text of a Python file with the function at its end.
+
+    Raises:
+        UsageError: the file cannot be read, or has the name already.
+    """
+    if before is None or not before.strip():
+        special = "\nfrom scipy import special" if function.special else ""
+        return f'"""References that were read from kernels."""\n\nimport numpy as np{special}\n\n\n{function.text}'
+    try:
+        module = ast.parse(before)
+    except SyntaxError as error:
+        raise UsageError(f"The file is no Python: {error.msg}.", hint="Name another one with --to.") from None
+    if function.name in _bound(module):
+        raise UsageError(
+            f"There is a {function.name} already; nothing was written.", hint="Name another file with --to."
+        )
+    wanted = ["import numpy as np"] if "np" not in _bound(module) else []
+    wanted += ["from scipy import special"] if function.special and "special" not in _bound(module) else []
+    lines = before.rstrip("\n").split("\n")
+    if wanted:
+        place = _after_imports(module)
+        lines[place:place] = wanted if place else [*wanted, ""]
+    return "\n".join(lines) + f"\n\n\n{function.text}"
+
+
+def _bound(module: ast.Module) -> set[str]:
+    """The names that a file defines or imports."""
+    found: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return found
+
+
+def _after_imports(module: ast.Module) -> int:
+    """The line after the last import at the beginning of a file, or after its docstring."""
+    last = 0
+    for node in module.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node is module.body[0]
+        if not docstring and not isinstance(node, ast.Import | ast.ImportFrom):
+            break
+        last = node.end_lineno or last
+    return last

@@ -1,0 +1,120 @@
+"""Rows by number that are reduced: the results' axes, and one more that reductions take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmate.synthesis.elements import BY_NUMBER, Elements, axes_in
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import Key, Refused, walk
+
+START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bags(Elements):
+    """Elements of the results, with one more axis that reductions take.
+
+    Attributes:
+        depth: the length of that axis; its number is that behind the results' own.
+    """
+
+    depth: str = "1"
+
+    def operands(self, key: Key) -> tuple[Key, ...]:
+        """Where the operands of an operation are evaluated; of a reduction, along its axis."""
+        node, index = self.node(key), key[1]
+        if node.op != "reduce":
+            return Elements.operands(self, key)
+        axis = int(node.data[1] or 0)
+        taken: Any = None if self.graph.nodes[node.args[0]].shape[axis] == "1" else self.summed
+        return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
+
+
+def bags_of(graph: Graph) -> Bags:
+    """The axes of the results, and the one that is reduced.
+
+    Raises:
+        Refused: results have different shapes, or reductions several axes, or less axes than the results.
+    """
+    nodes = graph.nodes
+    domain = tuple(side for side in nodes[graph.outputs[0]].shape if side != "1")
+    outputs = []
+    for one in graph.outputs:
+        if tuple(side for side in nodes[one].shape if side != "1") != domain or not domain:
+            raise Refused("its outputs have different shapes")
+        axes = iter(range(len(domain)))
+        outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
+    reductions = [node for node in nodes if node.op == "reduce"]
+    sides = {nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reductions}
+    if len(sides) != 1 or any(node.data[0] not in START for node in reductions):
+        raise Refused("it reduces what it takes by number along several axes")
+    summed = len(domain)
+    inner = frozenset({summed - 1, summed})
+    plan = Bags(graph, domain, 0, tuple(outputs), "map", (), inner, summed, sides.pop())
+    sums = sums_of(plan)
+    whole = [key for key in sums if axes_in(key[1]) == {*range(len(domain))}]
+    if any(plan.node(one).op == "reduce" for key in sums for one in inside(plan, [key])[:-1]) or not whole:
+        raise Refused("it reduces what it takes by number, and uses it for more than one result")
+    if not any(plan.node(one).op in BY_NUMBER for one in inside(plan, whole)):
+        raise Refused("it takes rows of an array by their numbers")
+    return plan
+
+
+def sums_of(plan: Bags) -> list[Key]:
+    """The reductions, in the order in which they need each other."""
+    return [key for key in walk(plan) if plan.node(key).op == "reduce"]
+
+
+def inside(plan: Bags, keys: Sequence[Key]) -> list[Key]:
+    """The operations behind some of a plan, operands first, and these themselves."""
+    seen: dict[Key, None] = {}
+
+    def visit(key: Key) -> None:
+        if key not in seen:
+            for one in plan.operands(key):
+                visit(one)
+            seen[key] = None
+
+    for key in keys:
+        visit(key)
+    return list(seen)
+
+
+def behind_one_another(plan: Bags) -> bool:
+    """Whether the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
+    lasts = []
+    for key in inside(plan, sums_of(plan)):
+        used = [one for one in key[1] if one is not None]
+        if plan.node(key).op == "input" and used:
+            lasts.append(used[-1])
+    return plan.summed in lasts and plan.summed - 1 not in lasts
+
+
+def taken(plan: Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
+    """Statements that take one more value into each reduction, and the name and type of its local, `at` behind the name."""
+    lines: list[str] = []
+    locals_: dict[Key, tuple[str, str]] = {}
+    for key, value in zip(keys, texts, strict=True):
+        kind, ctype = str(plan.node(key).data[0]), expressions.type_of(key)
+        if ctype != expressions.real and (kind != "sum" or ctype == "bool"):
+            raise Refused(f"the {kind} of {plan.node(key).dtype}")
+        locals_[key] = text.names.fresh(NAMES[kind]), ctype
+        lines += combined(kind, locals_[key][0] + at, value, ctype, text)
+    return lines, locals_
+
+
+def combined(kind: str, name: str, value: str, ctype: str, text: KernelText) -> list[str]:
+    """Statements that combine a value with a local; as in NumPy, NaN stays."""
+    if kind in ("sum", "prod"):
+        return [f"{name} {'+' if kind == 'sum' else '*'}= {value};"]
+    lines = []
+    if not value.isidentifier():
+        held = text.names.fresh("value")
+        lines, value = [f"const {ctype} {held} = {value};"], held
+    return [*lines, f"if ({value} {'>' if kind == 'max' else '<'} {name} || isnan({value})) {name} = {value};"]

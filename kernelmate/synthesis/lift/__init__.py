@@ -1,0 +1,1 @@
+"""Kernels read from their CUDA text into functions in NumPy."""

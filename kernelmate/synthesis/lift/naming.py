@@ -1,0 +1,107 @@
+"""Values that a function needs more than once, whatever their variables are called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space, is_variable
+from kernelmate.synthesis.lift.values import Fold, Index, Load, Op, Scan, Substitution, walk
+
+LEAST = 5
+"""Operations and operands of a value that is worth a name where the kernel gives it none."""
+
+
+def in_order(value: Any) -> list[str]:
+    """The variables of a value, in an order that does not depend on what they are called."""
+    found: dict[str, None] = {}
+    for one in walk(value):
+        poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, Load) else None
+        if poly is not None:
+            _note(poly, found)
+    return list(found)
+
+
+def _note(poly: Poly, found: dict[str, None]) -> None:
+    for key, _ in sorted(poly.terms, key=lambda term: (_sizes(term[0]), term[1])):
+        for factor in key:
+            if is_variable(factor):
+                found[str(factor)] = None
+            elif isinstance(factor, Atom):
+                for one in factor.args:
+                    if isinstance(one, Poly):
+                        _note(one, found)
+                    else:
+                        found.update(dict.fromkeys(in_order(one)))
+
+
+def _sizes(key: Iterable[Any]) -> str:
+    return " ".join(one for one in key if isinstance(one, str) and not is_variable(one))
+
+
+class Repeats:
+    """Counts values up to the names of their variables."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.counts: Counter[Any] = Counter()
+
+    def count(self, value: Any) -> None:
+        """Count the operations of a value; what a value holds that was counted before is not needed once more."""
+        if isinstance(value, Op | Fold):
+            key = self.key(value)[0]
+            self.counts[key] += 1
+            if self.counts[key] > 1:
+                return
+        match value:
+            case Op(args=args):
+                for one in args:
+                    self.count(one)
+            case Fold(body=body) | Scan(body=body):
+                self.count(body)
+            case Index(poly=poly) | Load(at=poly):
+                for factor in poly.factors():
+                    if isinstance(factor, Atom) and factor.kind == "data":
+                        self.count(factor.args[0])
+
+    def worth_naming(self, value: Op | Fold) -> bool:
+        """A reduction that the kernel names; other values that are needed again, and that it names or that are long."""
+        if isinstance(value, Fold) and value.hint:
+            return True
+        if (
+            value.kind == "bool"
+            or (isinstance(value, Op) and value.name == "cast")
+            or self.counts[self.key(value)[0]] < 2
+        ):
+            return False
+        return bool(value.hint) or sum(1 for _ in walk(value)) >= LEAST
+
+    def key(self, value: Any) -> tuple[Any, list[str]]:
+        """The value with variables that are named by their place and extent, and its own in their order."""
+        own = in_order(value)
+        known = {}
+        for place, name in enumerate(own):
+            extent = self.space.extents.get(name)
+            known[name] = Poly.name(f"%v{place}:{None if extent is None else extent.ordered()}")
+        return _Canonical(known).value(value), own
+
+
+class _Canonical(Substitution):
+    """Renames variables without making anything simpler."""
+
+    def __init__(self, known: dict[str, Poly]) -> None:
+        super().__init__(Space({}), known)
+
+    def value(self, value: Any) -> Any:
+        """In a value."""
+        if isinstance(value, Op):
+            return Op(value.name, tuple(map(self.value, value.args)), value.kind)
+        if isinstance(value, Fold):
+            return Fold(
+                value.op,
+                tuple(name for one in value.over for name in self.renamed(one)),
+                self.value(value.body),
+                value.kind,
+            )
+        return super().value(value)
