@@ -70,6 +70,10 @@ CASES = {
         arrays(ONE, "T", "S", "d", more=SCALE), ONE_SIZES,
         f"def reference(q, k, v, scale):\n    s = q @ k.T * scale\n{SOFTMAX}    return p @ v", "T", **PLAIN,
     ),
+    "keys by columns": Case(
+        arrays({**ONE, "k": "d, S"}, "T", "S", "d", more=SCALE), "{ T = 19, S = 67, d = 17 }, { T = 1, S = 1, d = 1 }",
+        f"def reference(q, k, v, scale):\n    s = q @ k * scale\n{SOFTMAX}    return p @ v", "T", **{**PLAIN, "k": "k[c * S + j]"},
+    ),
     "causal": Case(
         arrays(SELF, "T", "d", more=SCALE), SELF_SIZES,
         f"def reference(q, k, v, T, scale):\n    s = q @ k.T * scale\n    s = np.where(np.arange(T)[None, :] > np.arange(T)[:, None], -np.inf, s)\n{SOFTMAX}    return p @ v",
@@ -138,7 +142,12 @@ def session() -> Iterator[Session]:
 def test_attention_is_right_at_odd_sizes(name: str, make: Any, session: Session) -> None:
     case = CASES[name]
     kernel, _ = make(
-        case.args, case.reference, body=case.body(), grid=f"cdiv({case.rows}, block)", sizes=case.sizes, more=case.more
+        case.args,
+        case.reference,
+        body=case.body(),
+        grid=f"cdiv({case.rows}, block)",
+        sizes=case.sizes,
+        more=case.more,
     )
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
     assert found.candidates, found.notes
