@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,20 @@ class Graph:
         if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
             raise ValueError("a constant of a graph is no number")
         return Graph(tuple(nodes), tuple(held["outputs"]))
+
+
+def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
+    """The graph of some results, without nodes that they do not need."""
+    needed: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        index = stack.pop()
+        if index not in needed:
+            needed.add(index)
+            stack += nodes[index].args
+    order = {old: new for new, old in enumerate(sorted(needed))}
+    kept = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in order]
+    return Graph(tuple(kept), tuple(order[one] for one in outputs))
 
 
 def ufunc_of(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 
 
@@ -36,14 +36,11 @@ def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str,
         value, old = (nodes[one] for one in node.args)
         if (old.op, old.data[:1]) == ("input", (name,)) and _begins(node, node.shape, value.shape, (OTHERWISE, ABOVE)):
             pitches[name], results[place] = node.shape[-1], node.args[0]
-    kept = _needed(nodes, results)
-    left = [nodes[index] for index in kept]
-    both = any(one.op == "input" and pitches.get(str(one.data[0])) == one.shape[-1] for one in left if one.shape)
-    if not pitches or both or any(one.op == "window" for one in left):
+    kept = pruned(nodes, results)
+    both = any(one.op == "input" and pitches.get(str(one.data[0])) == one.shape[-1] for one in kept.nodes if one.shape)
+    if not pitches or both or any(one.op == "window" for one in kept.nodes):
         return None
-    order = {old: new for new, old in enumerate(kept)}
-    moved = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in kept]
-    return Graph(tuple(moved), tuple(order[one] for one in results)), pitches
+    return kept, pitches
 
 
 def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Sequence[str] = (ORDINARY,)) -> bool:
@@ -55,14 +52,3 @@ def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Seque
     maps = [AxisMap.of(one) for one in node.data]
     same = all(one.terms == ((axis, 1),) and one.offset == "0" and one.every == 1 for axis, one in enumerate(maps))
     return same and maps[-1].beyond in beyond and all(one.beyond == ORDINARY for one in maps[:-1])
-
-
-def _needed(nodes: Sequence[Node], results: Sequence[int]) -> list[int]:
-    found: set[int] = set()
-    stack = list(results)
-    while stack:
-        index = stack.pop()
-        if index not in found:
-            found.add(index)
-            stack += nodes[index].args
-    return sorted(found)

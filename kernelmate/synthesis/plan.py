@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.sizes import joined
 
 Index: TypeAlias = "tuple[int | str | None, ...]"
@@ -154,15 +154,7 @@ def without_reshapes(graph: Graph) -> Graph:
             nodes[index] = replace(nodes[node.args[0]], shape=node.shape)
     while all(nodes[one].op == "reshape" for one in outputs):
         outputs = [nodes[one].args[0] for one in outputs]
-    needed: set[int] = set()
-    stack = list(outputs)
-    while stack:
-        one = stack.pop()
-        needed.add(one)
-        stack += nodes[one].args
-    order = {old: new for new, old in enumerate(sorted(needed))}
-    moved = [replace(nodes[old], args=tuple(order[arg] for arg in nodes[old].args)) for old in order]
-    return Graph(tuple(moved), tuple(order[one] for one in outputs))
+    return pruned(nodes, outputs)
 
 
 def walk(plan: Plan) -> Iterator[Key]:

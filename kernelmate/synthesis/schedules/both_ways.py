@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source import evaluate
-from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.graph import Graph, pruned
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, wrapped
 from kernelmate.synthesis.plan import Plan, Refused, plan_of
 from kernelmate.synthesis.reductions import Team
@@ -32,13 +32,15 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     names = [one.name for one in kernel.outputs()]
     down: list[int] = []
     for place in range(len(names)):
-        alone = _only(graph, [place])
+        alone = pruned(graph.nodes, [graph.outputs[place]])
         if any(node.op == "reduce" for node in alone.nodes) and plan_of(alone).kind == "columns":
             down.append(place)
     along = [place for place in range(len(names)) if place not in down]
     if not down or not along:
         raise Refused("it has no results along rows beside sums down columns")
-    row_plan, column_plan = plan_of(_only(graph, along)), plan_of(_only(graph, down))
+    row_plan, column_plan = (
+        plan_of(pruned(graph.nodes, [graph.outputs[one] for one in places])) for places in (along, down)
+    )
     if row_plan.kind == "map" and len(row_plan.domain) > 1:
         row_plan = replace(row_plan, kind="rows", split=len(row_plan.domain) - 1)
     if row_plan.kind != "rows" or row_plan.split == 0 or column_plan.kind != "columns":
@@ -63,20 +65,6 @@ class _Part(KernelText):
     def outputs(self) -> list[Argument]:
         """Those of the part."""
         return [one for one in super().outputs() if one.name in self._only]
-
-
-def _only(graph: Graph, places: Sequence[int]) -> Graph:
-    """The graph of some results."""
-    needed: set[int] = set()
-    stack = [graph.outputs[one] for one in places]
-    while stack:
-        index = stack.pop()
-        if index not in needed:
-            needed.add(index)
-            stack += graph.nodes[index].args
-    order = {old: new for new, old in enumerate(sorted(needed))}
-    nodes = [replace(graph.nodes[old], args=tuple(order[arg] for arg in graph.nodes[old].args)) for old in order]
-    return Graph(tuple(nodes), tuple(order[graph.outputs[one]] for one in places))
 
 
 def _columns(plan: Plan, kernel: KernelText) -> Columns:
