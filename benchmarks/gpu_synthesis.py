@@ -91,7 +91,7 @@ def _task(
 
 
 def _row(session: Session, task: Task) -> dict[str, Any]:
-    """What a search by schedules alone found."""
+    """The baseline's time and every candidate of a search by schedules alone."""
     kernels = [kernel for kernel in load_kernels(Path(task.path)) if kernel.name == task.kernel]
     one = Listed(kernels[0], contract_for(kernels[0]))
     others = [dict(size) for size in one.contract.sizes if dict(size) != task.size]

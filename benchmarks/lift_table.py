@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _lifted(session: Session, kernel: Kernel) -> Lifting | str:
-    """What became of a kernel whose contract names no reference, or why nothing did."""
+    """The note for a kernel whose contract names no reference."""
     try:
         contract = contract_for(kernel)
         sizes = tuple(one for one in contract.sizes if math.prod(one.values()) <= MOST) or contract.sizes[-1:]

@@ -92,7 +92,7 @@ Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assi
 
 
 def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
-    """What a floating number of a reference is in a pass in a type; None for as it is."""
+    """The function that makes a reference's floating numbers those of a pass in a dtype; None where they stay."""
     return _rounded_to_float32 if working == np.float32 else None
 
 

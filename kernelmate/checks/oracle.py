@@ -91,7 +91,7 @@ class Answer:
     ties: Mapping[str, ties.Pair] = field(default_factory=dict)
 
     def difference(self, name: str, got: Array) -> Difference:
-        """An output held against what is wanted."""
+        """The difference of an output from the expected one."""
         want = ties.wanted(got, self.want[name], self.ties.get(name))
         return compare(name, got, want, self.allowed.error[name], self.allowed.coarse[name])
 
@@ -99,6 +99,8 @@ class Answer:
         """All arrays, for counting bytes."""
         for part in (self.want, self.allowed.error, self.allowed.coarse):
             yield from part.values()
+        for pair in self.ties.values():
+            yield from pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Oracle:
     def measured_again(
         self, size: Size, shot: Shot, given: Arrays, found: Mapping[str, Difference], outputs: Mapping[str, Array]
     ) -> bool:
-        """Measure more closely what may pass, where outputs are a little beyond it; whether that is done by now.
+        """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done.
 
         A pool whose elements are very unlike each other leaves a few of many millions with less tolerance than they need, so
         that a carried one is derived in full. Whole numbers may lie near a tie of what they are rounded from.
@@ -279,7 +281,8 @@ class Oracle:
         draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_DERIVING_S / seconds))
         if draws < ties.FEWEST:
             return answer
-        names = [name for name, array in answer.want.items() if name not in rounded_outputs(self.contract, answer.want)]
+        rounded = rounded_outputs(self.contract, answer.want)
+        names = [name for name in answer.want if name not in rounded]
         with self._evaluating(size, given) as reference:
             found = ties.measured(self.contract, reference, given, size, answer.want, names, self._seed(shot), draws)
         return replace(answer, ties=found)

@@ -34,7 +34,7 @@ Pair = tuple[Array, Array]
 
 
 def few(got: Array, want: Array) -> bool:
-    """Whether an output differs in so few elements that near ties may explain it."""
+    """True where so few elements differ that near ties may explain them."""
     different = int((got != want).sum())
     return different <= max(MOST_FEW, MOST_SHARE * got.size)
 
@@ -88,7 +88,7 @@ def measured(
 
 
 def wanted(got: Array, want: Array, pair: Pair | None) -> Array:
-    """What is wanted of an output, where either of two values is right the one that it has."""
+    """The expected output; where two values of an element are right, the one that the output has."""
     if pair is None:
         return want
     either = (got == pair[0]) | (got == pair[1])

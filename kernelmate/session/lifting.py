@@ -15,7 +15,7 @@ from kernelmate.synthesis.lift.function import Lifted, lift
 from kernelmate.synthesis.lift.polynomials import NotLifted
 
 FILE = "reference.py"
-"""Where functions go, beside the kernel, where no other file is named."""
+"""The default file for functions, beside the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _untraceable(session: Session, kernel: Kernel, contract: Contract) -> str | 
 
 
 def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
-    """Where the kernel and the function differ, or why they were not compared; None where they agree everywhere."""
+    """The first difference of kernel and function, or why they were not compared; None where they agree everywhere."""
     for verdict in verdicts:
         for case in verdict.cases:
             if case.correct is False:

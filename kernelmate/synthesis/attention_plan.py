@@ -78,7 +78,7 @@ class Attention(Plan):
         return [axis for axis in range(self.key) if axis not in (self.query, self.column)]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated."""
+        """The operands of an operation, each with its index."""
         return _operands(self, key)
 
     def access(self, key: Key) -> str:
@@ -154,7 +154,7 @@ def _kept(node: Node, index: Index) -> Index:
 
 
 def _parts(node: Node, index: Index) -> Any:
-    """Where in its source a part of an array lies."""
+    """The index in its source of an element of a part."""
     found = []
     for entry in node.data:
         axis = AxisMap.of(entry)
@@ -169,7 +169,7 @@ def _parts(node: Node, index: Index) -> Any:
 
 
 def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index) -> Any:
-    """Where in its source an array of another shape lies, of which axes were split."""
+    """The index in its source of an element of a reshaped array whose axes were split."""
     assert contract is not None
     headline = contract.sizes[0]
     pairs = [(one, side) for one, side in zip(index, node.shape, strict=True) if side != "1"]
