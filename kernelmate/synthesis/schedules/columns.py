@@ -25,17 +25,13 @@ from kernelmate.synthesis.kernel_text import (
 from kernelmate.synthesis.moments import Centred, Moments, centred_of
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 SECTOR = 32
 """Bytes that global memory moves at least: CUDA C++ Best Practices Guide, Coalesced Access."""
 
 ENOUGH_BLOCKS = 256
 """Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
-
-
-IN_FLIGHT = 16
-"""Loads of a thread before the first is used: 64 KiB of a block of 1024 threads, latency times a multiprocessor's bandwidth."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
@@ -173,10 +169,9 @@ class Columns(Passes):
 
     def _ahead(self) -> int:
         """Elements whose loads are on their way at once: no more than a thread has at the first size."""
-        arrays = sum(access == "flat" for access in self.inputs.values())
         height = int(evaluate(self.layout.axes.sides[self.layout.gone[-1]], self.kernel.contract.sizes[0]))
-        most = min(IN_FLIGHT // max(1, arrays), height * self.width // self.threads)
-        return max(4, 1 << max(0, most.bit_length() - 1))
+        share = height * self.width // self.threads
+        return max(FEWEST_AHEAD, min(self.most_ahead(), 1 << max(0, share.bit_length() - 1)))
 
     def _unneeded(self) -> int | None:
         """The axis that only the grid's size covers: the first one of every array, whose length no address needs."""
@@ -273,7 +268,7 @@ class Columns(Passes):
         """A pass over what is reduced, several elements of each thread in flight."""
         row, height = self.names.row, self.lengths[self.layout.gone[-1]]
         head = f"for (int {row} = {self.names.first}; {row} < {height}; {row} += {self.step})"
-        return self._pass(before, [f"#pragma unroll {4 if stores else self.ahead}", *block_of(head, body)])
+        return self._pass(before, [f"#pragma unroll {FEWEST_AHEAD if stores else self.ahead}", *block_of(head, body)])
 
     def _pass(self, before: Sequence[str], lines: list[str]) -> list[str]:
         """A loop over the last axis, within loops over the others that are reduced."""

@@ -14,7 +14,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions, Team
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 MOST_ALONE = 65536
 """Elements up to which one block is not much slower than many."""
@@ -23,9 +23,6 @@ PER_THREAD = 4
 """Elements of a thread where there are many blocks, and no more than `MOST_BLOCKS`."""
 
 MOST_BLOCKS = 1024
-
-IN_FLIGHT = 16
-"""Loads of each thread on their way where one block is alone, some 64 KiB: latency times the bandwidth of a multiprocessor."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
@@ -151,8 +148,7 @@ class _Total(Passes):
         self.expressions.known = {
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
-        arrays = sum(access == "flat" for access in self.inputs.values())
-        unrolled = 4 if self.many else max(4, IN_FLIGHT // max(1, arrays))
+        unrolled = FEWEST_AHEAD if self.many else self.most_ahead()
         return [*outer, *before, f"#pragma unroll {unrolled}", *block_of(head, body)]
 
     def _results(self) -> list[str]:
