@@ -249,9 +249,14 @@ def _declared(nodes: Iterable[Node]) -> set[str]:
 
 
 def _words(node: Node) -> Iterator[str]:
-    """Words of what stays of a node."""
+    """Words of what stays of a node, those of its pragmas included: `#pragma unroll kSteps`."""
     code = node.file.parsed.code
     cut = {index for start, stop in node.cut for index in range(start, stop)}
     for index in range(node.declaration.start, node.declaration.stop):
         if index not in cut and code[index].kind == "word":
             yield code[index].text
+    if node.declaration.start < node.declaration.stop:
+        first, last = code[node.declaration.start].start, code[node.declaration.stop - 1].end
+        for line in node.file.parsed.directives:
+            if _is_pragma(line) and first < line[0].start < last:
+                yield from (token.text for token in line[2:] if token.kind == "word")

@@ -94,6 +94,13 @@ def test_what_a_macro_names_stays_where_the_macro_is_used() -> None:
     assert "struct Pair { int a; };" in kept(text, kernel="k")
 
 
+def test_what_only_a_pragma_of_a_kernel_names_stays() -> None:
+    text = "constexpr int kSteps = 4;\nconstexpr int kOther = 5;\n"
+    user = "__global__ void k(int* x) {\n#pragma unroll (kSteps / 2)\nfor (int i = 0; i < 8; i++) x[i] = i;\n}\n"
+    assert "kSteps = 4" in kept(text + user, kernel="k")
+    assert "kOther" not in kept(text + user, kernel="k")
+
+
 def test_what_an_instance_names_stays() -> None:
     text = "struct Add { int v; };\ntemplate <class Op> __global__ void k(Op o) { }\n"
     assert "struct Add" in kept(text, kernel="k", named=("Add",))
