@@ -5,7 +5,7 @@
     python -m benchmarks.gpu_synthesis --ladders FOLDER          # also FOLDER/*/kernel.cu, with times in FOLDER/h200.json
 
 Needs an NVIDIA GPU and CuPy; `--backend emulator --scale small` tries the script without. Every schedule that applies is judged
-at all sizes of the contract; a line per kernel has the baseline's time, the fastest right one's with its speed-up, the share of the
+at the headline and the judge's own small sizes; a line per kernel has the baseline's time, the fastest right one's with its speed-up, the share of the
 least time in which a copy moves the arrays once (`--roof` bytes a second), and, of a ladder, the best human version's time over ours.
 """
 
@@ -95,7 +95,7 @@ def _row(session: Session, task: Task) -> dict[str, Any]:
     kernels = [kernel for kernel in load_kernels(Path(task.path)) if kernel.name == task.kernel]
     one = Listed(kernels[0], contract_for(kernels[0]))
     others = [dict(size) for size in one.contract.sizes if dict(size) != task.size]
-    sizes = others if task.small and others else [task.size, *others]
+    sizes = others if task.small and others else [task.size]
     row: dict[str, Any] = {
         "folder": task.folder,
         "kernel": task.kernel,

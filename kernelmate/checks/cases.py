@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
 from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
@@ -22,7 +23,7 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.kinds import Arrays, is_inexact, module_of
-from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
+from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.settling import Settled, Settling
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL

@@ -6,8 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.checks.answers import Answer, Theirs
 from kernelmate.checks.kinds import Arrays
-from kernelmate.checks.oracle import Answer, Oracle, Theirs
+from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import Uses, uses_of
 from kernelmate.checks.scalars import loops, varied_names
 from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder

@@ -88,6 +88,15 @@ class _Kept:
         cupy.cuda.runtime.memcpyAsync(variable.address, self._copy.ptr, variable.size, ON_DEVICE, stream)
 
 
+@dataclass(frozen=True, slots=True)
+class _Took:
+    """Microseconds that work took between two events; and those since an earlier event, by the GPU's and the host's clock."""
+
+    work_us: float
+    gpu_us: float
+    host_us: float
+
+
 @dataclass(slots=True)
 class _Repeated:
     """One launch on its stage, and how often it was made."""
@@ -103,7 +112,7 @@ class _Repeated:
 
     def all(self, *, shares: bool) -> Repeats:
         """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
-        once = max(self._between(lambda: self._go(1))[0], 1.0)
+        once = max(self._between(lambda: self._go(1)).work_us, 1.0)
         count = int(min(GRAPH_US / once, MOST_LAUNCHES))
 
         def measured(resets: int) -> float | None:
@@ -119,9 +128,9 @@ class _Repeated:
     def _alone(self, resets: int) -> float:
         """Microseconds of one long launch by itself, the resets before it left out."""
         self._reset(resets)
-        gpu, host = self._between(lambda: self._go(1))
-        self.clocks_us = self.clocks_us or (gpu, host)
-        return gpu
+        took = self._between(lambda: self._go(1))
+        self.clocks_us = self.clocks_us or (took.gpu_us, took.host_us)
+        return took.work_us
 
     def _period(self, count: int, resets: int) -> float | None:
         """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""
@@ -149,10 +158,10 @@ class _Repeated:
         graph.launch(self.stream)
         self.launches += count * REPLAYS * launching
         replays = [self._between(lambda: graph.launch(self.stream)) for _ in range(REPLAYS)]
-        gpu, host = min(gpu for gpu, _ in replays) / count, min(host for _, host in replays) / count
         if launching and self.clocks_us is None:
-            self.clocks_us = gpu, host
-        return gpu
+            quickest = min(replays, key=lambda took: took.host_us)
+            self.clocks_us = quickest.gpu_us / count, quickest.host_us / count
+        return min(took.work_us for took in replays) / count
 
     def _reset(self, resets: int) -> None:
         self.stage.restore(self.stream.ptr)
@@ -168,16 +177,22 @@ class _Repeated:
             self.launch(self.stream.ptr)
         self.launches += times
 
-    def _between(self, work: Callable[[], object]) -> tuple[float, float]:
-        """Microseconds between an event before and one after, and by the host's clock until the later one was seen."""
+    def _between(self, work: Callable[[], object]) -> _Took:
+        """How long work takes.
+
+        Both clocks begin once the GPU has been seen to answer: other processes' work may come before that, and between two
+        events of this stream it counts in both.
+        """
         import cupy
 
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        self.stream.synchronize()
+        ready, begin, end = (cupy.cuda.Event() for _ in range(3))
+        ready.record(self.stream)
+        ready.synchronize()
         began = time.perf_counter()
         begin.record(self.stream)
         work()
         end.record(self.stream)
         end.synchronize()
         host = (time.perf_counter() - began) * 1e6
-        return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3, host
+        elapsed = cupy.cuda.get_elapsed_time
+        return _Took(float(elapsed(begin, end)) * 1e3, float(elapsed(ready, end)) * 1e3, host)
