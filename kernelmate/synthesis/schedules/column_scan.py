@@ -290,7 +290,8 @@ class Tiles(Columns):
         count = self.kernel.count([self.layout.axes.sides[int(axis)] for axis in self.layout.single])
         some, none = ("0", length) if self.backwards else (length, "0")
         return [
-            f"const int {names.end} = {names.place} < {count} ? {some} : {none};  // without a column, there for the barriers",
+            "// Threads without a column have no rows; they stay for the barriers.",
+            f"const int {names.end} = {names.place} < {count} ? {some} : {none};",
             f"const size_t {names.i} = {names.place} < {count} ? {names.place} : 0;",
         ]
 
