@@ -321,6 +321,9 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
     return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"
 
 
+STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
+"""What is said while a stage of judging runs, by the name that `on_progress` gets."""
+
 NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
 """Findings that, where correctness is left open, say why nothing could be found out."""
 
