@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmate.synthesis.axes import Axes, Order, order_of
+from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+
+_KEEPS_ZERO = frozenset({"negative", "absolute", "square", "sqrt", "tanh", "sin", "expm1", "log1p"})
 
 
 class ContractionShape:
@@ -71,3 +74,20 @@ class ContractionShape:
                     raise Refused(f"it meets {name} along different axes")
             stack += self.plan.operands(key)
         return found
+
+
+def vanishes(expressions: Expressions, key: Key) -> bool:
+    """Whether a value is zero where all arrays are, as they are made to be behind the end of the sum."""
+    node, args = expressions.plan.node(key), expressions.plan.operands(key)
+    if node.op in ("input", "constant"):
+        return node.op == "input" or node.data[0] == 0
+    if node.op in ("view", "cast"):
+        return vanishes(expressions, args[0])
+    if node.op != "map":
+        return False
+    zeros = [vanishes(expressions, one) for one in args]
+    if node.data[0] == "multiply":
+        return any(zeros)
+    if node.data[0] == "divide":
+        return zeros[0] and not expressions.varies(args[1])
+    return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))

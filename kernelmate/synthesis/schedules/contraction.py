@@ -16,7 +16,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Order, address
-from kernelmate.synthesis.contraction_shape import ContractionShape
+from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
@@ -53,8 +53,6 @@ class Tile:
 
 TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 16, 4), Tile(32, 32, 32, 2))
 """From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
-
-_KEEPS_ZERO = frozenset({"negative", "absolute", "square", "sqrt", "tanh", "sin", "expm1", "log1p"})
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
@@ -93,7 +91,7 @@ class _Contraction:
         self.total = self.expressions.type_of(shape.reduction)
         if self.total not in (kernel.real, "int", "unsigned int", "long long"):
             raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
-        if not self._vanishes(shape.root):
+        if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.names = fresh_names(
             kernel, "kTileM", "kTileN", "kTileK", "kSide", "kPack", "m_first", "n_first", "k_first", "m_thread",
@@ -113,22 +111,6 @@ class _Contraction:
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name
 
-    def _vanishes(self, key: Key) -> bool:
-        """Whether a value is zero where all arrays are, as they are made to be behind the end of the sum."""
-        node, args = self.plan.node(key), self.plan.operands(key)
-        if node.op in ("input", "constant"):
-            return node.op == "input" or node.data[0] == 0
-        if node.op in ("view", "cast"):
-            return self._vanishes(args[0])
-        if node.op != "map":
-            return False
-        zeros = [self._vanishes(one) for one in args]
-        if node.data[0] == "multiply":
-            return any(zeros)
-        if node.data[0] == "divide":
-            return zeros[0] and not self.expressions.varies(args[1])
-        return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))
-
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
         name = str(node.data[0])
@@ -142,20 +124,32 @@ class _Contraction:
 
     def written(self) -> Written:
         """The text."""
-        kernel, names, tile, shape = self.kernel, self.names, self.tile, self.shape
-        whole, products = self._whole(), self._products()
-        results = self._results()
+        kernel, tile, shape = self.kernel, self.tile, self.shape
         sides = shape.axes.sides
         blocks = [
             f"cdiv({sides[shape.m]}, {tile.m})",
             f"cdiv({sides[shape.n]}, {tile.n})",
             *(sides[one] for one in shape.batch),
         ]
-        depth = self.lengths[shape.k]
         # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
         bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
+        return Written(
+            f"contraction-{tile.m}x{tile.n}",
+            f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
+            f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
+            "of each thread." + self._promise(),
+            kernel.definition(kernel.head(bounds), self._body()),
+            "",
+            (" * ".join(blocks),),
+            BLOCK,
+        )
+
+    def _body(self) -> list[str]:
+        """The lines between the kernel's braces."""
+        names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
+        whole, products, results = self._whole(), self._products(), self._results()
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
-        body = [
+        return [
             f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
@@ -185,16 +179,6 @@ class _Contraction:
             ),
             *results,
         ]
-        return Written(
-            f"contraction-{tile.m}x{tile.n}",
-            f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
-            f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
-            "of each thread." + self._promise(),
-            kernel.definition(kernel.head(bounds), body),
-            "",
-            (" * ".join(blocks),),
-            BLOCK,
-        )
 
     def _promise(self) -> str:
         """The arithmetic at the headline's size, and what each tile reads of global memory and L2."""
