@@ -233,7 +233,7 @@ class _Contraction:
                 left = f"{left} / {lengths[axis]}"
             row += f" % {names.down}"
         per_row = f"({names.kTileN} / {names.kSide})"
-        group = min(PACK, self.tile.side)
+        group = self.names.kPack if self.tile.side >= PACK else self.names.kSide
         return [
             *lines,
             f"const int {names.m_first} = {row} * {names.kTileM};",
@@ -284,8 +284,14 @@ class _Contraction:
         start, stop = self.at[along], lengths[along]
         element = address(order, lengths, {**self.at, along: f"{start} + {i}"})
         inside = f"{self.at[other]} < {lengths[other]}"
-        single = f"if ({inside} && {start} + {i} < {stop}) {self.next[name]}.at[{i}] = {name}[{element}];"
-        each = ["#pragma unroll", *block_of(f"for (int {i} = 0; {i} < {names.kPack}; ++{i})", [single])]
+        single = f"{self.next[name]}.at[{i}] = {name}[{element}];"
+        each = [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {i} = 0; {i} < {names.kPack}; ++{i})",
+                block_of(f"if ({inside} && {start} + {i} < {stop})", [single]),
+            ),
+        ]
         if name in self.whole:
             packed = f"*reinterpret_cast<const {pack}*>(&{name}[{address(order, lengths, self.at)}])"
             each = [
@@ -366,14 +372,12 @@ class _Contraction:
                 continue
             packs[name] = pack = kernel.names.fresh(f"{name}_pack")
             last = f"{names.j} % {names.kPack}"
-            packed = (
-                f"*reinterpret_cast<{self.packs[kernel.element(name)]}*>(&{name}[{names.place} - {PACK - 1}]) = {pack};"
-            )
+            packed = f"*reinterpret_cast<{self.packs[kernel.element(name)]}*>(&{name}[{names.place} - ({names.kPack} - 1)]) = {pack};"
             lines.append(f"{pack}.at[{last}] = {value};")
             lines += [
                 f"if (!{self.whole[name]}) {{",
                 f"  {name}[{names.place}] = {pack}.at[{last}];",
-                f"}} else if ({last} == {PACK - 1}) {{",
+                f"}} else if ({last} == {names.kPack} - 1) {{",
                 f"  {packed}",
                 "}",
             ]
