@@ -19,7 +19,7 @@ from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
 from kernelmate.synthesis.causal import reach
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, those_written
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.schedules import attention_rows
+from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
 KEYS, SIDE = 64, 4
 """Keys of a tile, and those of a thread: sixteen neighbouring lanes share a query."""
@@ -68,8 +68,16 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
     first = next((n for n, one in enumerate(fitting) if -(-queries // one.queries) * others >= ENOUGH_BLOCKS), len(fitting) - 1)  # fmt: skip
     tiles = [*fitting[first:], *reversed(fitting[:first])]
     makers = [partial(_text, plan, kernel, one, width) for one in tiles if plan.query is not None]
-    single = partial(attention_rows.text, plan, kernel, width)
+    single = partial(_single, plan, kernel, width)
     yield from those_written([single, *makers[:1]] if queries <= FEW_QUERIES else [*makers, single])
+
+
+def _single(plan: Attention, kernel: KernelText, width: int) -> Written:
+    """The text for a block per query."""
+    try:
+        return attention_packs.text(plan, kernel)
+    except Refused:
+        return attention_rows.text(plan, kernel, width)
 
 
 def _text(plan: Attention, kernel: KernelText, tile: Tile, width: int) -> Written:
