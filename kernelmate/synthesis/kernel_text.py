@@ -265,8 +265,12 @@ class KernelText:
         is_cast = re.fullmatch(rf"static_cast<{re.escape(wanted)}>\([^()]*\)", text)
         return text if is_cast else f"static_cast<{wanted}>({text})"
 
-    def head(self) -> str:
-        """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true."""
+    def head(self, threads: int = 0) -> str:
+        """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true.
+
+        Args:
+            threads: of a block, whose registers must be few enough that one fits; 0 for any.
+        """
         source, bare = self.kernel.source, self.kernel.name.rpartition("::")[2]
         match = re.search(rf"\b{bare}\s*\(", source)
         if match is None:
@@ -274,7 +278,8 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
-        return wrapped(f"{front}{bare}(", parts)
+        bounds = f"__launch_bounds__({threads}) " if threads else ""
+        return wrapped(f"{front}{bounds}{bare}(", parts)
 
     def _declared(self, parameter: Parameter) -> str:
         if not parameter.pointer:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from kernelmate.source import evaluate
 from kernelmate.synthesis.attention_plan import Attention, by_axis
 from kernelmate.synthesis.attention_text import unrolled
-from kernelmate.synthesis.causal import reach
+from kernelmate.synthesis.causal import filled, reach
 from kernelmate.synthesis.index_maps import Linear
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, Written, block_of
 from kernelmate.synthesis.packs import pack_struct
@@ -115,7 +115,11 @@ class _Packs(Rows):
         if self.several:
             lines.append(f"const int {names.column_first} = blockIdx.y * {names.kValues};")
         end = self.end(self.found, self.keys, "" if self.query is None else f"{self.at[self.query]} + 1")
-        names.end, lines = (end, lines) if end == self.keys else (names.end, [*lines, f"const int {names.end} = {end};  // keys behind it have no weight"])  # fmt: skip
+        end = self._filled(end)
+        if end == self.keys:
+            names.end = end
+        else:
+            lines.append(f"const int {names.end} = {end};  // keys behind it have no weight")
         strides = [by_axis(plan.steps(one)).get(plan.key, "0") for one in self.vectors[1:]]
         sides = dict.fromkeys([self.depth, self.columns, *(self.kernel.size(one) for one in strides)])
         tests = [f"{one if one.isidentifier() else f'({one})'} % {names.kColumns} == 0" for one in sides if one != "0"]
@@ -127,6 +131,17 @@ class _Packs(Rows):
             f"float {names.total}[{names.kColumns}] = {{}};",
             f"float {names.largest} = {self.low}, {names.sum} = 0.0f;",
         ]
+
+    def _filled(self, end: str) -> str:
+        """The end of the keys that have weight, where a number in memory is a nearer one."""
+        found, lines = filled(self.plan), list[str]()
+        if found is None:
+            return end
+        (count,) = self.expressions.locals_for([found[0]], lines)
+        self.forget()
+        if lines or self.plan.node(found[0]).dtype not in ("int32", "int16", "int8", "uint8", "uint16"):
+            return end
+        return f"min({end}, {count}{f' + {found[1]}' if found[1] else ''})"
 
     def _row(self, vector: Key, last: str) -> str:
         """The address of a vector of an array."""

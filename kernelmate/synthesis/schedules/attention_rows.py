@@ -73,7 +73,7 @@ class Rows(AttentionText):
             "attention-rows",
             "Written from the reference: a block per query, of which each warp takes 32 keys at a time and keeps its own largest score, sum and "
             "weighted values; they are combined once at the end." + self.promise(),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(self.threads if self.threads > BLOCK else 0), body),
             "",
             (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
             BLOCK,
