@@ -109,8 +109,8 @@ class CaseJudge:
             styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
         )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
-            # Undeclared integers may be positions, and only a baseline that bears these can say.
-            if shot.style.name != "integers" or self._compared:
+            # Undeclared integers may be positions; where they are used as such, only a baseline that bears others can say.
+            if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 

@@ -102,6 +102,14 @@ class Settling:
             self._uses = uses_of(self._oracle.judge_of_inputs or self._bench.version, self._contract)
         return self._uses
 
+    @property
+    def has_positions(self) -> bool:
+        """Elements of an undeclared integer array may be used as addresses or lengths, or decide which of them are."""
+        version, used = self._oracle.judge_of_inputs or self._bench.version, self._used()
+        return not version.compiled.ptx or bool(
+            (used.addresses | used.loops | used.guards) & frozenset(self._integers())
+        )
+
     def _positions(self) -> frozenset[str]:
         """Integer arrays whose elements are used as addresses or lengths."""
         used = self._used().addresses | self._used().loops

@@ -343,7 +343,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 
     Args:
         verdict: whose.
-        candidate: it is one; a kernel judged by itself is `clean` or `not good`.
+        candidate: it is one; a kernel judged by itself is `clean`, `has warnings` or `not good`.
     """
     if not verdict.compiled:
         return "does not compile", "bad"
@@ -351,6 +351,8 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
         return "not judged", "doubt"
     if verdict.accepted is False:
         return "rejected" if candidate else "not good", "bad"
+    if verdict.accepted and not candidate and any(finding.severity == "warning" for finding in verdict.findings):
+        return "has warnings", "doubt"
     if verdict.accepted:
         return "accepted" if candidate else "clean", "good"
     if verdict.objective is not None and verdict.objective.met:

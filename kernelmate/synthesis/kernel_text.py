@@ -377,10 +377,13 @@ def wrapped(front: str, parts: Sequence[str]) -> str:
 
 
 def _folded(line: str) -> list[str]:
-    """A statement over lines of at most 110 characters, broken after an operator or a comma."""
+    """A statement over lines of at most 110 characters, broken after an operator or a comma; a comment goes above it."""
     if len(line) <= 110 or line.startswith("#"):
         return [line]
     lead = line[: len(line) - len(line.lstrip())]
+    statement, mark, comment = line.partition("//")
+    if mark:
+        return [f"{lead}//{comment}", *(_folded(statement.rstrip()) if statement.strip() else [])]
     places = [
         found.end()
         for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line)
