@@ -52,13 +52,11 @@ def filled(plan: Attention) -> tuple[Key, int] | None:
     condition, *chosen = plan.operands(key)
     while plan.node(condition).op in ("view", "cast"):
         condition = plan.operands(condition)[0]
-    name = plan.node(condition).data[0] if plan.node(condition).op == "map" else ""
+    name = str(plan.node(condition).data[0]) if plan.node(condition).op == "map" else ""
     if name not in _TURNED:
         return None
-    for first, second, order in (
-        (*plan.operands(condition), name),
-        (*plan.operands(condition)[::-1], _TURNED[name]),
-    ):
+    sides = plan.operands(condition)
+    for first, second, order in ((sides[0], sides[1], name), (sides[1], sides[0], _TURNED[name])):
         beyond = chosen[0] if order.startswith("greater") else chosen[1]
         if _position(plan, first) != Linear((("__key", 1),)) or _constant(plan, beyond) != -math.inf:
             continue
