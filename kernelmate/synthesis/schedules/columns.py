@@ -22,9 +22,10 @@ from kernelmate.synthesis.kernel_text import (
     fresh_names,
     those_written,
 )
+from kernelmate.synthesis.moments import Centred, Moments, centred_of
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 SECTOR = 32
 """Bytes that global memory moves at least: CUDA C++ Best Practices Guide, Coalesced Access."""
@@ -158,10 +159,19 @@ class Columns(Passes):
         if layout.column is not None:
             self.at[layout.column] = names.column
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+        self.step = names.kThreads if width == 1 else f"{names.kThreads} / {names.kColumns}"
+        self.ahead = self._ahead()
+        self.centred = centred_of(plan, kernel.contract, self.levels())
         if width == 1:
             self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
             self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns)
+
+    def _ahead(self) -> int:
+        """Elements whose loads are on their way at once: no more than a thread has at the first size."""
+        height = int(evaluate(self.layout.axes.sides[self.layout.gone[-1]], self.kernel.contract.sizes[0]))
+        share = height * self.width // self.threads
+        return max(FEWEST_AHEAD, min(self.most_ahead(), 1 << max(0, share.bit_length() - 1)))
 
     def _unneeded(self) -> int | None:
         """The axis that only the grid's size covers: the first one of every array, whose length no address needs."""
@@ -186,14 +196,23 @@ class Columns(Passes):
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
         body = self._opening()
-        for keys in self.levels():
-            body += ["", *self.reduction(keys)]
+        constants, helpers = list(self.constants), list[str]()
+        if self.centred is not None:
+            ahead = kernel.names.outermost(f"k{camel(kernel.kernel.name.rpartition('::')[2])}Ahead")
+            constants.append(
+                f"constexpr int {ahead} = {self.ahead};  // values that a thread loads before it uses the first"
+            )
+            moments = Moments(self.reductions, names.kColumns, ahead)
+            body += ["", *self._moments(self.centred, moments, ahead)]
+            helpers = moments.texts()
+        else:
+            for keys in self.levels():
+                body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
-        constants = list(self.constants)
         if self.width > 1:
             comment = "  // neighbouring columns of a block, read in whole sectors"
             constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
-        passes = len(self.levels()) + any(map(self.is_whole, self.plan.outputs))
+        passes = (1 if self.centred else len(self.levels())) + any(map(self.is_whole, self.plan.outputs))
         what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
         why = (
             f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
@@ -207,7 +226,7 @@ class Columns(Passes):
             f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),
-            "\n".join([*constants, "", *self.reductions.texts()]).strip(),
+            "\n".join([*constants, "", *self.reductions.texts(), *helpers]).strip(),
             (" * ".join(blocks),),
             self.threads,
         )
@@ -246,14 +265,15 @@ class Columns(Passes):
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over what is reduced, four elements of each thread in flight."""
-        names, layout = self.names, self.layout
+        """A pass over what is reduced, several elements of each thread in flight."""
+        row, height = self.names.row, self.lengths[self.layout.gone[-1]]
+        head = f"for (int {row} = {self.names.first}; {row} < {height}; {row} += {self.step})"
+        return self._pass(before, [f"#pragma unroll {FEWEST_AHEAD if stores else self.ahead}", *block_of(head, body)])
+
+    def _pass(self, before: Sequence[str], lines: list[str]) -> list[str]:
+        """A loop over the last axis, within loops over the others that are reduced."""
         outer, self.expressions.outer = self.expressions.outer, []
-        step = names.kThreads if self.width == 1 else f"{names.kThreads} / {names.kColumns}"
-        height = self.lengths[layout.gone[-1]]
-        head = f"for (int {names.row} = {names.first}; {names.row} < {height}; {names.row} += {step})"
-        lines = ["#pragma unroll 4", *block_of(head, body)]
-        for axis in reversed(layout.gone[:-1]):
+        for axis in reversed(self.layout.gone[:-1]):
             name = self.at[axis]
             lines = block_of(f"for (int {name} = 0; {name} < {self.lengths[axis]}; ++{name})", lines)
         known = self.expressions.known
@@ -261,6 +281,38 @@ class Columns(Passes):
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
         return [*outer, *before, *lines]
+
+    def _moments(self, centred: Centred, moments: Moments, ahead: str) -> list[str]:
+        """One pass for both sums: a part of a few elements after the other."""
+        names = fresh_names(self.kernel, "moments", "begin", "number", "values", "j", "step")
+        row, height = self.names.row, self.lengths[self.layout.gone[-1]]
+        opening, step = [f"{moments.type} {names.moments} = {{}};"], self.names.kThreads
+        if self.width > 1:
+            opening, step = [f"constexpr int {names.step} = {self.step};", *opening], names.step
+        body: list[str] = []
+        (text,) = self.expressions.locals_for([centred.value], body)
+        lines = [
+            f"const int {names.number} = min({ahead}, ({height} - {names.begin} - 1) / {step} + 1);",
+            f"{self.kernel.real} {names.values}[{ahead}] = {{}};",
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.j} = 0; {names.j} < {ahead}; ++{names.j})",
+                [
+                    f"const int {row} = {names.begin} + {names.j} * {step};",
+                    *block_of(f"if ({row} < {height})", [*body, f"{names.values}[{names.j}] = {text};"]),
+                ],
+            ),
+            f"{names.moments} = {moments.joined}({names.moments}, {moments.part}({names.values}, {names.number}));",
+        ]
+        head = (
+            f"for (int {names.begin} = {self.names.first}; {names.begin} < {height}; {names.begin} += {ahead} * {step})"
+        )
+        lines = self._pass(opening, block_of(head, lines))
+        self.expressions.known |= {
+            centred.total: f"{names.moments}.total",
+            centred.squares: f"{names.moments}.squares",
+        }
+        return [*lines, f"{names.moments} = {moments.block}({names.moments});"]
 
     def _results(self) -> list[str]:
         """The outputs: those of all elements in a last pass, those of one element per column by one thread."""
@@ -281,5 +333,5 @@ class Columns(Passes):
         if whole:
             place = address(layout.every, self.lengths, self.at)
             body = self.stores(whole, lambda name: f"{name}[{place}]")
-            lines += self.loop([key for key, _ in whole], body, [])
+            lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines

@@ -12,6 +12,12 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions
 
+IN_FLIGHT = 64
+"""Bytes of registers for values that a thread loads before it uses the first: of 1024 threads, latency times a multiprocessor's bandwidth."""
+
+FEWEST_AHEAD = 4
+"""Elements whose loads are on their way at once where many blocks share a multiprocessor, or results are stored in between."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Accumulator:
@@ -119,6 +125,12 @@ class Passes:
                 level += 1
             levels[key] = level
         return passes
+
+    def most_ahead(self) -> int:
+        """Elements of a pass whose loads are on their way at once where a block may be alone: a power of two."""
+        arrays = sum(access == "flat" for access in self.inputs.values())
+        most = IN_FLIGHT // (max(1, arrays) * (8 if self.kernel.real == "double" else 4))
+        return max(FEWEST_AHEAD, 1 << max(0, most.bit_length() - 1))
 
     def position(self) -> tuple[str, str]:
         """The number of the loop's element among those that are reduced, and its C++ type."""

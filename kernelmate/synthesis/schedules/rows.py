@@ -18,6 +18,7 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     Written,
     block_of,
+    camel,
     fresh_names,
     those_written,
     wrapped,
@@ -95,8 +96,22 @@ class Rows(Passes):
         for key in walk(plan):
             if plan.node(key).op in ("input", "iota") and plan.access(key) == "across":
                 self._meet_across(key)
+        self.ahead = self._ahead()
+        if self.ahead:
+            self.names.kAhead = kernel.names.outermost(f"k{camel(bare)}Ahead")
+            comment = "  // elements that a thread loads before it uses the first"
+            self.constants.append(f"constexpr int {self.names.kAhead} = {self.ahead};{comment}")
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
+
+    def _ahead(self) -> int:
+        """Elements whose loads are on their way at once: those of a thread at the first size; 0 where that is one pack.
+
+        Left alone, the compiler unrolls by more than a thread has, and loads one pack after the other in what remains.
+        """
+        share = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0])) // self.team.threads
+        ahead = min(self.most_ahead(), 1 << max(0, share.bit_length() - 1))
+        return ahead if ahead >= 2 * self.packs.width else 0
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
@@ -262,7 +277,10 @@ class Rows(Passes):
         self.expressions.known = {
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
-        return [*outer, *before, *block_of(head, lines)]
+        unroll = []
+        if self.ahead:
+            unroll = [f"#pragma unroll {f'({names.kAhead} / {kpack})' if packs.width > 1 else f'({names.kAhead})'}"]
+        return [*outer, *before, *unroll, *block_of(head, lines)]
 
     def stored_pack(self, output: str) -> str:
         """The local of the pack that is stored."""

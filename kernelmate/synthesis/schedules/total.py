@@ -14,13 +14,13 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions, Team
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 MOST_ALONE = 65536
 """Elements up to which one block is not much slower than many."""
 
-PER_THREAD = 16
-"""Elements of a thread where there are many blocks."""
+PER_THREAD = 4
+"""Elements of a thread where there are many blocks, and no more than `MOST_BLOCKS`."""
 
 MOST_BLOCKS = 1024
 
@@ -95,7 +95,7 @@ class _Total(Passes):
         node = self.plan.node(key)
         access = "once" if node.op == "scalar" else self.plan.access(key)
         if node.op == "iota":
-            return f"static_cast<long long>({self.names.i})" if access == "flat" else "0"
+            return self.names.i if access == "flat" else "0"
         name = str(node.data[0])
         texts = {"once": f"{name}[0]", "flat": f"{name}[{self.names.i}]"}
         return self.kernel.loaded(name, name if node.op == "scalar" else texts[access])
@@ -104,11 +104,11 @@ class _Total(Passes):
         """The text."""
         kernel, names, threads = self.kernel, self.names, self.team.block
         count = kernel.count(self.plan.domain)
-        body = [] if count == names.count else [f"const size_t {names.count} = {count};"]
+        body = [] if count == names.count else [f"const long long {names.count} = {count};"]
         if self.many:
             body += [
-                f"const size_t {names.first} = static_cast<size_t>(blockIdx.x) * {names.kThreads} + threadIdx.x;",
-                f"const size_t {names.step} = static_cast<size_t>(gridDim.x) * {names.kThreads};",
+                f"const long long {names.first} = static_cast<long long>(blockIdx.x) * {names.kThreads} + threadIdx.x;",
+                f"const long long {names.step} = static_cast<long long>(gridDim.x) * {names.kThreads};",
             ]
         for keys in self.levels():
             body += [*self.reduction(keys), ""]
@@ -131,21 +131,25 @@ class _Total(Passes):
 
     def position(self) -> tuple[str, str]:
         """The number of an element in the whole, and its type."""
-        return self.names.i, "size_t"
+        return self.names.i, "long long"
 
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over all elements, four of each thread in flight."""
+        """A pass over all elements, several of each thread in flight.
+
+        The position has a sign: the compiler loads before it tests only where it can count the steps, and `size_t` may wrap.
+        """
         names = self.names
         outer, self.expressions.outer = self.expressions.outer, []
         first, step = (names.first, names.step) if self.many else ("threadIdx.x", names.kThreads)
-        head = f"for (size_t {names.i} = {first}; {names.i} < {names.count}; {names.i} += {step})"
+        head = f"for (long long {names.i} = {first}; {names.i} < {names.count}; {names.i} += {step})"
         known = self.expressions.known
         self.expressions.known = {
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
-        return [*outer, *before, "#pragma unroll 4", *block_of(head, body)]
+        unrolled = FEWEST_AHEAD if self.many else self.most_ahead()
+        return [*outer, *before, f"#pragma unroll {unrolled}", *block_of(head, body)]
 
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
