@@ -23,16 +23,16 @@ $(VENV)/.installed-report: pyproject.toml $(VENV)/.python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report,local]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml $(VENV)/.python
+$(VENV)/.installed-dev: pyproject.toml training/pyproject.toml $(VENV)/.python
 	@echo "Installing KernelMate and its test tools into $(VENV) (about 320 MB of compiler wheels the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./training || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@ $(VENV)/.installed-report
 
 # The CPU build of torch: as the configured indexes have it, else from PyTorch's own.
-$(VENV)/.installed-train: pyproject.toml $(VENV)/.installed-dev
+$(VENV)/.installed-train: pyproject.toml training/pyproject.toml $(VENV)/.installed-dev
 	@echo "Installing torch's CPU build (190 MB) and what training takes into $(VENV) (1.4 GB there, two to three minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,train]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -e './training[train]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev

@@ -20,8 +20,8 @@ from kernelmate.source import load_kernel, parse_contract
 from kernelmate.suggest.codec import STARTER, codec_named
 from kernelmate.suggest.codec.base import Question, Version
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.upskill.exam import Goal, Terms, Wanted, load_exam, run, to_json
-from kernelmate.upskill.exam.table import goal_line, summary_lines
+from kernelmate_training.exam import Goal, Terms, Wanted, load_exam, run, to_json
+from kernelmate_training.exam.table import goal_line, summary_lines
 
 SOLUTIONS = Path(__file__).resolve().parents[1] / "tests" / "data" / "exam"
 

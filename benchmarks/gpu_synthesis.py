@@ -5,7 +5,7 @@
     python -m benchmarks.gpu_synthesis --ladders FOLDER          # also FOLDER/*/kernel.cu, with times in FOLDER/h200.json
 
 Needs an NVIDIA GPU and CuPy; `--backend emulator --scale small` tries the script without. Every schedule that applies is judged
-at all sizes of the contract; a line per kernel has the baseline's time, the fastest right one's with its speed-up, the share of the
+at the headline and the judge's own small sizes; a line per kernel has the baseline's time, the fastest right one's with its speed-up, the share of the
 least time in which a copy moves the arrays once (`--roof` bytes a second), and, of a ladder, the best human version's time over ours.
 """
 
@@ -45,6 +45,7 @@ class Task:
     kernel: str
     size: dict[str, int]
     small: bool
+    most: int
     human_us: float | None = None
 
 
@@ -67,13 +68,16 @@ def main() -> int:
 
 
 def _tasks(options: argparse.Namespace, scratch: Path) -> Iterator[Task]:
+    if options.ladders is not None:
+        yield from _ladders(options, scratch)
     for folder in (LARGE, NAIVE):
         for one in listed(folder):
             python = one.contract.reference_kind in ("function", "expression")
             if python and (not options.kernels or one.kernel.name in options.kernels):
                 yield _task(folder.name, one, dict(one.contract.sizes[0]), options)
-    if options.ladders is None:
-        return
+
+
+def _ladders(options: argparse.Namespace, scratch: Path) -> Iterator[Task]:
     times = json.loads((options.ladders / "h200.json").read_text())["kernels"]
     for path in sorted(options.ladders.glob("*/kernel.cu")):
         name, _, size, _ = ladder(path.parent, scratch / path.parent.name)
@@ -81,13 +85,13 @@ def _tasks(options: argparse.Namespace, scratch: Path) -> Iterator[Task]:
             one = next(listed(scratch / name, ("kernel",)))
             sizes = {key: int(value) for key, value in (pair.split("=") for pair in size.split(","))}
             human = (times.get(name, {}).get("best") or {}).get("us")
-            yield _task(name, one, sizes, options, human)
+            yield _task("ladder", one, sizes, options, human)
 
 
 def _task(
     folder: str, one: Listed, size: dict[str, int], options: argparse.Namespace, human: float | None = None
 ) -> Task:
-    return Task(folder, one.kernel.unit.path, one.kernel.name, size, options.scale == "small", human)
+    return Task(folder, one.kernel.unit.path, one.kernel.name, size, options.scale == "small", options.most, human)
 
 
 def _row(session: Session, task: Task) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def _row(session: Session, task: Task) -> dict[str, Any]:
     kernels = [kernel for kernel in load_kernels(Path(task.path)) if kernel.name == task.kernel]
     one = Listed(kernels[0], contract_for(kernels[0]))
     others = [dict(size) for size in one.contract.sizes if dict(size) != task.size]
-    sizes = others if task.small and others else [task.size, *others]
+    sizes = others if task.small and others else [task.size]
     row: dict[str, Any] = {
         "folder": task.folder,
         "kernel": task.kernel,
@@ -104,7 +108,7 @@ def _row(session: Session, task: Task) -> dict[str, Any]:
         "why": "",
     }
     row["bytes"] = one.array_bytes(sizes[0])
-    synthesis = Synthesis(most=12)
+    synthesis = Synthesis(most=task.most)
     try:
         found = session.optimize(one.kernel, "make it faster", sizes=sizes, suggesters=(synthesis,))
     except KernelmateError as error:
@@ -164,6 +168,7 @@ def _options() -> argparse.Namespace:
         "--scale", choices=("full", "small"), default="full", help="the headline too, or the other sizes alone"
     )
     parser.add_argument("--jobs", type=int, default=4, help="processes; timings take turns on the GPU")
+    parser.add_argument("--most", type=int, default=12, help="schedules of a kernel that are judged at most")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it")
     parser.add_argument("--out", type=Path, help="where to write the table as JSON")
     return parser.parse_args()

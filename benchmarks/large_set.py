@@ -36,10 +36,12 @@ class Listed:
         return [dict(size) for size in self.contract.sizes[1:]] if scale == "small" else []
 
     def array_bytes(self, size: Mapping[str, int] | None = None) -> int:
-        """Bytes of all arrays at a size; without one, at the headline."""
+        """Bytes that all arrays move at a size, those that are read and written twice; without a size, at the headline."""
         shapes = argument_shapes(self.contract, size or self.contract.sizes[0])
-        dtypes = {a.name: numpy_dtype(a.dtype) for a in self.contract.args}
-        return sum(math.prod(shape) * dtypes[name].itemsize for name, shape in shapes.items())
+        moved = {
+            a.name: numpy_dtype(a.dtype).itemsize * (2 if a.direction == "inout" else 1) for a in self.contract.args
+        }
+        return sum(math.prod(shape) * moved[name] for name, shape in shapes.items())
 
 
 def listed(folder: Path, names: Sequence[str] = ()) -> Iterator[Listed]:

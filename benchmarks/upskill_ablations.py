@@ -5,7 +5,7 @@
     python -m benchmarks.upskill_ablations FOLDER -o benchmarks/results/upskill_ablations.txt
 
 A FOLDER is a model's, with `kernelmate.json` and `exam.json` (or `answers.jsonl`, for --judge), or holds such folders at any
-depth, as `kernelmate upskill run` leaves them. A RESULT is a file of `python -m kernelmate.upskill.exam run -o`; what its model
+depth, as `kernelmate upskill run` leaves them. A RESULT is a file of `python -m kernelmate_training.exam run -o`; what its model
 was is read from its labels: `--label output=edits --label parameters=35000000 --label pairs=120000 --label rounds=2`.
 Shares are of goals: right, better and met by the greedy answer, and by the best of k.
 """
@@ -21,8 +21,8 @@ from typing import Any
 
 from benchmarks.machine import describe
 from kernelmate.errors import SourceError
-from kernelmate.upskill.exam import ExamResult, Terms, Wanted, read_result, run, to_json
-from kernelmate.upskill.exam.together import Sitter, Together, apart
+from kernelmate_training.exam import ExamResult, Terms, Wanted, read_result, run, to_json
+from kernelmate_training.exam.together import Sitter, Together, apart
 
 FACTS, ANSWERS, RESULT = "kernelmate.json", "answers.jsonl", "exam.json"
 OUTPUTS = {

@@ -38,8 +38,8 @@ from kernelmate.suggest.local.chat import ask
 from kernelmate.suggest.local.coded import LIKELY
 from kernelmate.suggest.local.engines import EngineSettings, start_engine
 from kernelmate.suggest.local.serving import Endpoint
-from kernelmate.upskill.corpus.files import opened, rows_file
-from kernelmate.upskill.examples import offers_of, question_of
+from kernelmate_training.corpus.files import opened, rows_file
+from kernelmate_training.examples import offers_of, question_of
 
 Way = Callable[["Known"], list[Choice]]
 WINS, OFFERED = 1.0, 10.0

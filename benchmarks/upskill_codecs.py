@@ -23,12 +23,12 @@ import numpy as np
 from benchmarks.machine import describe
 from kernelmate.suggest.codec.base import Codec, Unreadable, Untellable
 from kernelmate.suggest.codec.splitting import canonical
-from kernelmate.upskill.batches import Packer
-from kernelmate.upskill.encoded import Encoded, encode
-from kernelmate.upskill.examples import TASKS, codec_named, lines_of, question_of, tell, version_of
-from kernelmate.upskill.plans import TASK_WEIGHTS
-from kernelmate.upskill.varying import Variation, Varying
-from kernelmate.upskill.vocabulary import train_tokenizer
+from kernelmate_training.batches import Packer
+from kernelmate_training.encoded import Encoded, encode
+from kernelmate_training.examples import TASKS, codec_named, lines_of, question_of, tell, version_of
+from kernelmate_training.plans import TASK_WEIGHTS
+from kernelmate_training.varying import Variation, Varying
+from kernelmate_training.vocabulary import train_tokenizer
 
 CONTEXT, VOCABULARY = 2048, 4096
 KINDS = {

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from kernelmate.errors import KernelmateError
-from kernelmate.upskill.settings import Upskill, read_settings
-from kernelmate.upskill.whole import Whole
+from kernelmate_training.settings import Upskill, read_settings
+from kernelmate_training.whole import Whole
 
 PIECE = 15 << 20
 """Bytes of a file that comes back, at most."""
@@ -206,12 +206,12 @@ def smoke(out: Path, seconds: float, *, tiny: bool) -> None:
     """Speed of training and of sampling on made-up tokens; what is not what it should be is printed, not raised."""
     import torch
 
-    from kernelmate.upskill.encoded import Encoded
-    from kernelmate.upskill.plans import TrainingPlan
-    from kernelmate.upskill.shapes import Shape
-    from kernelmate.upskill.torch_attention import _agrees, best_way
-    from kernelmate.upskill.torch_device import place
-    from kernelmate.upskill.torch_trainer import Trainer
+    from kernelmate_training.encoded import Encoded
+    from kernelmate_training.plans import TrainingPlan
+    from kernelmate_training.shapes import Shape
+    from kernelmate_training.torch_attention import _agrees, best_way
+    from kernelmate_training.torch_device import place
+    from kernelmate_training.torch_trainer import Trainer
 
     random = np.random.default_rng(0)
     texts = [
@@ -258,8 +258,8 @@ def smoke(out: Path, seconds: float, *, tiny: bool) -> None:
 
 
 def _smoke_sampling(model: Any, *, tiny: bool) -> None:
-    from kernelmate.upskill.torch_sampling import Drawing, sample
-    from kernelmate.upskill.vocabulary import train_tokenizer
+    from kernelmate_training.torch_sampling import Drawing, sample
+    from kernelmate_training.vocabulary import train_tokenizer
 
     tokenizer = train_tokenizer(["float a = b[i] + c;"] * 3, ["@end"], "@end", 400)
     prompts = ["float a = b[i] + c; " * 20] * (4 if tiny else 120)

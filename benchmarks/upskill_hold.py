@@ -10,7 +10,7 @@
 `generate` draws and judges a corpus on all GPUs and cores. `train` trains the configuration's models on it, or on one brought along
 (`--corpus`): one per GPU at a time, for the seconds that a model's `training.seconds` or `--spend NAME=SECONDS` give it, the others
 sharing what is left. It draws answers to the exam, which any machine can judge afterwards
-(`python -m kernelmate.upskill.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. With
+(`python -m kernelmate_training.exam run --answers`); `--judge SECONDS` has them judged there by the emulator on all cores. With
 `--no-answers` it only trains, and `answers` draws those of all models at once afterwards. `rounds` takes the model that chooses best
 on held-out families (or `--model`; never by the exam, which is for saying what a model is worth) and lets copies of it play rounds of
 several kinds at once, several on a GPU, judged by the emulator on all cores, with questions of the corpus; then they answer the exam.
@@ -35,7 +35,7 @@ from typing import Any
 
 from benchmarks.upskill_gpu import FILES, PIECE, TOTAL, changed, chooses_well, cut, pack_small, pieces_of, say, squeezed
 from kernelmate.errors import KernelmateError
-from kernelmate.upskill.settings import Upskill, read_settings
+from kernelmate_training.settings import Upskill, read_settings
 
 PACKING_S = 20.0
 """Seconds that packing takes, kept at the end of each stage."""
@@ -177,14 +177,14 @@ def settled(settings: Upskill, *, smoke: bool) -> Upskill:
 
 
 def gpus() -> tuple[int, ...]:
-    from kernelmate.upskill.whole import gpu_numbers
+    from kernelmate_training.whole import gpu_numbers
 
     return gpu_numbers()
 
 
 def generate(hold: Hold) -> None:
     """A corpus, drawn and judged until its share of the seconds is over; what an earlier command judged is gone on with."""
-    from kernelmate.upskill.generating import generate as make
+    from kernelmate_training.generating import generate as make
 
     made = make(hold.settings, gpus=gpus(), seconds=hold.left * (1 - ASSEMBLING), told=say)
     say(
@@ -194,7 +194,7 @@ def generate(hold: Hold) -> None:
 
 def train(hold: Hold) -> None:
     """The configuration's models, their answers to the exam, and, where there is time for it, the answers judged."""
-    from kernelmate.upskill.whole import Whole
+    from kernelmate_training.whole import Whole
 
     settings = on_corpus(hold.settings)
     if hold.answers:
@@ -220,7 +220,7 @@ def answers(hold: Hold) -> None:
     seconds = max(hold.left - LOADING_S, 10.0)
     started = []
     for number, name in enumerate(there):
-        command = [sys.executable, "-m", "kernelmate.upskill", str(config), name, "--answer", "--finish", str(seconds)]
+        command = [sys.executable, "-m", "kernelmate_training", str(config), name, "--answer", "--finish", str(seconds)]
         started.append(started_in(settings.model_folder(name) / "output.txt", command, places[number % len(places)]))
     wait(started, hold.left)
     for name in there:
@@ -234,7 +234,7 @@ def fetch(hold: Hold) -> None:
 
 def rounds(hold: Hold) -> None:
     """Rounds of several kinds at once, each by a copy of one model; then their answers to the exam, judged where there is time for it."""
-    from kernelmate.upskill.playing import copy_model
+    from kernelmate_training.playing import copy_model
 
     settings = on_corpus(hold.settings)
     write_prompts(settings, smoke=hold.smoke)
@@ -267,7 +267,7 @@ def on_corpus(settings: Upskill) -> Upskill:
 
 def write_prompts(settings: Upskill, *, smoke: bool) -> None:
     """The exam's prompts of each codec, where they were not brought along; writing them judges every kernel once."""
-    from kernelmate.upskill.exam.prompts import write_prompts as write
+    from kernelmate_training.exam.prompts import write_prompts as write
 
     folder = settings.sampling.prompts
     assert folder is not None
@@ -294,7 +294,7 @@ def start_playing(
     config.write_text(json.dumps(document, indent=1), encoding="utf-8")
     # A round that has begun is played to its end: what it may take is left for it.
     begins = max(seconds - document["rounds"]["seconds"] - 30.0, 1.0)
-    command = [sys.executable, "-m", "kernelmate.upskill", str(config), name, "--play"]
+    command = [sys.executable, "-m", "kernelmate_training", str(config), name, "--play"]
     command += ["--seconds", str(begins), "--finish", str(FINISH_S)]
     return started_in(folder / "output.txt", command, gpu)
 
@@ -314,7 +314,7 @@ def examine(hold: Hold, settings: Upskill, names: Sequence[str], backend: str = 
     started = []
     for name in there:
         folder = settings.model_folder(name)
-        command = [sys.executable, "-m", "kernelmate.upskill.exam", "run", "--answers", str(folder / "answers.jsonl")]
+        command = [sys.executable, "-m", "kernelmate_training.exam", "run", "--answers", str(folder / "answers.jsonl")]
         command += [
             "--codec",
             codecs[name],
@@ -352,7 +352,7 @@ def judged_goals(settings: Upskill, name: str, backend: str = "emulator") -> lis
 
 def standing(settings: Upskill, name: str, backend: str = "emulator") -> dict[str, int]:
     """Goals that were judged, and those with an answer that was right, better, met; the greedy answer's own beside them."""
-    from kernelmate.upskill.exam.records import read_goal
+    from kernelmate_training.exam.records import read_goal
 
     goals = [read_goal(goal) for goal in judged_goals(settings, name, backend)]
     levels = {level: sum(goal.reached(level, ("model",)) for goal in goals) for level in ("met", "better", "right")}  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
     python -m benchmarks.upskill_offers PROMPTS.jsonl FOLDER [--k 8] [--seed 1]
     python -m benchmarks.upskill_ablations FOLDER --judge
 
-PROMPTS are those of a codec that offers the rewrites that apply (`python -m kernelmate.upskill.exam prompts --codec mixed-2`).
+PROMPTS are those of a codec that offers the rewrites that apply (`python -m kernelmate_training.exam prompts --codec mixed-2`).
 `offers-in-order` takes the first variant of each rewrite in the order of the offers, then the second of each, and so on;
 `offers-at-random` draws among all variants, each once. A model of such a codec is worth what it does better than these two.
 """

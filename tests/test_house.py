@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets", "benchmarks")
+PACKAGES = (
+    "kernelmate",
+    "lsp/kernelmate_lsp",
+    "widgets/kernelmate_widgets",
+    "training/kernelmate_training",
+    "benchmarks",
+)
 CODES = [
     "forbidden-source",
     "compile-error",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernelmate.backends.base import RunResult
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.compare import Difference
-from kernelmate.checks.oracle import Answer
 from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import Kept
 from kernelmate.checks.tolerances import Allowed

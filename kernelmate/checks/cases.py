@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
 from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
@@ -22,7 +23,7 @@ from kernelmate.checks.guards import (
     uninitialised_output,
 )
 from kernelmate.checks.kinds import Arrays, is_inexact, module_of
-from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Answer, Oracle
+from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.settling import Settled, Settling
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL
@@ -108,8 +109,8 @@ class CaseJudge:
             styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
         )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
-            # Undeclared integers may be positions, and only a baseline that bears these can say.
-            if shot.style.name != "integers" or self._compared:
+            # Undeclared integers may be positions; where they are used as such, only a baseline that bears others can say.
+            if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 

@@ -166,7 +166,8 @@ def unwrapped(value: Any) -> Any:
         return {name: unwrapped(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
         return DeviceArray.library.asarray(value)
-    return value.item() if isinstance(value, np.float64) else value
+    # CuPy takes Python's own numbers alone, no types derived from them.
+    return float(value) if isinstance(value, float) else value
 
 
 def called(

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import ties
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
 from kernelmate.checks.findings import placed
 from kernelmate.checks.guards import surroundings
 from kernelmate.checks.kinds import on_host
-from kernelmate.checks.oracle import Answer, Oracle
+from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, JudgeTask
 from kernelmate.source import argument_shapes

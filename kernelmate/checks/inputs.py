@@ -161,7 +161,13 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
     if style.name == "integers":
         return wide_integers(dtype, shape, rng, style.bits, signed=style.signed)
     smallest = min((value for value in size.values() if value > 0), default=1)
-    return _cast(rng.integers(0, min(smallest, SMALL_INTEGERS), shape), dtype)
+    top = min(smallest, SMALL_INTEGERS)
+    drawn = rng.integers(0, top, shape)
+    if not shape or top < 3:
+        return _cast(drawn, dtype)
+    # Each row has a largest value of its own: of many small numbers it would be the same in all.
+    largest = rng.integers(top // 2, top, (*shape[:-1], 1))
+    return _cast(np.minimum(drawn, largest), dtype)
 
 
 def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style) -> Array:

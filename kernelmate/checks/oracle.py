@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from kernelmate.backends.base import Computes
-from kernelmate.checks import ties
+from kernelmate.checks.answers import Answer, Theirs, near_ties, nearly_met, thorough, with_ties
 from kernelmate.checks.carried import carried
-from kernelmate.checks.compare import Difference, absolute_error, compare, nan_in
+from kernelmate.checks.compare import Difference, absolute_error, nan_in
 from kernelmate.checks.evaluations import Expected, Reference, Told
 from kernelmate.checks.guards import lost_bits
 from kernelmate.checks.inputs import DeviceRandom
@@ -60,77 +60,11 @@ DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
 LONGEST_REFERENCE_S = 3.0
 """Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
 
-NEARLY_MET = 100.0
-"""Times a carried tolerance up to which an error may be the pooling's fault, and the tolerance is measured again."""
-
-DERIVING, LONGEST_DERIVING_S = 20, 12.0
-"""Evaluations that it takes in full, about; where they would take longer on the host, it is left as it is."""
-
 SEED_OF_LAWS = 0x1A37
 """Of the inputs and moves from which is learnt what does not depend on a verdict's own seed."""
 
 LOOSENING_FROM = 1 / BASELINE_FACTOR
 """A baseline whose largest error is below this part of the tolerance widens it nowhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The wanted outputs for one set of inputs, and the errors that pass.
-
-    Attributes:
-        origin: how the tolerance was found. against: whose outputs are wanted.
-        again: a carried tolerance was measured again.
-        ties: for outputs of whole numbers, two values of each element that are both right; without those not looked at yet.
-    """
-
-    want: Expected
-    allowed: Allowed
-    origin: Literal["derived", "carried", "contract"] = "derived"
-    against: Literal["reference", "baseline"] = "reference"
-    again: bool = False
-    ties: Mapping[str, ties.Pair] = field(default_factory=dict)
-
-    def difference(self, name: str, got: Array) -> Difference:
-        """The difference of an output from the expected one."""
-        want = ties.wanted(got, self.want[name], self.ties.get(name))
-        return compare(name, got, want, self.allowed.error[name], self.allowed.coarse[name])
-
-    def arrays(self) -> Iterator[Array]:
-        """All arrays, for counting bytes."""
-        for part in (self.want, self.allowed.error, self.allowed.coarse):
-            yield from part.values()
-        for pair in self.ties.values():
-            yield from pair
-
-
-@dataclass(frozen=True, slots=True)
-class Theirs:
-    """What the baseline made of one launch.
-
-    Attributes:
-        errors: codes of the errors that the backend saw.
-        right: it ran clean and is within tolerance; None where there is no reference to say.
-        off: |got - want| per element of each output, empty without a reference.
-        outputs: what it gave, kept only where it is itself what candidates are compared with.
-        longest_thread: instructions of its longest thread, where the backend counts them.
-        nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
-        bits: elements whose bits it keeps as the reference does, per output, where a candidate must keep them.
-    """
-
-    errors: frozenset[str]
-    right: bool | None
-    off: Expected
-    outputs: Arrays
-    longest_thread: int | None = None
-    nans: Arrays = field(default_factory=dict)
-    bits: Arrays = field(default_factory=dict)
-
-    def arrays(self) -> Iterator[Array]:
-        """All arrays, for counting bytes."""
-        yield from self.off.values()
-        yield from self.outputs.values()
-        yield from self.nans.values()
-        yield from self.bits.values()
 
 
 _INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
@@ -248,44 +182,22 @@ class Oracle:
     def measured_again(
         self, size: Size, shot: Shot, given: Arrays, found: Mapping[str, Difference], outputs: Mapping[str, Array]
     ) -> bool:
-        """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done.
-
-        A pool whose elements are very unlike each other leaves a few of many millions with less tolerance than they need, so
-        that a carried one is derived in full. Whole numbers may lie near a tie of what they are rounded from.
-        """
+        """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done."""
         answer = _ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
         if answer is None or answer.against == "baseline":
             return False
+        close, whole = nearly_met(answer, found, outputs), near_ties(answer, found, outputs)
         more = answer
-        largest = max((found[n].error for n in found if is_inexact(outputs[n].dtype)), default=0.0)
-        if answer.origin == "carried" and not answer.again and 1 < largest <= NEARLY_MET:
-            more = self._with_full_tolerance(size, shot, given, more)
-        whole = [n for n, one in found.items() if not one.right and not is_inexact(outputs[n].dtype)]
-        if any(n not in answer.ties and ties.few(outputs[n], answer.want[n]) for n in whole):
-            more = self._with_ties(size, shot, given, more)
+        if close or whole:
+            seconds = 0.0 if self._on_device(size) else self.seconds_of(size)
+            with self._evaluating(size, given) as reference:
+                task = self.contract, reference, given, size
+                more = thorough(answer, task, self._seed(shot), seconds) if close else more
+                more = with_ties(more, task, self._seed(shot), seconds) if whole else more
         if more is not answer:
             _ANSWERS.replace(self._key(size, shot), more)
-        return (more.again and largest > 1) or any(n in more.ties for n in whole)
-
-    def _with_full_tolerance(self, size: Size, shot: Shot, given: Arrays, answer: Answer) -> Answer:
-        if not self._on_device(size) and DERIVING * self.seconds_of(size) > LONGEST_DERIVING_S:
-            return answer
-        with self._evaluating(size, given) as reference:
-            full = derive(self.contract, reference, given, size, answer.want, self._seed(shot), exact=True)
-            pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
-            error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-        return replace(answer, allowed=Allowed(error, coarse), again=True)
-
-    def _with_ties(self, size: Size, shot: Shot, given: Arrays, answer: Answer) -> Answer:
-        seconds = 0.0 if self._on_device(size) else self.seconds_of(size)
-        draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_DERIVING_S / seconds))
-        if draws < ties.FEWEST:
-            return answer
-        rounded = rounded_outputs(self.contract, answer.want)
-        names = [name for name in answer.want if name not in rounded]
-        with self._evaluating(size, given) as reference:
-            found = ties.measured(self.contract, reference, given, size, answer.want, names, self._seed(shot), draws)
-        return replace(answer, ties=found)
+        wrong = [name for name, one in found.items() if not one.right]
+        return any(more.again if is_inexact(outputs[name].dtype) else name in more.ties for name in wrong)
 
     def _seed(self, shot: Shot) -> tuple[int, int]:
         return self._task.seed % 2**64, shot.inputs

@@ -6,8 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.checks.answers import Answer, Theirs
 from kernelmate.checks.kinds import Arrays
-from kernelmate.checks.oracle import Answer, Oracle, Theirs
+from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import Uses, uses_of
 from kernelmate.checks.scalars import loops, varied_names
 from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder
@@ -100,6 +101,14 @@ class Settling:
         if self._uses is None:
             self._uses = uses_of(self._oracle.judge_of_inputs or self._bench.version, self._contract)
         return self._uses
+
+    @property
+    def has_positions(self) -> bool:
+        """Elements of an undeclared integer array may be used as addresses or lengths, or decide which of them are."""
+        version, used = self._oracle.judge_of_inputs or self._bench.version, self._used()
+        return not version.compiled.ptx or bool(
+            (used.addresses | used.loops | used.guards) & frozenset(self._integers())
+        )
 
     def _positions(self) -> frozenset[str]:
         """Integer arrays whose elements are used as addresses or lengths."""

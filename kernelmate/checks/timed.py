@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kernelmate.backends.base import Module, Run, RunResult
 from kernelmate.backends.timed import Repeats
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.kinds import Array
-from kernelmate.checks.oracle import Answer
 from kernelmate.checks.trials import Outcome
 from kernelmate.records import Finding, LaunchShape, Speedup, Timing, Version, Work
 

@@ -58,9 +58,11 @@ from kernelmate.checks.kinds import (
     Arrays,
     blocks_of,
     flat,
+    generator,
     is_inexact,
     limits,
     module_of,
+    on_device,
     unit_roundoff,
     wide,
 )
@@ -89,6 +91,8 @@ INNER_DRAWS = 4
 KERNEL_MOVE = 2.0**-12
 """The same where the reference is a kernel: far above its rounding errors, far below what bends the function."""
 KERNEL_DRAWS = 3
+THOROUGH_DRAWS = 32
+"""Where an error is a little beyond a tolerance: so many that no element's moves were all small by chance."""
 
 COARSE_ROOT = 2.0
 COARSE_RELATIVE = 1 / 16
@@ -137,7 +141,7 @@ class Measured:
 
 def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    *, exact: bool = True,
+    *, exact: bool = True, thorough: bool = False,
 ) -> Allowed:  # fmt: skip
     """The errors that pass at one size on one set of inputs.
 
@@ -149,10 +153,12 @@ def derive(
         want: the reference's answer to them.
         seed: of the moves.
         exact: the reference computes in float64; else it is a kernel.
+        thorough: take `THOROUGH_DRAWS` draws of moves.
     """
     if contract.tolerance is not None or not rounded_outputs(contract, want):
         return stated(contract, want)
-    return toleranced(contract, want, measured(contract, reference, arrays, size, want, seed, exact=exact), exact=exact)
+    found = measured(contract, reference, arrays, size, want, seed, exact=exact, thorough=thorough)
+    return toleranced(contract, want, found, exact=exact)
 
 
 def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
@@ -205,10 +211,11 @@ def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, ti
 
 def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    *, exact: bool = True,
+    *, exact: bool = True, thorough: bool = False,
 ) -> dict[str, Measured]:  # fmt: skip
     """Sensitivity, inner loss and number of terms of each output that is rounded; arguments as of `derive`."""
-    moved, inner = _sensitivity(contract, reference, arrays, size, want, seed, exact)
+    draws = (THOROUGH_DRAWS, THOROUGH_DRAWS) if thorough else (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
+    moved, inner = _sensitivity(contract, reference, arrays, size, want, seed, exact, draws)
     terms = terms_of(contract, reference, arrays, size, want, seed, exact=exact)
     return {name: Measured(moved[name], inner[name], terms) for name in rounded_outputs(contract, want)}
 
@@ -255,24 +262,22 @@ def _sensitivity(
     want: Expected,
     seed: tuple[int, ...],
     exact: bool,
+    draws: tuple[int, int],
 ) -> tuple[Expected, Expected]:
     """How far each output moves per relative move of the inputs, and its inner loss per unit roundoff.
 
-    Each is the largest of several draws of moves. A kernel's inner loss is not to be had, and 0.
+    Each is the largest of its number of draws of moves. A kernel's inner loss is not to be had, and 0.
     """
-    rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5E)))
     names = movable(contract, arrays)
-    moves = {name: np.zeros(w.shape) for name, w in want.items()}
-    across = {name: np.zeros(w.shape) for name, w in want.items()}
-    inner = {name: np.zeros(w.shape) for name, w in want.items()}
+    moves, across, inner = ({name: module_of(w).zeros(w.shape) for name, w in want.items()} for _ in range(3))
     if not names:
         return moves, inner
+    rng = generator((*seed, 0x5E), arrays[names[0]])
     move = MOVE if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[name].dtype) for name in names))
     inputs = Movable.of(arrays, names)
     edges = {name: at_edges(contract, arrays, size, name) for name in names}
     held = inputs.holding(edges) if any(edge.any() for edge in edges.values()) else None
-    draws = range(EXACT_DRAWS if exact else KERNEL_DRAWS)
-    movers = [held if held is not None and draw % 2 == 0 else inputs for draw in draws]
+    movers = [held if held is not None and draw % 2 == 0 else inputs for draw in range(draws[0])]
     answers = evaluations(reference, ((mover.moved(move, rng), None) for mover in movers), size)
     for mover, answer in zip(movers, answers, strict=True):
         _keep_largest(moves if held is None or mover is held else across, answer, want, move)
@@ -281,17 +286,18 @@ def _sensitivity(
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
-        finer = np.dtype(np.longdouble if double else np.float64)
-        nearby = _near(inputs, names, working, rng)
+        # GPUs have nothing finer than float64: what a reference loses in that is not measured there.
+        finer = np.dtype(np.longdouble if double and not on_device(arrays[names[0]]) else np.float64)
+        nearby = _near(inputs, names, working, rng, draws[1])
         both = evaluations(reference, ((near, dtype) for near in nearby for dtype in (finer, working)), size)
         for answer in both:
             _keep_largest(inner, next(both), answer, unit_roundoff(working))
     return moves, inner
 
 
-def _near(inputs: Movable, names: list[str], working: np.dtype[Any], rng: Any) -> Iterator[Arrays]:
+def _near(inputs: Movable, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
     """Sets of inputs near the given ones, exact in the working type."""
-    for _ in range(INNER_DRAWS):
+    for _ in range(draws):
         near = inputs.moved(INNER_MOVE, rng)
         near.update({name: wide(near[name], working) for name in names})
         yield near

@@ -29,8 +29,8 @@ def doctor(**options: Any) -> int:
     Exits with 3 when the compiler is missing, which everything needs; all else is optional.
     """
     output = output_of(options)
-    from kernelmate.cli.machine import look
     from kernelmate.config import load_settings
+    from kernelmate.session.machine import look
 
     checks = look(load_settings(device=options["device"]))
     if output.as_json:

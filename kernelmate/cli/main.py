@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.metadata
 import io
 import os
 import signal
@@ -36,7 +37,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("kernelmate.cli.export:export", "Write an accepted kernel with its diff, verdict and a test."),
     "ci": ("kernelmate.cli.ci:ci", "Judge every kernel that a change touches; fail where one got worse."),
     "model": ("kernelmate.cli.model:model", "Local models: add, list, use, test; served by llama.cpp on demand."),
-    "upskill": ("kernelmate.cli.upskill:upskill", "Make a model of your own: corpus, training, export, exam."),
     "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
     "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
@@ -45,25 +45,40 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Where each command stands, and its line in the help; a command is imported only when it is called."""
 
 
+ADDED = "kernelmate.commands"
+"""The group of entry points by which other packages add commands."""
+
+TRAINING = {"upskill": "`upskill` comes with the package kernelmate-training: pip install kernelmate-training."}
+"""What is said of commands whose package is not installed."""
+
+
+def added() -> dict[str, importlib.metadata.EntryPoint]:
+    """The commands that other packages add, by name."""
+    return {one.name: one for one in importlib.metadata.entry_points(group=ADDED) if one.name not in COMMANDS}
+
+
 class LazyGroup(click.Group):
-    """The commands of `COMMANDS`, each imported on first use; whatever stops one is told in a line or two."""
+    """The commands of `COMMANDS`, and of other packages, each imported on first use; whatever stops one is told in a line or two."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are learned."""
-        return list(COMMANDS)
+        """In the order in which they are learned, then those of other packages."""
+        return [*COMMANDS, *added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command; None when there is none of this name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
+        if cmd_name in COMMANDS:
+            module, _, name = COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name)
+            return command
+        other = added().get(cmd_name)
+        return None if other is None else other.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help, without importing what it lists."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+            lines = [(name, help_line) for name, (_, help_line) in COMMANDS.items()]
+            lines += [(name, str(one.dist.metadata["Summary"] if one.dist else "")) for name, one in added().items()]
+            formatter.write_dl(lines)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,6 +89,8 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             import difflib
 
+            if args[0] in TRAINING:
+                raise click.UsageError(TRAINING[args[0]], ctx) from error
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
             raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx) from error

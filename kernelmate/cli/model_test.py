@@ -1,100 +1,50 @@
-"""`kernelmate model test`: does the model answer, how fast, and what does it make of the exam."""
+"""`kernelmate model test`: does the model answer, and how fast."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kernelmate.cli.options import Output, output_of, output_options
-from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.config import Settings
     from kernelmate.suggest.local.library import Model
-    from kernelmate.upskill.exam import ExamResult, GoalResult, Wanted
 
 TEST_TOKENS = 64
 
 
 @click.command(
-    short_help="Say how fast the model answers, and let it sit the exam.",
+    short_help="Say how fast the model answers.",
     epilog="""\b
 Examples:
-  kernelmate model test --quick                 # only how soon and how fast it answers
-  kernelmate model test                         # the whole exam, on the emulator
-  kernelmate model test starter --k 1 --no-recipes
-  kernelmate model test --goals jacobi7 --goals fix-trapezoid
-  kernelmate model test --backend cuda --jobs 4 -o exam.json
+  kernelmate model test
+  kernelmate model test starter
 
 \b
-The exam is over 60 wishes for over 50 kernels that no training has seen. Each of the model's answers, and the
-versions of recipes beside it, are judged like any candidate. It may be stopped by Ctrl-C; the same
-command goes on where it was. What the figures mean stands in docs/upskill.md.""",
+The training package lets it sit an exam of over 60 wishes: kernelmate upskill examine.""",
 )
 @click.argument("name", required=False)
-@click.option("--quick", is_flag=True, help="Ask once, and leave out the exam.")
-@click.option("--list", "listed", is_flag=True, help="List the exam's goals, and do nothing else.")
-@click.option(
-    "--k", type=click.IntRange(1), default=8, show_default=True, help="Answers to each goal, one of them greedy."
-)
-@click.option("--goals", multiple=True, metavar="NAME", help="This goal or kernel alone; may be repeated.")
-@click.option("--recipes/--no-recipes", default=True, help="Also try recipes, for the figures of both together.")
-@click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True, help="Where versions are judged; cuda measures.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals at a time.")
-@click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result here as well, as JSON.")  # fmt: skip
 @output_options()
-def test(name: str | None, quick: bool, listed: bool, **options: Any) -> int:
-    """Load a model, say how fast it answers, then let it sit the exam."""
+def test(name: str | None, **options: Any) -> int:
+    """Load a model, ask it something short, and say how fast it answers."""
     output = output_of(options)
-    if listed:
-        return _list(output)
     from kernelmate.config import load_settings
 
     settings = load_settings(model=name) if name else load_settings()
-    if settings.model_url is not None and quick:
+    if settings.model_url is not None:
         raise UsageError(
-            "--quick is for models that are served here.", hint="Leave it out to let the model sit the exam."
+            "The model is served elsewhere, at model_url: how fast it answers is said only of models that are served here."
         )
-    document: dict[str, Any] = {}
-    if settings.model_url is None:
-        document["test"] = _speed(settings, name)
-        _show_speed(document["test"], output)
-    if not quick:
-        result = _exam(settings, name, options, output)
-        from kernelmate.upskill.exam import to_json
-
-        document["exam"] = to_json(result)
-        if options["out"] is not None:
-            options["out"].write_text(
-                json.dumps(document["exam"], indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+    figures = _speed(settings, name)
+    _show_speed(figures, output)
     if output.as_json:
         from kernelmate.report.json import SCHEMA
 
-        output.document({"schema": SCHEMA, **document})
-    return 0
-
-
-def _list(output: Output) -> int:
-    from kernelmate.upskill.exam import load_exam
-
-    exam = load_exam()
-    if output.as_json:
-        from dataclasses import asdict
-
-        from kernelmate.report.json import SCHEMA
-
-        goals = [asdict(goal) for goal in exam.goals]
-        output.document({"schema": SCHEMA, "version": exam.version, "sha256": exam.sha256, "goals": goals})
-        return 0
-    for goal in exam.goals:
-        click.echo(f"{goal.name:<26} {goal.kernel:<20} {goal.metric:<13} {goal.prompt}")
+        output.document({"schema": SCHEMA, "test": figures})
     return 0
 
 
@@ -161,55 +111,3 @@ def _show_speed(figures: dict[str, Any], output: Output) -> None:
             ]
         )
     )
-
-
-def _exam(settings: Settings, name: str | None, options: dict[str, Any], output: Output) -> ExamResult:
-    """The exam's result, printed where no document is asked for.
-
-    Raises:
-        KeyboardInterrupt: after what is done so far was printed.
-    """
-    from kernelmate.upskill.exam import Terms, Wanted, interrupted, run
-    from kernelmate.upskill.exam.running import RECIPES
-
-    wanted = Wanted(
-        goals=options["goals"],
-        backend=options["backend"],
-        model=name or settings.model or "",
-        terms=Terms(k=options["k"], recipes=RECIPES if options["recipes"] else 0),
-        jobs=options["jobs"],
-    )
-    keep = _kept(settings, wanted)
-    try:
-        result = run(wanted, on_goal=None if output.quiet else _told, keep=keep)
-    except KeyboardInterrupt:
-        _show_exam(interrupted(wanted, keep), output)
-        note("Stopped. The same command goes on from here.")
-        raise
-    keep.unlink(missing_ok=True)
-    _show_exam(result, output)
-    return result
-
-
-def _kept(settings: Settings, wanted: Wanted) -> Path:
-    """The file that holds what is done, for exactly this run."""
-    import platformdirs
-
-    folder = settings.cache_dir or platformdirs.user_cache_path("kernelmate")
-    return Path(folder) / "exams" / f"{hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]}.jsonl"
-
-
-def _told(result: GoalResult, done: int, total: int) -> None:
-    from kernelmate.upskill.exam.table import goal_line
-
-    note(f"[{done}/{total}] {goal_line(result)}")
-
-
-def _show_exam(result: ExamResult, output: Output) -> None:
-    if output.as_json:
-        return
-    from kernelmate.upskill.exam.table import goal_lines, summary_lines
-
-    lines = list(summary_lines(result)) if output.quiet else [*goal_lines(result), "", *summary_lines(result)]
-    for line in lines:
-        click.echo(line)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kernelmate.report.words import STAGES
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -20,8 +22,6 @@ MOST_WRITTEN = 40
 """Characters of what a model writes that are shown."""
 AFTER_S = 2.0
 """Seconds of work before anything is shown."""
-
-STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
 
 
 class Progress:

@@ -321,6 +321,9 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
     return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"
 
 
+STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
+"""What is said while a stage of judging runs, by the name that `on_progress` gets."""
+
 NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
 """Findings that, where correctness is left open, say why nothing could be found out."""
 
@@ -343,7 +346,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 
     Args:
         verdict: whose.
-        candidate: it is one; a kernel judged by itself is `clean` or `not good`.
+        candidate: it is one; a kernel judged by itself is `clean`, `has warnings` or `not good`.
     """
     if not verdict.compiled:
         return "does not compile", "bad"
@@ -351,6 +354,8 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
         return "not judged", "doubt"
     if verdict.accepted is False:
         return "rejected" if candidate else "not good", "bad"
+    if verdict.accepted and not candidate and any(finding.severity == "warning" for finding in verdict.findings):
+        return "has warnings", "doubt"
     if verdict.accepted:
         return "accepted" if candidate else "clean", "good"
     if verdict.objective is not None and verdict.objective.met:

@@ -385,7 +385,10 @@ def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
     if errors and baseline.correct is None:
         return f"The kernel itself could not be judged ({errors[0].code}), so nothing was tried. {errors[0].message}"
     if errors:
-        return f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, by hand or by `kernelmate fix`."
+        return (
+            f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, by hand or by "
+            f"`kernelmate fix`. {errors[0].message}"
+        )
     if baseline.correct is False:
         return "The kernel itself is not right, so nothing was tried. Repair it, or its reference, first."
     return None

@@ -151,6 +151,10 @@ class AttentionText:
         """An element of an array, in C++."""
         return f"{self._pointers[key]}[{self._addresses[key]}]"
 
+    def begins(self, key: Key) -> str:
+        """The pointer to a block's part of an array."""
+        return self._pointers[key]
+
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
         name = str(node.data[0]) if node.data else ""

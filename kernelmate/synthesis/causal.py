@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
-from kernelmate.synthesis.attention_plan import Attention, by_axis
+from kernelmate.synthesis.attention_plan import Attention, axes_of, by_axis
 from kernelmate.synthesis.index_maps import Linear, linear, never_negative
 from kernelmate.synthesis.plan import Key
 
 NEGLIGIBLE = -1e30
 """A score from which a weight is zero beside any other score that a float32 product has."""
+
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+"""Comparisons, and the same with their operands exchanged."""
 
 
 def reach(plan: Attention) -> Linear | None:
@@ -36,6 +39,30 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
         # A query that has no keys at all gets equal weights from a mask of finite numbers.
         if constant == -math.inf or never_negative(found_here):
             return found_here
+    return None
+
+
+def filled(plan: Attention) -> tuple[Key, int] | None:
+    """A whole number, and one to be added, that is how many keys have weight; None where a mask of -inf gives none."""
+    key = plan.score
+    while plan.node(key).op in ("view", "cast"):
+        key = plan.operands(key)[0]
+    if plan.node(key).op != "map" or plan.node(key).data[0] != "where":
+        return None
+    condition, *chosen = plan.operands(key)
+    while plan.node(condition).op in ("view", "cast"):
+        condition = plan.operands(condition)[0]
+    name = str(plan.node(condition).data[0]) if plan.node(condition).op == "map" else ""
+    if name not in _TURNED:
+        return None
+    sides = plan.operands(condition)
+    for first, second, order in ((sides[0], sides[1], name), (sides[1], sides[0], _TURNED[name])):
+        beyond = chosen[0] if order.startswith("greater") else chosen[1]
+        if _position(plan, first) != Linear((("__key", 1),)) or _constant(plan, beyond) != -math.inf:
+            continue
+        whole = plan.node(second).dtype.startswith(("int", "uint"))
+        if whole and not any(plan.key in axes_of(one) for one in plan.leaves([second])):
+            return second, int(order in ("less_equal", "greater"))
     return None
 
 

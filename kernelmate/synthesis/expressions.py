@@ -202,7 +202,9 @@ class Expressions:
                 return re.sub(r"^\w+", lambda first: f"static_cast<long long>({first[0]})", text), PRODUCT
             return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
         text = self._leaf(key)
-        return text, ATOM if re.fullmatch(r"\w+", text) else SUM if re.fullmatch(r"\w+ \+ \w+", text) else LOOSE
+        return text, ATOM if re.fullmatch(r"\w+|static_cast<[\w ]+>\(\w+\)", text) else SUM if re.fullmatch(
+            r"\w+ \+ \w+", text
+        ) else LOOSE
 
     def _name(self, node: Node) -> str:
         if node.op == "input":

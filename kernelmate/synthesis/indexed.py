@@ -98,7 +98,7 @@ def added_at(target: Any, index: Any, values: Any) -> None:
     if not isinstance(target, Array):
         raise Untraceable("np.add.at into an array that was not made by the reference's own np")
     if isinstance(index, Segments):
-        target.assign(target + index.summed(values, target.shape[0]))
+        target.assign(_added(target, index.summed(values, target.shape[0])))
         return
     index, values = target.builder.lift(index), target.builder.lift(values)
     if target.ndim != 1 or index.dtype.kind not in "iu" or index.ndim != 1 or values.ndim > 1:
@@ -106,8 +106,13 @@ def added_at(target: Any, index: Any, values: Any) -> None:
     if values.dtype.kind == "f" and target.dtype.kind != "f":
         raise Untraceable("np.add.at that rounds its values")
     sums = target.builder.add("scatter", [index, values], target.shape, target.dtype)
+    target.assign(_added(target, sums))
+
+
+def _added(target: Array, sums: Array) -> Array:
+    """What was in an array and sums; those alone where the array was made of zeros."""
     node = target.builder.nodes[target.node]
-    target.assign(sums if node.op == "constant" and node.data[0] == 0 else target + sums)
+    return sums if node.op == "constant" and node.data[0] == 0 else target + sums
 
 
 class Segments:

@@ -265,8 +265,8 @@ class KernelText:
         is_cast = re.fullmatch(rf"static_cast<{re.escape(wanted)}>\([^()]*\)", text)
         return text if is_cast else f"static_cast<{wanted}>({text})"
 
-    def head(self) -> str:
-        """The definition up to its brace: the baseline's name and parameters, `const` and `__restrict__` where true."""
+    def head(self, bounds: str = "") -> str:
+        """The definition up to its brace, launch bounds before its name: parameters, `const` and `__restrict__` where true."""
         source, bare = self.kernel.source, self.kernel.name.rpartition("::")[2]
         match = re.search(rf"\b{bare}\s*\(", source)
         if match is None:
@@ -274,7 +274,7 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
-        return wrapped(f"{front}{bare}(", parts)
+        return wrapped(f"{front}{bounds}{bare}(", parts)
 
     def _declared(self, parameter: Parameter) -> str:
         if not parameter.pointer:
@@ -372,10 +372,13 @@ def wrapped(front: str, parts: Sequence[str]) -> str:
 
 
 def _folded(line: str) -> list[str]:
-    """A statement over lines of at most 110 characters, broken after an operator or a comma."""
+    """A statement over lines of at most 110 characters, broken after an operator or a comma; a comment goes above it."""
     if len(line) <= 110 or line.startswith("#"):
         return [line]
     lead = line[: len(line) - len(line.lstrip())]
+    statement, mark, comment = line.partition("//")
+    if mark:
+        return [f"{lead}//{comment}", *(_folded(statement.rstrip()) if statement.strip() else [])]
     places = [
         found.end()
         for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line)

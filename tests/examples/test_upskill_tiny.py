@@ -18,8 +18,8 @@ pytest.importorskip("torch", reason="the whole way needs the extra `train`: make
 pytest.importorskip("gguf", reason="export needs the extra `train`: make train-tools")
 
 from kernelmate.suggest.local.library import read_facts
-from kernelmate.upskill.exam.goals import exam_hash
-from kernelmate.upskill.exam.near import nearest_of
+from kernelmate_training.exam.goals import exam_hash
+from kernelmate_training.exam.near import nearest_of
 
 CONFIG = Path(__file__).resolve().parents[2] / "examples" / "upskill" / "tiny.toml"
 MODEL, GOAL = "tiny-mixed", "rotate-image-coalescing"
@@ -118,7 +118,8 @@ def see_it_answer_by_llama_cpp(file: Path, folder: Path) -> None:
     own = {"KERNELMATE_MODELS_DIR": str(folder / "added"), "XDG_RUNTIME_DIR": str(folder / "run"), "KERNELMATE_MODEL_THREADS": "1"}  # fmt: skip
     run("model", "add", file, "--name", "mine", cwd=folder, **own)
     try:
-        tried = document(run("model", "test", "mine", "--goals", GOAL, "--k", "2", "--no-recipes", "--json", cwd=folder, **own))  # fmt: skip
+        tried = document(run("model", "test", "mine", "--json", cwd=folder, **own))
+        tried |= document(run("upskill", "examine", "mine", "--goals", GOAL, "--k", "2", "--no-recipes", "--json", cwd=folder, **own))  # fmt: skip
     finally:
         run("model", "stop", cwd=folder, **own)
     assert tried["test"]["tokens_per_s"] > 0

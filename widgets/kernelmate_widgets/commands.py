@@ -240,8 +240,8 @@ def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     _words(options, "doctor", 0, 0)
-    from kernelmate.cli.machine import look
     from kernelmate.report.machine import doctor_view
+    from kernelmate.session.machine import look
 
     _show(views_bundle(doctor_view(look(magics.desk.settings()))), options)
 

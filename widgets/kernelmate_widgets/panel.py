@@ -197,7 +197,7 @@ class Panel(anywidget.AnyWidget):
 
     def on_stage(self, stage: str, done: int, total: int) -> None:
         """How far judging is."""
-        from kernelmate.cli.progress import STAGES
+        from kernelmate.report.words import STAGES
 
         count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
         self._stage(f"{STAGES.get(stage, stage)}{count}")

@@ -8,8 +8,8 @@ from typing import Any
 
 from IPython.display import DisplayHandle, display
 
-from kernelmate.cli.progress import STAGES
 from kernelmate.records import Judged, SearchState
+from kernelmate.report.words import STAGES
 
 AFTER_S = 1.0
 """Seconds of work before anything is shown."""

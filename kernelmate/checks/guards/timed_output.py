@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.kinds import Array, same_bits
-from kernelmate.checks.oracle import Answer
 from kernelmate.records import Contract
 
 

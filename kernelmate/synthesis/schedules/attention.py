@@ -1,5 +1,7 @@
 """Attention without stored scores: tiles of queries and keys, the softmax corrected from tile to tile of the keys.
 
+Products are summed for `depth` elements at a time, then added: one long sum in float32 loses more than a warp's tree.
+
 Traffic: each block reads all keys and values that its queries have, nearly all from L2, and its queries again for each tile of keys.
 Arithmetic: that of the graph, scores again for each `values` columns of the result, one exponential for each score.
 """
@@ -17,17 +19,17 @@ from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
 from kernelmate.synthesis.causal import reach
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, those_written
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.schedules import attention_rows
+from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
 KEYS, SIDE = 64, 4
 """Keys of a tile, and those of a thread: sixteen neighbouring lanes share a query."""
 
 ACROSS = KEYS // SIDE
+SECTOR = 8
+"""Floats of a sector: so many lanes read a row, and what four rows store by column meets 32 different banks."""
+
 ENOUGH_BLOCKS = 128
 """Blocks from which larger tiles no longer leave multiprocessors idle."""
-
-MOST_TOTALS = 128
-"""Partial results in the registers of a thread."""
 
 FEW_QUERIES = 8
 """Queries for which a tile would be mostly empty."""
@@ -38,12 +40,8 @@ class Tile:
     """Queries of a block, and how many elements of vectors are multiplied at a time; in shared memory at most 48 KiB."""
 
     queries: int
+    rows: int
     depth: int
-
-    @property
-    def rows(self) -> int:
-        """Queries of a thread."""
-        return self.queries // 16
 
     @property
     def threads(self) -> int:
@@ -51,7 +49,8 @@ class Tile:
         return self.queries // self.rows * ACROSS
 
 
-TILES = (Tile(128, 8), Tile(64, 16), Tile(32, 16))
+TILES, WIDE = (Tile(64, 8, 32), Tile(32, 4, 32)), (Tile(64, 4, 16), Tile(32, 4, 16))
+"""For results of up to 256 columns, and for wider ones: a thread has at most 128 partial results in registers."""
 
 
 def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
@@ -65,12 +64,20 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
     columns = int(evaluate(plan.domain[plan.column], size))
     others = math.prod(int(evaluate(plan.domain[axis], size)) for axis in plan.batch)
     width = next((one for one in (16, 32, 64, 128, 256, 512) if one >= columns), 256)
-    fitting = [one for one in TILES if one.rows * width // ACROSS <= MOST_TOTALS]
+    fitting = TILES if width <= 256 else WIDE
     first = next((n for n, one in enumerate(fitting) if -(-queries // one.queries) * others >= ENOUGH_BLOCKS), len(fitting) - 1)  # fmt: skip
     tiles = [*fitting[first:], *reversed(fitting[:first])]
-    makers = [partial(_text, plan, kernel, one, width) for one in tiles[:2] if plan.query is not None]
-    single = partial(attention_rows.text, plan, kernel, width)
+    makers = [partial(_text, plan, kernel, one, width) for one in tiles if plan.query is not None]
+    single = partial(_single, plan, kernel, width)
     yield from those_written([single, *makers[:1]] if queries <= FEW_QUERIES else [*makers, single])
+
+
+def _single(plan: Attention, kernel: KernelText, width: int) -> Written:
+    """The text for a block per query."""
+    try:
+        return attention_packs.text(plan, kernel)
+    except Refused:
+        return attention_rows.text(plan, kernel, width)
 
 
 def _text(plan: Attention, kernel: KernelText, tile: Tile, width: int) -> Written:
@@ -83,11 +90,12 @@ class _Tiles(AttentionText):
     def __init__(self, plan: Attention, kernel: KernelText, tile: Tile, width: int) -> None:
         super().__init__(plan, kernel, width)
         self.tile, self.width = tile, width
-        self.step = min(KEYS, 4096 // width if tile.queries < 128 else 1024 // width)
+        self.step = min(32, 2048 // width) if width <= 256 else 4096 // width
         self.columns = width // ACROSS
         fresh = kernel.names.fresh
         self.tiles = [fresh("query_tile"), fresh("key_tile"), fresh("value_tile")]
         self.parts = [fresh("query_part"), fresh("key_part"), fresh("value_part"), fresh("weight_part")]
+        self.products = fresh("products")
 
     def written(self) -> Written:
         """The text."""
@@ -133,11 +141,15 @@ class _Tiles(AttentionText):
                 f"const int {names.queries} = gridDim.x;  // blocks behind the last tile have none",
                 f"if (blockIdx.x * {names.kQueries} >= {names.queries}) return;",
             ]
-        at = "blockIdx.x"
+        at, last = "blockIdx.x", "gridDim.x"
         if batch:
             lines.append(f"const int {names.tiles} = ({names.queries} + {names.kQueries} - 1) / {names.kQueries};")
-            at = f"blockIdx.x % {names.tiles}"
-        return [*lines, f"const int {names.first} = {at} * {names.kQueries};"], count
+            at, last = f"blockIdx.x % {names.tiles}", names.tiles
+        if reach(self.plan) is None or not (batch or not lines):
+            return [*lines, f"const int {names.first} = {at} * {names.kQueries};"], count
+        lines.append("// The last queries have the most keys: their blocks begin first.")
+        turned = f"static_cast<int>({last} - 1 - {at})" if last == "gridDim.x" else f"({last} - 1 - {at})"
+        return [*lines, f"const int {names.first} = {turned} * {names.kQueries};"], count
 
     def _constants(self) -> list[str]:
         names, tile = self.names, self.tile
@@ -217,6 +229,9 @@ class _Tiles(AttentionText):
         axis = {names.query: self.plan.query, names.key: self.plan.key}[position[0]]
         along = axis is not None and self.contiguous(roots, axis)
         far, near = (f"{i} % {shape[0]}", f"{i} / {shape[0]}") if along else (f"{i} / {shape[1]}", f"{i} % {shape[1]}")
+        by_sectors = turned and not along
+        if by_sectors:
+            far, near = i, names.n
         lines = [
             f"const int {position[0]} = {_sum(position[1], far)}, {deep[0]} = {_sum(deep[1], near)};",
         ]
@@ -232,6 +247,10 @@ class _Tiles(AttentionText):
             lines.append(f"{tile}{at} = {names.product};")
         else:
             lines.append(f"{tile}{at} = {names.inside} ? {text} : 0.0f;")
+        if by_sectors:
+            rows = f"for (int {i} = threadIdx.x / {SECTOR}; {i} < {shape[0]}; {i} += {names.kThreads} / {SECTOR})"
+            inner_head = f"for (int {near} = threadIdx.x % {SECTOR}; {near} < {shape[1]}; {near} += {SECTOR})"
+            return ["#pragma unroll", *block_of(rows, ["#pragma unroll", *block_of(inner_head, lines)])]
         head = f"for (int {i} = threadIdx.x; {i} < {shape[0]} * {shape[1]}; {i} += {names.kThreads})"
         return ["#pragma unroll 4", *block_of(head, lines)]
 
@@ -244,7 +263,7 @@ class _Tiles(AttentionText):
         reads = [
             *unrolled(i, names.kRows, [f"{query}[{i}] = {self.tiles[0]}[{k}][{names.row} + {i}];"]),
             *unrolled(j, names.kSide, [f"{key}[{j}] = {self.tiles[1]}[{k}][{names.rank} * {names.kSide} + {j}];"]),
-            *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{names.scores}[{i}][{j}] += {query}[{i}] * {key}[{j}];"])),
+            *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{self.products}[{i}][{j}] += {query}[{i}] * {key}[{j}];"])),
         ]  # fmt: skip
         return block_of(
             f"for (int {names.c_first} = 0; {names.c_first} < {depth}; {names.c_first} += {names.kDepth})",
@@ -252,7 +271,10 @@ class _Tiles(AttentionText):
                 *self._load(self.tiles[0], plan.left, (names.query, names.first, names.queries), deep, (names.kQueries, names.kDepth), turned=True),
                 *self._load(self.tiles[1], plan.right, (names.key, names.key_first, names.end), deep, (names.kKeys, names.kDepth), turned=True),
                 "__syncthreads();",
-                *unrolled(k, names.kDepth, [f"float {query}[{names.kRows}], {key}[{names.kSide}];", *reads]),
+                f"float {self.products}[{names.kRows}][{names.kSide}] = {{}};  // added as a whole: less is rounded away",
+                "#pragma unroll 8",
+                *block_of(over(k, names.kDepth), [f"float {query}[{names.kRows}], {key}[{names.kSide}];", *reads]),
+                *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{names.scores}[{i}][{j}] += {self.products}[{i}][{j}];"])),
                 "__syncthreads();",
             ],
         )  # fmt: skip

@@ -31,11 +31,20 @@ def text(plan: Attention, kernel: KernelText, width: int) -> Written:
     """
     width = max(WARP, min(width, BLOCK))
     single = replace(plan, query=None)
-    return _Rows(single, KernelText(kernel.kernel, kernel.contract), width, plan.query, reach(plan)).written()
+    return Rows(single, KernelText(kernel.kernel, kernel.contract), width, plan.query, reach(plan)).written()
 
 
-class _Rows(AttentionText):
-    """The text for a block per query."""
+class Rows(AttentionText):
+    """The text for a block per query.
+
+    Attributes:
+        threads: of a block. which, first_lane: the text of the partial state of a thread, and of its number among those that have it.
+        kept: the text of the column of a state that is a thread's `j`-th.
+    parts: in the text, how many partial states there are to combine. which: the one of a thread.
+        kept: the text of a column within a part, of a lane's `j`-th.
+    """
+
+    threads = BLOCK
 
     def __init__(
         self, plan: Attention, kernel: KernelText, width: int, query: int | None, found: Linear | None
@@ -47,6 +56,8 @@ class _Rows(AttentionText):
         fresh = kernel.names.fresh
         self.partial = [fresh("warp_largest"), fresh("warp_sum"), fresh("warp_total")]
         self.lane_names = [fresh("kWarps"), fresh("kLanes")]
+        self.which, self.first_lane = self.names.warp, self.names.lane
+        self.kept = f"{self.names.lane} + {WARP} * {self.names.j}"
 
     def written(self) -> Written:
         """The text."""
@@ -56,19 +67,20 @@ class _Rows(AttentionText):
         self.depth = self.length(plan.depth, names.depth) if plan.product is not None else ""
         places, grid = self.blocks("", self.query)
         pointers = self.pointers("row" if self.query is not None else "head")
-        start, loop, ends = self._start(), self._loop(), self._results()
-        body = [*self._constants(), *self.opening, *places, *pointers, *self.expressions.outer, *start, *loop, *ends]
+        start, loop, ends = self.start(), self.loop(), self.results()
+        body = [*self.constants(), *self.opening, *places, *pointers, *self.expressions.outer, *start, *loop, *ends]
         return Written(
             "attention-rows",
             "Written from the reference: a block per query, of which each warp takes 32 keys at a time and keeps its own largest score, sum and "
             "weighted values; they are combined once at the end." + self.promise(),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(f"__launch_bounds__({self.threads}) " if self.threads > BLOCK else ""), body),
             "",
             (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
             BLOCK,
         )
 
-    def _constants(self) -> list[str]:
+    def constants(self) -> list[str]:
+        """Constants and shared memory."""
         names, (warps, lanes), low = self.names, self.lane_names, self.partial
         product = self.plan.product is not None
         return [
@@ -79,7 +91,8 @@ class _Rows(AttentionText):
             f"__shared__ float {low[0]}[{warps}], {low[1]}[{warps}], {low[2]}[{warps}][{names.kValues}];",
         ]
 
-    def _start(self) -> list[str]:
+    def start(self) -> list[str]:
+        """Which keys and columns are a thread's, and its state."""
         names, (_, lanes) = self.names, self.lane_names
         lines = [f"const int {names.warp} = threadIdx.x / {WARP}, {names.lane} = threadIdx.x % {WARP};"]
         if self.plan.product is not None:
@@ -98,7 +111,7 @@ class _Rows(AttentionText):
             f"float {names.largest} = {self.low}, {names.sum} = 0.0f;",
         ]
 
-    def _loop(self) -> list[str]:
+    def loop(self) -> list[str]:
         """The keys of a warp, one for each lane at a time."""
         names, (warps, _), low = self.names, self.lane_names, self.low
         exchanged = (
@@ -109,7 +122,7 @@ class _Rows(AttentionText):
             *(self._product() if self.plan.product is not None else []),
             *self._score(),
             f"float {names.bound} = fmaxf({names.largest}, {names.score});",
-            *block_of(_halves(names.offset, WARP), [exchanged]),
+            *block_of(halves(names.offset, WARP), [exchanged]),
             "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
             f"const float {names.factor} = expf({names.largest} - {names.shift});",
@@ -120,7 +133,8 @@ class _Rows(AttentionText):
             *self._values(),
         ]
         head = f"for (int {names.key_first} = {names.warp} * {WARP}; {names.key_first} < {names.end}; {names.key_first} += {warps} * {WARP})"
-        return block_of(head, lines)
+        reduced = f"{names.sum} += __shfl_xor_sync(0xffffffffu, {names.sum}, {names.offset});"
+        return [*block_of(head, lines), *block_of(halves(names.offset, WARP), [reduced])]
 
     def _product(self) -> list[str]:
         """Products of the query with 32 keys, several at a time, each by a few lanes."""
@@ -135,7 +149,7 @@ class _Rows(AttentionText):
                 f"if ({names.key} < {names.end})",
                 block_of(f"for (int {names.c} = {names.part}; {names.c} < {self.depth}; {names.c} += {lanes})", added),
             ),
-            *block_of(_halves(names.offset, lanes), [f"{names.product} += __shfl_xor_sync(0xffffffffu, {names.product}, {names.offset});"]),
+            *block_of(halves(names.offset, lanes), [f"{names.product} += __shfl_xor_sync(0xffffffffu, {names.product}, {names.offset});"]),
             f"if ({names.part} == {names.i}) {names.score} = {names.product};",
         ]  # fmt: skip
         return unrolled(names.i, lanes, turn)
@@ -180,12 +194,11 @@ class _Rows(AttentionText):
         first = f"{self.names.column_first} + " if self.several else ""
         return f"{first}{lane} + {WARP} * {self.names.j}"
 
-    def _results(self) -> list[str]:
+    def results(self) -> list[str]:
         """Every column's result from those of all warps."""
         names, plan, (warps, _) = self.names, self.plan, self.lane_names
         low = self.low
         largest, summed, total = self.partial
-        reduced = f"{names.sum} += __shfl_xor_sync(0xffffffffu, {names.sum}, {names.offset});"
         value = f"{names.product} / {names.scores}" if plan.normalised else names.product
         lines = self.stores(f"({value})" if plan.normalised else value, names.scores, names.bound, vectors=True)
         lines = [line.replace(f"= ({value});", f"= {value};") for line in lines]
@@ -194,20 +207,17 @@ class _Rows(AttentionText):
         factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
         once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
         return [
-            *block_of(_halves(names.offset, WARP), [reduced]),
-            *block_of(f"if ({names.lane} == 0)", [
-                f"{largest}[{names.warp}] = {names.largest};",
-                f"{summed}[{names.warp}] = {names.sum};",
+            *block_of(f"if ({self.first_lane} == 0)", [
+                f"{largest}[{self.which}] = {names.largest};",
+                f"{summed}[{self.which}] = {names.sum};",
             ]),
-            *unrolled(names.j, names.kColumns, [
-                f"{total}[{names.warp}][{names.lane} + {WARP} * {names.j}] = {names.total}[{names.j}];",
-            ]),
+            *unrolled(names.j, names.kColumns, [f"{total}[{self.which}][{self.kept}] = {names.total}[{names.j}];"]),
             "__syncthreads();",
             f"float {names.bound} = {low}, {names.scores} = 0.0f;",
             *unrolled(names.i, warps, [f"{names.bound} = fmaxf({names.bound}, {largest}[{names.i}]);"]),
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
             *unrolled(names.i, warps, [f"{names.scores} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
-            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += {BLOCK})", [
+            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += {self.threads})", [
                 f"const int {names.column} = {first}{names.n};",
                 f"if ({names.column} >= {self.columns}) break;",
                 f"float {names.product} = 0.0f;",
@@ -218,6 +228,6 @@ class _Rows(AttentionText):
         ]  # fmt: skip
 
 
-def _halves(offset: str, lanes: str | int) -> str:
+def halves(offset: str, lanes: str | int) -> str:
     """The head of a loop in which neighbouring lanes exchange values."""
     return f"for (int {offset} = {lanes} / 2; {offset} > 0; {offset} /= 2)"

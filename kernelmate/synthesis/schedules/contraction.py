@@ -1,5 +1,8 @@
 """Sums over products of two arrays: tiles of both in shared memory, a block of results in each thread's registers.
 
+While the products of one tile are computed, the elements of the next are under way to registers; they are stored in the other half
+of shared memory, so that one barrier for each tile is enough.
+
 Traffic: of M x N results over K, tiles of m x n read each array N / n and M / m times, nearly all from L2. Arithmetic: M x N x K
 operations of the graph, m x n for each (m + n) elements that are read from shared memory.
 """
@@ -7,12 +10,13 @@ operations of the graph, m x n for each (m + n) elements that are read from shar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import Axes, Order, address, order_of
+from kernelmate.synthesis.axes import Order, address
+from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
@@ -20,12 +24,19 @@ from kernelmate.synthesis.kernel_text import (
     Written,
     block_of,
     c_type,
+    camel,
     fresh_names,
+    indented,
     those_written,
 )
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.packs import pack_struct
+from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BLOCK = 256
+PACK = 4
+"""Neighbouring elements that a thread loads of each array for one tile, and stores of its results at a time."""
+STATIC_BYTES = 48 * 1024
+"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
 ENOUGH_BLOCKS = 128
 """Blocks from which larger tiles no longer leave multiprocessors idle."""
 
@@ -43,8 +54,6 @@ class Tile:
 TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 16, 4), Tile(32, 32, 32, 2))
 """From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
 
-_KEEPS_ZERO = frozenset({"negative", "absolute", "square", "sqrt", "tanh", "sin", "expm1", "log1p"})
-
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     """The kernel's texts, the likeliest first.
@@ -53,7 +62,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    shape = _Shape(plan, kernel)
+    shape = ContractionShape(plan, kernel)
     m, n, *batch = (int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, *shape.batch))
 
     def blocks(tile: Tile) -> int:
@@ -68,77 +77,13 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
     kernel = KernelText(kernel.kernel, kernel.contract)
-    return _Contraction(_Shape(plan, kernel), kernel, tile).written()
-
-
-class _Shape:
-    """Which axes are the results', and which are summed over.
-
-    Attributes:
-        m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have. batch: of all.
-        root: what is summed. left: arrays with `m`, right: with `n`, by their orders. rest: orders of what the results need besides.
-    """
-
-    def __init__(self, plan: Plan, kernel: KernelText) -> None:
-        self.plan = plan
-        self.reduction = next(key for key in walk(plan) if plan.node(key).op == "reduce")
-        (self.root,) = plan.operands(self.reduction)
-        kept = order_of(plan.outputs[0][1])
-        inside = self._orders([self.root])
-        outside = self._orders(plan.outputs)
-        self.axes = Axes.merged(plan.domain, [kept, *inside.values(), *outside.values()])
-        merged = {name: self.axes.order(order) for name, order in inside.items()}
-        self.rest = {name: self.axes.order(order) for name, order in outside.items()}
-        self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
-        if plan.node(self.reduction).data[0] != "sum" or not merged:
-            raise Refused("it reduces a product of arrays other than by a sum")
-        self.batch = [axis for axis in self.whole if all(axis in order for order in merged.values())]
-        summed = [axis for axis in range(len(self.axes.sides)) if axis not in self.whole]
-        single = [axis for axis in self.whole if axis not in self.batch]
-        if len(summed) != 1 or len(single) != 2 or any(summed[0] not in order for order in merged.values()):
-            raise Refused("it sums products over other axes than a matrix product does")
-        self.m, self.n, self.k = *single, summed[0]
-        self.left = {name: order for name, order in merged.items() if self.n not in order}
-        self.right = {name: order for name, order in merged.items() if self.m not in order}
-        if not self.left or not self.right or {*self.left, *self.right} != {*merged} or {*self.left} & {*self.right}:
-            raise Refused("it sums products of arrays that have all axes, or only one")
-        outputs = {one.name for one in kernel.outputs()}
-        if outputs & {*merged} or any(
-            name in outputs and order != tuple(self.whole) for name, order in self.rest.items()
-        ):
-            raise Refused("an array is read where another thread may have written it")
-
-    @property
-    def outermost(self) -> int | None:
-        """The batch axis that is the first of every array, whose length no address needs."""
-        orders = [tuple(self.whole), *self.left.values(), *self.right.values(), *self.rest.values()]
-        first = self.whole[0]
-        return first if first in self.batch and all(first not in order[1:] for order in orders) else None
-
-    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """The arrays that some values need without the reduction, and how they are met."""
-        found: dict[str, Order] = {}
-        stack, seen = list(roots), set[Key]()
-        while stack:
-            key = stack.pop()
-            node = self.plan.node(key)
-            if node.op == "reduce" or key in seen:
-                continue
-            seen.add(key)
-            if node.op in ("iota", "take"):
-                raise Refused("it uses positions or rows by their numbers beside a matrix product")
-            if node.op == "input":
-                name, order = str(node.data[0]), order_of(key[1])
-                if found.setdefault(name, order) != order:
-                    raise Refused(f"it meets {name} along different axes")
-            stack += self.plan.operands(key)
-        return found
+    return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
 
 class _Contraction:
     """The text for one tile."""
 
-    def __init__(self, shape: _Shape, kernel: KernelText, tile: Tile) -> None:
+    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: Tile) -> None:
         self.shape, self.kernel, self.tile, self.plan = shape, kernel, tile, shape.plan
         if {*shape.left} & {*shape.rest} or {*shape.right} & {*shape.rest}:
             raise Refused("it needs an array of a matrix product again for the results")
@@ -146,36 +91,25 @@ class _Contraction:
         self.total = self.expressions.type_of(shape.reduction)
         if self.total not in (kernel.real, "int", "unsigned int", "long long"):
             raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
-        if not self._vanishes(shape.root):
+        if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.names = fresh_names(
-            kernel, "kTileM", "kTileN", "kTileK", "kSide", "kThreads", "m_first", "n_first", "k_first",
-            "m_thread", "n_thread", "m", "n", "k", "i", "j", "across", "down", "sum", "place",
+            kernel, "kTileM", "kTileN", "kTileK", "kSide", "kPack", "m_first", "n_first", "k_first", "m_thread",
+            "n_thread", "m", "n", "k", "i", "j", "across", "down", "sum", "place", "stage",
         )  # fmt: skip
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in (*shape.left, *shape.right)}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
+        self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}
+        self.outputs = [one.name for one in kernel.outputs()]
+        met = dict.fromkeys(map(kernel.element, (*self.tiles, *self.outputs)))
+        self.whole: dict[str, str] = {}
+        self.packs = {one: kernel.names.fresh("Pack" if len(met) == 1 else f"{camel(one)}Pack") for one in met}
         self.opening: list[str] = []
         sides = {shape.m: "height", shape.n: "width", shape.k: "depth"}
         self.lengths = shape.axes.lengths(kernel, sides, self.opening, skipped=shape.outermost)
         self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name
-
-    def _vanishes(self, key: Key) -> bool:
-        """Whether a value is zero where all arrays are, as they are made to be behind the end of the sum."""
-        node, args = self.plan.node(key), self.plan.operands(key)
-        if node.op in ("input", "constant"):
-            return node.op == "input" or node.data[0] == 0
-        if node.op in ("view", "cast"):
-            return self._vanishes(args[0])
-        if node.op != "map":
-            return False
-        zeros = [self._vanishes(one) for one in args]
-        if node.data[0] == "multiply":
-            return any(zeros)
-        if node.data[0] == "divide":
-            return zeros[0] and not self.expressions.varies(args[1])
-        return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
@@ -190,49 +124,61 @@ class _Contraction:
 
     def written(self) -> Written:
         """The text."""
-        kernel, names, tile, shape = self.kernel, self.names, self.tile, self.shape
-        products = self._products()
-        results = self._results()
+        kernel, tile, shape = self.kernel, self.tile, self.shape
         sides = shape.axes.sides
         blocks = [
             f"cdiv({sides[shape.m]}, {tile.m})",
             f"cdiv({sides[shape.n]}, {tile.n})",
             *(sides[one] for one in shape.batch),
         ]
-        loop = f"for (int {names.k_first} = 0; {names.k_first} < {self.lengths[shape.k]}; {names.k_first} += {names.kTileK})"
-        body = [
+        # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
+        bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
+        return Written(
+            f"contraction-{tile.m}x{tile.n}",
+            f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
+            f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
+            "of each thread." + self._promise(),
+            kernel.definition(kernel.head(bounds), self._body()),
+            "",
+            (" * ".join(blocks),),
+            BLOCK,
+        )
+
+    def _body(self) -> list[str]:
+        """The lines between the kernel's braces."""
+        names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
+        whole, products, results = self._whole(), self._products(), self._results()
+        loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
+        return [
             f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
-            f"constexpr int {names.kThreads} = {names.kTileM} / {names.kSide} * ({names.kTileN} / {names.kSide});",
-            "// Four elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
-            *(
-                f"__shared__ {self._held(name)} {one}[{names.kTileK}][{self._side(name)} + 4];"
-                for name, one in self.tiles.items()
-            ),
+            f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
+            *(line for element, pack in self.packs.items() for line in pack_struct(pack, element, names.kPack)),
+            "// Two tiles of each: one is read while the next is stored. Four elements more in each row: packs stay aligned, and",
+            "// what is stored by column meets different banks.",
+            *self._shared(),
             *self._block(),
+            *whole,
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
             *block_of(
                 loop,
                 [
+                    f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;",
                     *(line for name in self.tiles for line in self._load(name)),
-                    "__syncthreads();",
-                    *products,
+                    "// The products of the tile before, while the loads above are under way.",
+                    *block_of(f"if ({names.k_first} > 0)", products),
+                    "#pragma unroll",
+                    *block_of(
+                        f"for (int {names.i} = 0; {names.i} < {names.kPack}; ++{names.i})",
+                        [self._put(name) for name in self.tiles],
+                    ),
                     "__syncthreads();",
                 ],
             ),
             *results,
         ]
-        return Written(
-            f"contraction-{tile.m}x{tile.n}",
-            f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
-            f"each block, and {tile.side} x {tile.side} results in the registers of each thread." + self._promise(),
-            kernel.definition(kernel.head(), body),
-            "",
-            (" * ".join(blocks),),
-            BLOCK,
-        )
 
     def _promise(self) -> str:
         """The arithmetic at the headline's size, and what each tile reads of global memory and L2."""
@@ -244,6 +190,25 @@ class _Contraction:
         )
         moved = self.kernel.promise([*self.tiles, *self.shape.rest])
         return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
+
+    def _shared(self) -> list[str]:
+        """Declarations of the tiles.
+
+        Raises:
+            Refused: they are larger than a block's shared memory.
+        """
+        names, tile = self.names, self.tile
+        sides = {name: tile.m if name in self.shape.left else tile.n for name in self.tiles}
+        wide = ("double", "long long", "unsigned long long")
+        if (
+            sum(2 * tile.k * (side + 4) * (8 if self._held(name) in wide else 4) for name, side in sides.items())
+            > STATIC_BYTES
+        ):
+            raise Refused("its tiles need more shared memory than a block has")
+        return [
+            f"__shared__ __align__(16) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + 4];"
+            for name, one in self.tiles.items()
+        ]
 
     def _held(self, name: str) -> str:
         """The C++ type in which elements of an array lie in its tile."""
@@ -268,38 +233,95 @@ class _Contraction:
                 left = f"{left} / {lengths[axis]}"
             row += f" % {names.down}"
         per_row = f"({names.kTileN} / {names.kSide})"
+        group = self.names.kPack if self.tile.side >= PACK else self.names.kSide
         return [
             *lines,
             f"const int {names.m_first} = {row} * {names.kTileM};",
             f"const int {names.n_first} = blockIdx.x % {names.across} * {names.kTileN};",
-            f"const int {names.m_thread} = threadIdx.x / {per_row} * {names.kSide};",
-            f"const int {names.n_thread} = threadIdx.x % {per_row} * {names.kSide};",
+            f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
+            f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
         ]
 
+    def _along(self, name: str) -> int:
+        """The axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
+        order = (self.shape.left if name in self.shape.left else self.shape.right)[name]
+        side = self.shape.m if name in self.shape.left else self.shape.n
+        return side if order[-1] == side else self.shape.k
+
+    def _whole(self) -> list[str]:
+        """Whether the packs of each array begin at addresses of whole packs, and end within a row."""
+        shape, lines = self.shape, []
+        orders: dict[str, Order] = {**shape.left, **shape.right, **dict.fromkeys(self.outputs, tuple(shape.whole))}
+        for name, order in orders.items():
+            axis = shape.n if name in self.outputs else self._along(name)
+            if order[-1] != axis or (name in self.outputs and self.tile.side < PACK):
+                continue
+            bytes_ = PACK * ITEM_BYTES[self.kernel.arguments[name].dtype]
+            tests = [f"{self.lengths[axis]} % {self.names.kPack} == 0"]
+            if (self.kernel.arguments[name].align or 1) % bytes_:
+                tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
+            self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
+            lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
+        return [*(["// Rows of whole packs are loaded and stored in single accesses."] if lines else []), *lines]
+
+    def _places(self, name: str) -> tuple[str, str]:
+        """Which element of a tile is the first of a thread's pack, along the sum and along the results."""
+        names, tile = self.names, self.tile
+        if self._along(name) == self.shape.k:
+            across = tile.k // PACK
+            return f"threadIdx.x % {across} * {names.kPack}", f"threadIdx.x / {across}"
+        across = (tile.m if name in self.shape.left else tile.n) // PACK
+        return f"threadIdx.x / {across}", f"threadIdx.x % {across} * {names.kPack}"
+
     def _load(self, name: str) -> list[str]:
-        """The loop that fills a tile, along the axis that is contiguous in the array."""
+        """The loads of a thread's pack of the next tile, along the axis that is contiguous in the array."""
         names, shape, lengths, i = self.names, self.shape, self.lengths, self.names.i
         left = name in shape.left
         order = (shape.left if left else shape.right)[name]
         axis, position, first = (shape.m, names.m, names.m_first) if left else (shape.n, names.n, names.n_first)
-        side = self._side(name)
-        along_k = order[-1] != axis
-        deep, wide = (
-            (f"{i} % {names.kTileK}", f"{i} / {names.kTileK}") if along_k else (f"{i} / {side}", f"{i} % {side}")
-        )
-        inside = f"{position} < {lengths[axis]} && {names.k} < {lengths[shape.k]}"
-        value = self.kernel.loaded(name, f"{name}[{address(order, lengths, self.at)}]")
-        zero = self.expressions.number(0.0) if self._held(name) == self.kernel.real else "0"
-        return [
+        along, (deep, wide), pack = self._along(name), self._places(name), self.packs[self.kernel.element(name)]
+        other = axis if along == shape.k else shape.k
+        start, stop = self.at[along], lengths[along]
+        element = address(order, lengths, {**self.at, along: f"{start} + {i}"})
+        inside = f"{self.at[other]} < {lengths[other]}"
+        single = f"{self.next[name]}.at[{i}] = {name}[{element}];"
+        each = [
             "#pragma unroll",
             *block_of(
-                f"for (int {i} = threadIdx.x; {i} < {side} * {names.kTileK}; {i} += {names.kThreads})",
-                [
-                    f"const int {names.k} = {names.k_first} + {deep}, {position} = {first} + {wide};",
-                    f"{self.tiles[name]}[{deep}][{wide}] = {inside} ? {value} : {zero};",
-                ],
+                f"for (int {i} = 0; {i} < {names.kPack}; ++{i})",
+                block_of(f"if ({inside} && {start} + {i} < {stop})", [single]),
             ),
         ]
+        if name in self.whole:
+            packed = f"*reinterpret_cast<const {pack}*>(&{name}[{address(order, lengths, self.at)}])"
+            each = [
+                f"if ({self.whole[name]}) {{",
+                *indented(block_of(f"if ({inside} && {start} < {stop})", [f"{self.next[name]} = {packed};"])),
+                "} else {",
+                *indented(each),
+                "}",
+            ]
+        return [
+            f"{pack} {self.next[name]} = {{}};",
+            "{",
+            f"  const int {names.k} = {names.k_first} + {deep}, {position} = {first} + {wide};",
+            *indented(each),
+            "}",
+        ]
+
+    def _put(self, name: str) -> str:
+        """The statement that stores an element of a pack in the tile."""
+        names, i = self.names, self.names.i
+        deep, wide = self._places(name)
+        deep, wide = (f"{deep} + {i}", wide) if self._along(name) == self.shape.k else (deep, f"{wide} + {i}")
+        value = self.kernel.loaded(name, f"{self.next[name]}.at[{i}]")
+        return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
+
+    def _spread(self, first: str, number: str, side: str) -> str:
+        """The position of one of a thread's results along a side: groups of four, the block's groups between them."""
+        if self.tile.side <= PACK:
+            return f"{first} + {number}"
+        return f"{first} + {number} / {self.names.kPack} * ({side} / {self.tile.side // PACK}) + {number} % {self.names.kPack}"
 
     def _products(self) -> list[str]:
         """The products of one tile, from registers."""
@@ -311,7 +333,7 @@ class _Contraction:
         for name, part in self.parts.items():
             parts[self._held(name)].append(f"{part}[{names.kSide}]")
         reads = [
-            f"{part}[{names.i}] = {self.tiles[name]}[{names.k}][{names.m_thread if name in self.shape.left else names.n_thread} + {names.i}];"
+            f"{part}[{names.i}] = {self.tiles[name]}[{names.stage} ^ 1][{names.k}][{self._spread(names.m_thread if name in self.shape.left else names.n_thread, names.i, self._side(name))}];"
             for name, part in self.parts.items()
         ]
         self.expressions.known = {
@@ -335,31 +357,43 @@ class _Contraction:
         return f"for (int {name} = 0; {name} < {self.names.kSide}; ++{name})"
 
     def _results(self) -> list[str]:
-        """What follows from each sum, and stores within the result."""
+        """The values that follow from each sum, and stores within the result."""
         names, shape, kernel = self.names, self.shape, self.kernel
         self.expressions.known[shape.reduction] = f"{names.sum}[{names.i}][{names.j}]"
-        outputs = [one.name for one in kernel.outputs()]
         lines = [f"const size_t {names.place} = {address(tuple(shape.whole), self.lengths, self.at)};"]
         texts = self.expressions.locals_for(self.plan.outputs, lines)
-        for name, key, text in zip(outputs, self.plan.outputs, texts, strict=True):
-            if len(outputs) > 1 and name in shape.rest:
+        packs: dict[str, str] = {}
+        for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
+            if len(self.outputs) > 1 and name in shape.rest:
                 raise Refused(f"{name} is read for several results")
-            lines.append(f"{name}[{names.place}] = {kernel.stored(name, text, self.plan.node(key).dtype)};")
+            value = kernel.stored(name, text, self.plan.node(key).dtype)
+            if name not in self.whole:
+                lines.append(f"{name}[{names.place}] = {value};")
+                continue
+            packs[name] = pack = kernel.names.fresh(f"{name}_pack")
+            last = f"{names.j} % {names.kPack}"
+            packed = f"*reinterpret_cast<{self.packs[kernel.element(name)]}*>(&{name}[{names.place} - ({names.kPack} - 1)]) = {pack};"
+            lines.append(f"{pack}.at[{last}] = {value};")
+            lines += [
+                f"if (!{self.whole[name]}) {{",
+                f"  {name}[{names.place}] = {pack}.at[{last}];",
+                f"}} else if ({last} == {names.kPack} - 1) {{",
+                f"  {packed}",
+                "}",
+            ]
         inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
+        row = self._spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
+        column = self._spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
+        inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", lines)]
         return [
             "#pragma unroll",
             *block_of(
                 self._over(names.i),
                 [
-                    f"const int {names.m} = {names.m_first} + {names.m_thread} + {names.i};",
+                    f"const int {names.m} = {row};",
+                    *(f"{self.packs[kernel.element(name)]} {pack};" for name, pack in packs.items()),
                     "#pragma unroll",
-                    *block_of(
-                        self._over(names.j),
-                        [
-                            f"const int {names.n} = {names.n_first} + {names.n_thread} + {names.j};",
-                            *block_of(f"if ({inside})", lines),
-                        ],
-                    ),
+                    *block_of(self._over(names.j), inner),
                 ],
             ),
         ]

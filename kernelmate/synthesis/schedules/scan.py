@@ -1,4 +1,4 @@
-"""Scans along an axis, and what leads to them and follows: a warp or a block per row, or a thread per column.
+"""Scans along rows, and what leads to them and follows: a warp or a block per row.
 
 Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the
 graph, and per pack of a row five steps by shuffles. The order of a sum depends on the length alone, so results are bit-stable.
@@ -11,22 +11,14 @@ from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import address, order_of
-from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Team
-from kernelmate.synthesis.schedules.columns import Layout
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules import column_scan
+from kernelmate.synthesis.schedules.column_scan import NAMES, STARTS, scans_of
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
 from kernelmate.synthesis.schedules.total import MOST_ALONE
-
-BLOCK = 64
-"""Threads of a block where each has a column: few, so that many multiprocessors have some."""
-
-_STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
-_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
@@ -37,7 +29,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     """
     plan = _plan(graph)
     if plan.kind == "columns":
-        yield _Columns(plan, KernelText(kernel.kernel, kernel.contract)).written()
+        yield from column_scan.written(plan, kernel)
         return
     size = kernel.contract.sizes[0]
     headline = int(evaluate(plan.columns, size))
@@ -108,18 +100,6 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
-def _scans(plan: Plan) -> list[Key]:
-    """The scans, of which all have the same direction.
-
-    Raises:
-        Refused: they do not.
-    """
-    found = [key for key in walk(plan) if plan.node(key).op == "scan"]
-    if len({plan.node(key).data[2] for key in found}) > 1:
-        raise Refused("it scans in both directions")
-    return list(dict.fromkeys(found))
-
-
 class _Rows(Rows):
     """The text for one team: packs of a tile of the row are combined within threads, among them, and with what was before."""
 
@@ -127,13 +107,13 @@ class _Rows(Rows):
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
         super().__init__(plan, kernel, team)
-        self.scans = _scans(plan)
+        self.scans = scans_of(plan)
         self.backwards = bool(plan.node(self.scans[0]).data[2])
         more = fresh_names(kernel, "start", "inside", "before", "other", "total")
         self.names.__dict__.update({**more.__dict__, **self.reductions.names.__dict__})
         self.kinds = {(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans}
         self.functions = {
-            one: kernel.names.outermost(f"{team.name}_{_NAMES[one[0]]}_before") for one in sorted(self.kinds)
+            one: kernel.names.outermost(f"{team.name}_{NAMES[one[0]]}_before") for one in sorted(self.kinds)
         }
 
     def helpers(self) -> list[str]:
@@ -176,10 +156,10 @@ class _Rows(Rows):
     def start(self, kind: str, ctype: str) -> str:
         """The neutral value."""
         if ctype == self.kernel.real:
-            return self.expressions.number(_STARTS[kind])
+            return self.expressions.number(STARTS[kind])
         if kind not in ("sum", "prod") or ctype == "bool":
             raise Refused(f"the scan {kind} of whole numbers")
-        return str(int(_STARTS[kind]))
+        return str(int(STARTS[kind]))
 
     def results(self) -> list[str]:
         """The last pass: a tile of the row after the other, with what was before it."""
@@ -196,7 +176,7 @@ class _Rows(Rows):
         sums, befores, totals = (
             [getattr(names, name), *(fresh(name) for _ in self.scans[1:])] for name in ("inside", "before", "total")
         )
-        running = [fresh(_NAMES[kind]) for kind, _ in kinds]
+        running = [fresh(NAMES[kind]) for kind, _ in kinds]
         carries = [fresh("carry") for _ in self.scans]
         for kind, sum_, run, text in zip(kinds, sums, running, texts, strict=True):
             body += [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
@@ -275,96 +255,3 @@ class _Rows(Rows):
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
             f"{how}." + self.kernel.promise(self.inputs, len(self.levels()) + 1)
         )
-
-
-class _Columns(Passes):
-    """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody."""
-
-    def __init__(self, plan: Plan, kernel: KernelText) -> None:
-        self.plan, self.kernel = plan, kernel
-        self.scans = _scans(plan)
-        if any(node.op == "reduce" for node in plan.graph.nodes):
-            raise Refused("it scans columns, and reduces")
-        self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self.accesses(self.outputs, "column")
-        if not all(map(self.is_whole, plan.outputs)):
-            raise Refused("it scans, and has results of one element per column")
-        self.layout = layout = Layout(plan)
-        for name in self.outputs:
-            if layout.orders.get(name, layout.every) != layout.every:
-                raise Refused(f"{name} is read where another thread may have written it")
-        self.names = fresh_names(kernel, "column", "row", "i", "step")
-        self.opening: list[str] = []
-        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
-        self.along = layout.gone[-1]
-        others = [int(axis) for axis in layout.single]
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in others[:-1]}
-        self.at |= {others[-1]: self.names.column, self.along: self.names.row}
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-
-    def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        order = self.layout.axes.order(order_of(key[1]))
-        if node.op == "iota":
-            return self.at[order[0]] if order else "0"
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
-
-    def written(self) -> Written:
-        """The text."""
-        kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
-        body: list[str] = []
-        carried: list[str] = []
-        roots = [self.plan.operands(key)[0] for key in self.scans]
-        texts = self.expressions.locals_for(roots, body)
-        for key, text in zip(self.scans, texts, strict=True):
-            kind, ctype = str(self.plan.node(key).data[0]), self.expressions.type_of(key)
-            if ctype != kernel.real and (kind not in ("sum", "prod") or ctype == "bool"):
-                raise Refused(f"the scan {kind} of whole numbers")
-            start = self.expressions.number(_STARTS[kind]) if ctype == kernel.real else str(int(_STARTS[kind]))
-            name = kernel.names.fresh(_NAMES[kind])
-            carried.append(f"{ctype} {name} = {start};")
-            if kind in ("max", "min"):
-                value = kernel.names.fresh("value")
-                sign = ">" if kind == "max" else "<"
-                body += [
-                    f"const {ctype} {value} = {text};",
-                    f"if ({value} {sign} {name} || isnan({value})) {name} = {value};  // NaN stays, as in NumPy",
-                ]
-            else:
-                body.append(f"{name} {'+' if kind == 'sum' else '*'}= {text};")
-            self.expressions.known[key] = name
-        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
-        place = address(self.layout.every, self.lengths, self.at)
-        body += self.stores(pairs, lambda name: f"{name}[{place}]")
-        length = self.lengths[self.along]
-        head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
-        if self.plan.node(self.scans[0]).data[2]:
-            head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
-        lines = [*self._thread(), *self.expressions.outer, *carried, "#pragma unroll 4", *block_of(head, body)]
-        count = " * ".join(sides[int(axis)] for axis in self.layout.single)
-        return Written(
-            "scan-columns",
-            "Written from the reference: a thread for each column, which neighbours read and write in whole sectors, each element once."
-            + kernel.promise(self.inputs),
-            kernel.definition(kernel.head(), lines),
-            "",
-            (f"cdiv({count}, {BLOCK})",),
-            BLOCK,
-        )
-
-    def _thread(self) -> list[str]:
-        """Which column a thread has."""
-        names, layout = self.names, self.layout
-        others = [int(axis) for axis in reversed(layout.single)]
-        count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
-        lines = [*self.opening, f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;"]
-        lines.append(f"if ({names.i} >= {count}) return;")
-        left = names.i
-        for number, axis in enumerate(others, 1):
-            text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
-            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
-            left = f"{left} / {self.lengths[axis]}"
-        return lines

@@ -82,6 +82,35 @@ def test_float32_stays_float32(function) -> None:
     assert np.allclose(got, function(X), rtol=1e-5, atol=1e-5)
 
 
+def scaled(x):
+    return 0.5 * x * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def test_numbers_reach_the_gpu_as_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy refuses types that are derived from float, as the numbers of a pass in float32 are."""
+
+    def refusing(name):
+        own = getattr(np, name)
+
+        def function(*arguments, **keywords):
+            for one in arguments:
+                if not isinstance(one, np.ndarray) and type(one) not in (int, float, bool):
+                    raise TypeError(f"Unsupported type {type(one)}")
+            return own(*arguments, **keywords)
+
+        return function
+
+    import types
+
+    names = ("multiply", "add", "power", "tanh")
+    strict = types.SimpleNamespace(**{**vars(np), **{name: refusing(name) for name in names}})
+    monkeypatch.setattr(DeviceArray, "library", strict)
+    monkeypatch.setattr("kernelmate.checks.device_arrays._module", lambda name: strict)
+    got = on_device(scaled, X.astype(np.float32), working=np.dtype(np.float32))
+    assert got.dtype == np.float32
+    assert np.allclose(got, scaled(X), rtol=1e-4, atol=1e-6)
+
+
 def scattered(x):
     out = np.zeros(4)
     np.add.at(out, (np.abs(x) * 2).astype(int) % 4, 1)

@@ -41,8 +41,8 @@ LOOP = "for (int c = threadIdx.x; c < cols; c += 64) sum += in[c];"
 STORE = "if (threadIdx.x == 0) y[blockIdx.x] = scratch[0];"
 
 
-def version(text: str) -> Version:
-    kernel = find_kernels(text_unit(HEAD + text, "rowsum.cu"))[0]
+def version(text: str, head: str = HEAD) -> Version:
+    kernel = find_kernels(text_unit(head + text, "rowsum.cu"))[0]
     contract = contract_for(kernel)
     compiled = compile_kernel(
         kernel, contract.options, instance=None, target=find_target(None), options=CompileOptions()
@@ -110,3 +110,56 @@ def test_wrong_changes_have_their_codes(baseline, tmp_path, old, new, code) -> N
     judgement = judged(version(KERNEL.replace(old, new)), baseline, tmp_path)
     assert judgement.correct is False
     assert judgement.findings[0].code == code
+
+
+INTEGERS = """// /// kernelmate
+// sizes = [{ n = 300 }, { n = 7 }]
+// grid = "cdiv(n, block)"
+// block = 128
+// reference = "REFERENCE"
+// [args]
+// x = "in int32[n]"
+// y = "out int32[n]"
+// n = "int32"
+// ///
+__global__ void work(const int* x, int* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = VALUE;
+}
+"""
+
+
+def alone(reference: str, value: str) -> Version:
+    return version(INTEGERS.replace("REFERENCE", reference).replace("VALUE", value), "")
+
+
+def test_a_kernel_that_is_right_for_small_integers_alone_is_warned_of(tmp_path) -> None:
+    judgement = judged(alone("np.abs(x)", "(short)(x[i] < 0 ? -x[i] : x[i])"), None, tmp_path)
+    assert judgement.correct is True
+    ((severity, message),) = ((one.severity, one.message) for one in judgement.findings)
+    assert severity == "warning"
+    assert "over their whole range" in message
+    assert "declare those that do" in message
+
+
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [("x ^ (x >> 3)", "x[i] ^ (x[i] >> 3)"), ("x[x % n]", "x[x[i] % n]"), ("x[np.minimum(x, n - 1)]", "x[min(x[i], n - 1)]")],
+    ids=["bits", "remainders as positions", "positions"],
+)  # fmt: skip
+def test_a_right_kernel_of_integers_has_no_warning(tmp_path, reference, value) -> None:
+    judgement = judged(alone(reference, value), None, tmp_path)
+    assert judgement.correct is True
+    assert judgement.findings == ()
+
+
+def test_the_largest_of_a_row_of_integers_tells_right_from_wrong(tmp_path) -> None:
+    head = HEAD.replace("float32", "int32").replace("x.sum(axis=1)", "x.max(axis=1)")
+    body = (
+        "__global__ void rowmax(const int* x, int* y, int cols) {\n  if (threadIdx.x) return;\n"
+        "  int best = x[(size_t)blockIdx.x * cols];\n"
+        "  for (int c = 1; c < cols; c++) best = max(best, x[(size_t)blockIdx.x * cols + c]);\n  y[blockIdx.x] = best;\n}\n"
+    )
+    judgement = judged(version(body, head), None, tmp_path)
+    assert judgement.correct is True
+    assert not any(case.degenerate for case in judgement.cases if case.origin == "contract")

@@ -6,8 +6,8 @@ import numpy as np
 
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.timed import Repeats
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.later import later_findings
-from kernelmate.checks.oracle import Answer
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import Kept, Timed
 from kernelmate.checks.tolerances import Allowed

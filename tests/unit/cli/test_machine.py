@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kernelmate.cli import machine
 from kernelmate.config import load_settings
+from kernelmate.session import machine
 
 
 def test_doctor_reports_everything_with_advice(run: Callable[..., Result], documents: Callable[[str], Any]) -> None:

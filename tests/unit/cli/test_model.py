@@ -73,13 +73,13 @@ def test_where_says_how_the_model_in_use_would_be_served(run: Run, tiny: Path, d
 def test_a_model_is_tried_shared_and_stopped(run: Run, tiny: Path, documents: Callable[[str], Any]) -> None:
     run("model", "add", "tiny.gguf")
     try:
-        tried = documents(run("model", "test", "--quick", "--json").stdout)["test"]
+        tried = documents(run("model", "test", "--json").stdout)["test"]
         assert tried["model"] == "tiny"
         assert tried["tokens_per_s"] > 0
         assert "model tiny" in documents(run("model", "where", "--json").stdout)["where"]["server"]
-        assert "tokens per second" in run("model", "test", "--quick").stdout
+        assert "tokens per second" in run("model", "test").stdout
         exam = documents(
-            run("model", "test", "--k", "2", "--goals", "fix-trapezoid", "--json", "-o", "exam.json").stdout
+            run("upskill", "examine", "--k", "2", "--goals", "fix-trapezoid", "--json", "-o", "exam.json").stdout
         )["exam"]
     finally:
         stopped = run("model", "stop")
@@ -95,9 +95,9 @@ def test_a_model_is_tried_shared_and_stopped(run: Run, tiny: Path, documents: Ca
 
 
 def test_the_exams_goals_are_listed_without_a_model(run: Run, documents: Callable[[str], Any]) -> None:
-    goals = documents(run("model", "test", "--list", "--json").stdout)["goals"]
+    goals = documents(run("upskill", "examine", "--list", "--json").stdout)["goals"]
     assert len(goals) >= 64
-    assert goals[0]["prompt"] in run("model", "test", "--list").stdout
+    assert goals[0]["prompt"] in run("upskill", "examine", "--list").stdout
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,29 @@ def test_scans_are_right_at_sizes_that_are_no_packs(name: str, make: Any, sessio
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
         assert verdict.diagnostics == ()
         assert judged.candidate.author.startswith("synthesis:scan")
+
+
+TALL = "{ rows = 1091, cols = 19 }, { rows = 5, cols = 7 }, { rows = 1, cols = 1 }"
+TILES: dict[str, tuple[dict[str, str], str, str, str]] = {
+    **{name: CASES[name][:4] for name in ("down the columns", "up the columns with a weight", "an axis in the middle")},
+    "down, in place, with ranks": (
+        {"y": "inout float32[rows, cols] ~ normal", "n": "out int32[rows, cols]", **INTS},
+        "def reference(y, rows):\n    return np.maximum.accumulate(y, axis=0) + np.arange(rows)[:, None], np.cumsum(y > 0, axis=0)",
+        f"""{COLUMN}  float s = -INFINITY;
+  int k = 0;
+  for (int r = 0; r < rows; ++r) {{ int i = r * cols + c; float v = y[i]; s = v > s || isnan(v) ? v : s; k += v > 0; y[i] = s + r; n[i] = k; }}""",
+        BY_COLUMN,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_few_long_columns_are_scanned_in_tiles(name: str, make: Any, session: Session) -> None:
+    args, reference, body, grid = TILES[name]
+    kernel, _ = make(
+        args, reference, body=body, grid=grid, above="#define INFINITY __int_as_float(0x7f800000)\n", sizes=TALL
+    )
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    (tiles,) = (one for one in found.candidates if one.candidate.author == "synthesis:scan-column-tiles")
+    assert tiles.verdict.correct, (tiles.verdict.findings, tiles.candidate.kernel.source)
+    assert tiles.verdict.diagnostics == ()

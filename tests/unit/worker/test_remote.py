@@ -295,7 +295,7 @@ def test_a_gpu_is_asked_for_there_and_its_absence_told(settings: Make, file: Pat
 
 
 def test_doctor_looks_there(settings: Make, server: Server) -> None:
-    from kernelmate.cli.machine import elsewhere
+    from kernelmate.session.machine import elsewhere
 
     there = elsewhere(settings())
     assert (there.status, "a worker there is ready in" in there.detail) == ("ok", True)

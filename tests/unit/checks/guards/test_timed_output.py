@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.checks.answers import Answer
 from kernelmate.checks.guards.timed_output import find
-from kernelmate.checks.oracle import Answer
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.records import Argument, Contract
 

@@ -14,8 +14,8 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.offers import REWRITES, offered, offers_told
 from kernelmate.suggest.codec.splitting import canonical
-from kernelmate.upskill.examples import question_of as question_of_row
-from kernelmate.upskill.examples import version_of
+from kernelmate_training.examples import question_of as question_of_row
+from kernelmate_training.examples import version_of
 from tests.unit.suggest.codec.conftest import FILES, ROOT, VERDICT, kernels_of, question_of, recipe_versions
 
 MIXED = codec_named("mixed-2")
@@ -379,7 +379,7 @@ def test_a_prompt_tells_nothing_that_rows_of_a_corpus_do_not_keep() -> None:
     assert "@memory" in codec_named("lines-1").ask(replace(QUESTION, verdict=known)).prompt
 
 
-EXAM = sorted((ROOT / "kernelmate/upskill/exam/kernels").glob("*.cu"))[::4]
+EXAM = sorted((ROOT / "training/kernelmate_training/exam/kernels").glob("*.cu"))[::4]
 
 
 @pytest.mark.parametrize("path", EXAM, ids=lambda path: path.stem)

@@ -1,0 +1,233 @@
+"""Attention of single queries whose vectors lie in packs of 16 bytes: a block per query, a few lanes per key.
+
+Traffic: keys and values once for each query, several packs of a thread under way at a time. Arithmetic: that of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.attention_plan import Attention, by_axis
+from kernelmate.synthesis.attention_text import unrolled
+from kernelmate.synthesis.causal import filled, reach
+from kernelmate.synthesis.index_maps import Linear
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, Written, block_of
+from kernelmate.synthesis.packs import pack_struct
+from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.schedules.attention_rows import Rows, halves
+
+THREADS, KEYS = 512, 4
+"""Of a block, and keys of a group of lanes at a time: 64 KiB of packs of keys and values are under way in a block."""
+
+
+def text(plan: Attention, kernel: KernelText) -> Written:
+    """The kernel's text.
+
+    Raises:
+        Refused: queries, keys or values are not vectors of one dtype in memory.
+    """
+    single = replace(plan, query=None)
+    return _Packs(single, KernelText(kernel.kernel, kernel.contract), plan.query, reach(plan)).written()
+
+
+class _Packs(Rows):
+    """The text for a few lanes per key."""
+
+    threads = THREADS
+
+    def __init__(self, plan: Attention, kernel: KernelText, query: int | None, found: Linear | None) -> None:
+        self.vectors = [_vector(plan, roots) for roots in (plan.left, plan.right, plan.values)]
+        types = {kernel.element(_array(plan, one)) for one in self.vectors}
+        bytes_ = ITEM_BYTES[kernel.arguments[_array(plan, self.vectors[0])].dtype]
+        if len(types) > 1 or bytes_ not in (2, 4):
+            raise Refused("queries, keys and values are of several dtypes")
+        (self.element_type,) = types
+        self.pack = WIDEST // bytes_
+        columns = int(evaluate(plan.domain[plan.column], kernel.contract.sizes[0]))
+        lanes = next((one for one in (4, 8, 16) if one * self.pack >= columns), WARP)
+        super().__init__(plan, kernel, lanes * self.pack, query, found)
+        self.lanes = lanes
+        names, fresh = self.names, kernel.names.fresh
+        self.type, self.load = kernel.names.outermost("Pack"), kernel.names.outermost("load_packs")
+        self.partial = [fresh("group_largest"), fresh("group_sum"), fresh("group_total")]
+        self.lane_names = [fresh("kGroups"), self.lane_names[1]]
+        self.packs = [fresh("query_pack"), fresh("key_packs"), fresh("value_packs")]
+        self.rows = [fresh("query_at"), fresh("keys_at"), fresh("values_at")]
+        self.group, self.whole = fresh("group"), fresh("whole")
+        self.which, self.first_lane = self.group, names.rank
+        self.kept = f"{names.rank} * {names.kColumns} + {names.j}"
+
+    def written(self) -> Written:
+        """The text."""
+        found = super().written()
+        why = (
+            f"Written from the reference: a block per query, of which {self.lanes} lanes take {KEYS} keys at a time in packs of 16 bytes "
+            "and keep their own largest score, sum and weighted values; they are combined once at the end."
+            + self.promise()
+        )
+        return replace(found, schedule="attention-packs", why=why, helpers=self._helpers(), block=THREADS)
+
+    def _helpers(self) -> str:
+        zero = self.kernel.stored(_array(self.plan, self.vectors[0]), "0.0f", "float32")
+        head = [
+            "template <int kCount>",
+            f"__device__ void {self.load}({self.type} (&packs)[kCount], const {self.element_type}* const (&rows)[kCount], int at, int end,",
+            "                           bool whole) {",
+        ]
+        each = "for (int n = 0; n < kCount; ++n)"
+        inner = [
+            "if (whole && at < end) {",
+            "#pragma unroll",
+            f"  {each} packs[n] = *reinterpret_cast<const {self.type}*>(rows[n] + at);",
+            "  return;",
+            "}",
+            "#pragma unroll",
+            *block_of(each, [
+                "#pragma unroll",
+                f"for (int i = 0; i < {self.pack}; ++i) packs[n].at[i] = at + i < end ? rows[n][at + i] : {zero};",
+            ]),
+        ]  # fmt: skip
+        lines = [
+            *pack_struct(self.type, self.element_type, str(self.pack)),
+            "",
+            "// Neighbouring elements of several rows, zero behind the end.",
+        ]
+        body = [line if line.startswith("#") else f"  {line}" for line in inner]
+        return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
+
+    def constants(self) -> list[str]:
+        """Constants and shared memory."""
+        names, (groups, lanes), low = self.names, self.lane_names, self.partial
+        return [
+            f"constexpr int {names.kColumns} = {self.pack};  // neighbouring elements of a pack",
+            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes that share a key, and their keys at a time",
+            f"constexpr int {groups} = {THREADS} / {lanes};  // of lanes",
+            f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result of a block",
+            f"__shared__ float {low[0]}[{groups}], {low[1]}[{groups}], {low[2]}[{groups}][{names.kValues}];",
+        ]  # fmt: skip
+
+    def start(self) -> list[str]:
+        """Which keys and columns are a thread's."""
+        names, (_, lanes), plan = self.names, self.lane_names, self.plan
+        lines = [f"const int {self.group} = threadIdx.x / {lanes}, {names.rank} = threadIdx.x % {lanes};"]
+        if self.several:
+            lines.append(f"const int {names.column_first} = blockIdx.y * {names.kValues};")
+        end = self.end(self.found, self.keys, "" if self.query is None else f"{self.at[self.query]} + 1")
+        end = self._filled(end)
+        if end == self.keys:
+            names.end = end
+        else:
+            lines.append(f"const int {names.end} = {end};  // keys behind it have no weight")
+        strides = [by_axis(plan.steps(one)).get(plan.key, "0") for one in self.vectors[1:]]
+        sides = dict.fromkeys([self.depth, self.columns, *(self.kernel.size(one) for one in strides)])
+        tests = [f"{one if one.isidentifier() else f'({one})'} % {names.kColumns} == 0" for one in sides if one != "0"]
+        starts = " | ".join(dict.fromkeys(f"reinterpret_cast<size_t>({self.begins(one)})" for one in self.vectors))
+        return [
+            *lines,
+            f"const bool {self.whole} = {' && '.join(tests)} &&",
+            f"    ({starts}) % sizeof({self.type}) == 0;",
+            f"float {names.total}[{names.kColumns}] = {{}};",
+            f"float {names.largest} = {self.low}, {names.sum} = 0.0f;",
+        ]
+
+    def _filled(self, end: str) -> str:
+        """The end of the keys that have weight, where a number in memory is a nearer one."""
+        found, lines = filled(self.plan), list[str]()
+        if found is None:
+            return end
+        (count,) = self.expressions.locals_for([found[0]], lines)
+        self.forget()
+        if lines or self.plan.node(found[0]).dtype not in ("int32", "int16", "int8", "uint8", "uint16"):
+            return end
+        return f"min({end}, {count}{f' + {found[1]}' if found[1] else ''})"
+
+    def _row(self, vector: Key, last: str) -> str:
+        """The address of a vector of an array."""
+        pointer, _, place = self.element(vector)[:-1].partition("[")
+        if place == last:
+            return pointer
+        if not place.endswith(f" + {last}"):
+            raise Refused("vectors do not lie behind one another")
+        return f"{pointer} + {place.removesuffix(f' + {last}')}"
+
+    def loop(self) -> list[str]:
+        """All keys, several of each group of lanes at a time."""
+        names, (groups, lanes), i = self.names, self.lane_names, self.names.i
+        plan, kernel = self.plan, self.kernel
+        rows, packs, e = self.rows, self.packs, names.n
+        product = f"{names.scores}[{i}]"
+        named = [_array(plan, one) for one in self.vectors]
+        element = [
+            kernel.loaded(name, f"{pack}[{at}].at[{e}]")
+            for name, pack, at in zip(named, packs, ("0", i, i), strict=True)
+        ]
+        column = f"{names.column_first} + " if self.several else ""
+        key = f"{names.key_first} + {i} * {groups} + {self.group}"
+        inner: list[str] = []
+        score = self.scored(product, inner)
+        exchanged = f"{product} += __shfl_xor_sync(0xffffffffu, {product}, {names.offset});"
+        chosen = [
+            f"const int {names.key} = {key};",
+            *block_of(halves(names.offset, lanes), [exchanged]),
+            *block_of(f"if ({names.key} < {names.end})", [*inner, f"{product} = {score};"] if inner or score != product else []),
+        ]  # fmt: skip
+        chosen = chosen if inner or score != product else chosen[:-2]
+        lines = [
+            f"const {self.element_type} *{rows[1]}[{names.kKeys}], *{rows[2]}[{names.kKeys}];",
+            *unrolled(i, names.kKeys, [
+                f"const int {names.key} = min({key}, {names.end} - 1);",
+                f"{rows[1]}[{i}] = {self._row(self.vectors[1], names.c)};",
+                f"{rows[2]}[{i}] = {self._row(self.vectors[2], names.column)};",
+            ]),
+            f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]}[1];",
+            f"{self.load}({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
+            f"float {names.scores}[{names.kKeys}] = {{}};",
+            *block_of(f"for (int {names.c} = {names.rank} * {names.kColumns}; {names.c} < {self.depth}; {names.c} += {lanes} * {names.kColumns})", [
+                f"{self.load}({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",
+                f"{self.load}({packs[0]}, {rows[0]}, {names.c}, {self.depth}, {self.whole});",
+                *unrolled(i, names.kKeys, unrolled(e, names.kColumns, [f"{product} += {element[0]} * {element[1]};"])),
+            ]),
+            f"float {names.bound} = {names.largest};",
+            *unrolled(i, names.kKeys, [
+                *chosen,
+                f"if ({names.key} >= {names.end}) {product} = {self.low};",
+                f"{names.bound} = fmaxf({names.bound}, {product});",
+            ]),
+            "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
+            f"const float {names.shift} = {names.bound} == {self.low} ? 0.0f : {names.bound};",
+            f"const float {names.factor} = expf({names.largest} - {names.shift});",
+            f"{names.largest} = {names.bound};",
+            f"{names.sum} *= {names.factor};",
+            *unrolled(e, names.kColumns, [f"{names.total}[{e}] *= {names.factor};"]),
+            *unrolled(i, names.kKeys, [
+                f"if ({key} >= {names.end}) break;",
+                f"const float {names.weight} = expf({product} - {names.shift});",
+                f"{names.sum} += {names.weight};",
+                *unrolled(e, names.kColumns, [f"{names.total}[{e}] += {names.weight} * {element[2]};"]),
+            ]),
+        ]  # fmt: skip
+        head = f"for (int {names.key_first} = 0; {names.key_first} < {names.end}; {names.key_first} += {names.kKeys} * {groups})"
+        query = f"const {self.element_type}* const {rows[0]}[1] = {{{self._row(self.vectors[0], names.c)}}};"
+        return [query, *block_of(head, lines)]
+
+
+def _vector(plan: Attention, roots: tuple[Key, ...]) -> Key:
+    """The array that some values are elements of, unchanged."""
+    found = list(plan.leaves(roots))
+    if len(found) != 1 or len(roots) != 1 or plan.node(found[0]).op != "input":
+        raise Refused("queries, keys or values are computed")
+    key = roots[0]
+    while key != found[0]:
+        if plan.node(key).op not in ("view", "reshape", "window", "cast"):
+            raise Refused("queries, keys or values are computed")
+        if plan.node(key).op == "cast" and not plan.node(key).dtype.startswith(("float32", "float64")):
+            raise Refused("queries, keys or values are rounded")
+        key = plan.operands(key)[0]
+    return found[0]
+
+
+def _array(plan: Attention, key: Key) -> str:
+    """The name of an array."""
+    return str(plan.node(key).data[0])

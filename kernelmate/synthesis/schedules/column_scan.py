@@ -1,0 +1,309 @@
+"""Scans down columns, and what leads to them and follows: a thread per column, or several groups of rows side by side.
+
+Traffic: each array is read and written once, in whole sectors. Arithmetic: that of the graph; where groups of rows are scanned side
+by side, one more operation per element and, per tile, one per group. The order of a sum depends on the number of rows alone, so results
+are bit-stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address, order_of
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.schedules.columns import Layout
+from kernelmate.synthesis.schedules.passes import Passes
+
+BLOCK = 64
+"""Threads of a block where each has a column: few, so that many multiprocessors have some."""
+
+MANY_COLUMNS = 1 << 17
+"""Columns that keep a large GPU busy with a thread each."""
+
+TILE_THREADS, TILE_WORDS = 512, 16
+"""Threads of a block that scans tiles, and 32-bit words of prefixes that one thread holds: as many loads are under way at once."""
+
+FEW_ROWS = 128
+"""Of fewer rows no tiles are made."""
+
+ENOUGH_BLOCKS = 96
+"""Blocks of a warp's width that keep most multiprocessors busy; of fewer columns, half a warp's width is taken."""
+
+STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+
+
+def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: there is none.
+    """
+    text = KernelText(kernel.kernel, kernel.contract)
+    columns = Columns(plan, text)
+    size = kernel.contract.sizes[0]
+    count = int(evaluate(columns.count, size))
+    rows = int(evaluate(columns.layout.axes.sides[columns.along], size))
+    if count < MANY_COLUMNS and rows >= FEW_ROWS:
+        width = WARP if count >= ENOUGH_BLOCKS * WARP else WARP // 2
+        yield Tiles(plan, KernelText(kernel.kernel, kernel.contract), width).written()
+    yield columns.written()
+
+
+def scans_of(plan: Plan) -> list[Key]:
+    """The scans, of which all have the same direction.
+
+    Raises:
+        Refused: they do not.
+    """
+    found = [key for key in walk(plan) if plan.node(key).op == "scan"]
+    if len({plan.node(key).data[2] for key in found}) > 1:
+        raise Refused("it scans in both directions")
+    return list(dict.fromkeys(found))
+
+
+class Columns(Passes):
+    """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody.
+
+    Attributes:
+        scans: what is scanned. along: the axis. count: of the columns, an expression over sizes. kinds: kind and C++ type of each scan.
+    """
+
+    schedule = "scan-columns"
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.scans = scans_of(plan)
+        if any(node.op == "reduce" for node in plan.graph.nodes):
+            raise Refused("it scans columns, and reduces")
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.inputs = self.accesses(self.outputs, "column")
+        if not all(map(self.is_whole, plan.outputs)):
+            raise Refused("it scans, and has results of one element per column")
+        self.layout = layout = Layout(plan)
+        for name in self.outputs:
+            if layout.orders.get(name, layout.every) != layout.every:
+                raise Refused(f"{name} is read where another thread may have written it")
+        self.names = fresh_names(kernel, "column", "row", "i")
+        self.opening: list[str] = []
+        self.lengths = layout.axes.lengths(kernel, {}, self.opening)
+        self.along = layout.gone[-1]
+        others = [int(axis) for axis in layout.single]
+        self.count = " * ".join(layout.axes.sides[axis] for axis in others)
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in others[:-1]}
+        self.at |= {others[-1]: self.names.column, self.along: self.names.row}
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
+        self.reductions = Reductions(plan, kernel, Team("warp", WARP, WARP), "")
+        self.kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
+        self.backwards = bool(plan.node(self.scans[0]).data[2])
+
+    def _leaf(self, key: Key) -> str:
+        node = self.plan.node(key)
+        if node.op == "scalar":
+            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
+        order = self.layout.axes.order(order_of(key[1]))
+        if node.op == "iota":
+            return self.at[order[0]] if order else "0"
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names = self.kernel, self.names
+        running, carried, body = self.running()
+        self.expressions.known |= dict(zip(self.scans, running, strict=True))
+        body += self.results()
+        length = self.lengths[self.along]
+        head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
+        if self.backwards:
+            head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
+        lines = [*self._thread(), *self.expressions.outer, *carried, "#pragma unroll 4", *block_of(head, body)]
+        return Written(
+            self.schedule,
+            "Written from the reference: a thread for each column, which neighbours read and write in whole sectors, each element once."
+            + kernel.promise(self.inputs),
+            "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
+            "",
+            (f"cdiv({self.count}, {BLOCK})",),
+            BLOCK,
+        )
+
+    def running(self) -> tuple[list[str], list[str], list[str]]:
+        """Locals of the scans' running values, their declarations, and the statements that take one more element."""
+        body: list[str] = []
+        carried: list[str] = []
+        roots = [self.plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, body)
+        names = []
+        for (kind, ctype), text in zip(self.kinds, texts, strict=True):
+            name = self.kernel.names.fresh(NAMES[kind])
+            carried.append(f"{ctype} {name} = {self.start(kind, ctype)};")
+            body.append(self.reductions.combined(kind, name, text))
+            names.append(name)
+        return names, carried, body
+
+    def start(self, kind: str, ctype: str) -> str:
+        """The neutral value of a kind of scan."""
+        if ctype == self.kernel.real:
+            return self.expressions.number(STARTS[kind])
+        if kind not in ("sum", "prod") or ctype == "bool":
+            raise Refused(f"the scan {kind} of whole numbers")
+        return str(int(STARTS[kind]))
+
+    def results(self) -> list[str]:
+        """Statements that compute and store the outputs of one element."""
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        place = address(self.layout.every, self.lengths, self.at)
+        return self.stores(pairs, lambda name: f"{name}[{place}]")
+
+    def _thread(self) -> list[str]:
+        """Which column a thread has."""
+        names, layout = self.names, self.layout
+        count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
+        return [
+            *self.opening,
+            f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;",
+            f"if ({names.i} >= {count}) return;",
+            *self._places(),
+        ]
+
+    def _places(self) -> list[str]:
+        """Where the column with number `i` is."""
+        others = [int(axis) for axis in reversed(self.layout.single)]
+        lines, left = [], self.names.i
+        for number, axis in enumerate(others, 1):
+            text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
+            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
+            left = f"{left} / {self.lengths[axis]}"
+        return lines
+
+
+class Tiles(Columns):
+    """Blocks of a few neighbouring columns: groups of threads scan groups of rows side by side, a tile after the other.
+
+    Args:
+        width: columns of a block.
+    """
+
+    schedule = "scan-column-tiles"
+
+    def __init__(self, plan: Plan, kernel: KernelText, width: int) -> None:
+        super().__init__(plan, kernel)
+        self.width, self.groups = width, TILE_THREADS // width
+        words = sum(2 if ctype in ("double", "long long") else 1 for _, ctype in self.kinds)
+        self.rows = max(TILE_WORDS // words, 4)
+        more = fresh_names(
+            kernel, "kWidth", "kGroups", "kRows", "group", "lane", "end", "start", "k", "earlier", "place"
+        )  # fmt: skip
+        self.names.__dict__.update(more.__dict__)
+        self.sums, self.prefixes, self.carries, self.befores = (
+            [kernel.names.fresh(one) for one in names]
+            for names in zip(*((f"{NAMES[kind]}s", "prefix", "carry", "before") for kind, _ in self.kinds), strict=True)
+        )
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, length = self.kernel, self.names, self.lengths[self.along]
+        tile = self._tile()
+        lines = [
+            f"constexpr int {names.kWidth} = {self.width};  // columns of a block",
+            f"constexpr int {names.kGroups} = {self.groups};  // groups of threads, each with its own rows of a tile",
+            f"constexpr int {names.kRows} = {self.rows};  // of a group in a tile: as many loads are under way at once",
+            *self._each("__shared__ {ctype} {sums}[kGroups][kWidth];"),
+            *self.opening,
+            f"const int {names.lane} = threadIdx.x % {names.kWidth}, {names.group} = threadIdx.x / {names.kWidth};",
+            f"const size_t {names.place} = static_cast<size_t>(blockIdx.x) * {names.kWidth} + {names.lane};",
+            *self._end(length),
+            *self._places(),
+            *self.expressions.outer,
+            *self._each("{ctype} {carry} = {start};"),
+            *block_of(
+                f"for (int {names.start} = 0; {names.start} < {length}; {names.start} += {names.kGroups} * {names.kRows})",
+                tile,
+            ),
+        ]
+        return Written(
+            self.schedule,
+            f"Written from the reference: {self.groups} groups of threads scan {self.rows} rows each side by side and add what was "
+            "before them, so that many loads are under way at once." + kernel.promise(self.inputs),
+            "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
+            "",
+            (f"cdiv({self.count}, {self.width})",),
+            TILE_THREADS,
+        )
+
+    def _tile(self) -> list[str]:
+        """The loop's body: a group's rows by themselves, what was before them, and the results."""
+        names = self.names
+        running, begun, take = self.running()
+        kept, self.expressions.outer = self.expressions.outer, []
+        # Locals of the first loop over a group's rows are not known in the second.
+        known = self.expressions.known
+        self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
+        inclusive = [self.kernel.names.fresh(NAMES[kind]) for kind, _ in self.kinds]
+        self.expressions.known |= dict(zip(self.scans, inclusive, strict=True))
+        last = [
+            f"const {ctype} {name} = {self.reductions.joined(kind, before, f'{prefix}[{names.k}]')};"
+            for (kind, ctype), name, before, prefix in zip(
+                self.kinds, inclusive, self.befores, self.prefixes, strict=True
+            )
+        ]
+        last += self.results()
+        self.expressions.outer = [*kept, *self.expressions.outer]
+        row = f"{names.start} + {names.group} * {names.kRows} + {names.k}"
+        inside = f"{names.row} < {names.end}"
+        if self.backwards:
+            row, inside = f"{self.lengths[self.along]} - 1 - ({row})", f"{names.row} >= {names.end}"
+        position = f"const int {names.row} = {row};"
+        rows = f"for (int {names.k} = 0; {names.k} < {names.kRows}; ++{names.k})"
+        prefixes = [f"{prefix}[{names.k}] = {run};" for prefix, run in zip(self.prefixes, running, strict=True)]
+        return [
+            *self._each("{ctype} {prefix}[kRows];"),
+            *begun,
+            "#pragma unroll",
+            *block_of(rows, [position, *block_of(f"if ({inside})", take), *prefixes]),
+            "__syncthreads();  // everybody has read what the last tile left there",
+            *(f"{one}[{names.group}][{names.lane}] = {run};" for one, run in zip(self.sums, running, strict=True)),
+            "__syncthreads();",
+            *self._before(),
+            "#pragma unroll",
+            *block_of(rows, [position, *block_of(f"if ({inside})", last)]),
+        ]
+
+    def _each(self, line: str) -> list[str]:
+        """A line for each scan."""
+        line = line.replace("[kGroups][kWidth]", f"[{self.names.kGroups}][{self.names.kWidth}]")
+        line = line.replace("[kRows]", f"[{self.names.kRows}]")
+        groups = zip(self.kinds, self.sums, self.prefixes, self.carries, self.befores, strict=True)
+        return [
+            line.format(ctype=kind[1], start=self.start(*kind), sums=sums, prefix=prefix, carry=carry, before=before)
+            for kind, sums, prefix, carry, before in groups
+        ]
+
+    def _end(self, length: str) -> list[str]:
+        """Where a thread's rows end; without a column it has none, and stays for the barriers."""
+        names = self.names
+        count = self.kernel.count([self.layout.axes.sides[int(axis)] for axis in self.layout.single])
+        some, none = ("0", length) if self.backwards else (length, "0")
+        return [
+            "// Threads without a column have no rows; they stay for the barriers.",
+            f"const int {names.end} = {names.place} < {count} ? {some} : {none};",
+            f"const size_t {names.i} = {names.place} < {count} ? {names.place} : 0;",
+        ]
+
+    def _before(self) -> list[str]:
+        """What was before a thread's rows, and what the whole tile adds."""
+        names = self.names
+        loop: list[str] = []
+        for (kind, _), sums, before, carry in zip(self.kinds, self.sums, self.befores, self.carries, strict=True):
+            there = f"{sums}[{names.earlier}][{names.lane}]"
+            loop += [
+                f"if ({names.earlier} < {names.group}) {self.reductions.combined(kind, before, there)}",
+                self.reductions.combined(kind, carry, there),
+            ]
+        head = f"for (int {names.earlier} = 0; {names.earlier} < {names.kGroups}; ++{names.earlier})"
+        return [*self._each("{ctype} {before} = {carry};"), "#pragma unroll 8", *block_of(head, loop)]

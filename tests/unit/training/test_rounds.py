@@ -1,0 +1,122 @@
+"""Rounds: answers are judged by running them, the good ones are learned, and the wrong ones with what mends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate_training.examples import codec_named, lines_of, question_of, version_of
+from kernelmate_training.judges import Case, Judges, judge_all
+from kernelmate_training.rounds import Asked, figures, lessons, play, tried_of, weighed
+from kernelmate_training.settings import Upskill
+
+CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
+CODEC = codec_named("lines-1")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
+    return Upskill.model_validate(
+        {
+            "name": "r", "folder": tmp_path_factory.mktemp("r"), "corpus": {"folder": CORPUS, "workers": 1},
+            "training": {"steps": 1}, "models": [{"name": "m"}],
+            "rounds": {"kind": "both", "prompts": 3, "k": 3, "seconds": 400},
+        }
+    )  # fmt: skip
+
+
+def by_prompt() -> dict[str, dict[str, Any]]:
+    rows = [json.loads(line) for line in lines_of(CORPUS)]
+    return {CODEC.ask(question_of(row)).prompt: row for row in rows if row["task"] != "analyse"}
+
+
+def oracle(prompts: Sequence[str]) -> list[tuple[int, str]]:
+    """Answers each question as the corpus would, then with a statement left out, then with nonsense."""
+    known, found = by_prompt(), []
+    for number, prompt in enumerate(prompts):
+        row = known[prompt]
+        question = question_of(row)
+        after = version_of(row["after"])
+        broken = type(after)(after.text.replace(" += ", " -= ", 1).replace("] = ", "] = 1.0f + ", 1), after.launch)
+        found += [(number, CODEC.answer(question, after)), (number, "@nonsense")]
+        if broken.text != after.text:
+            found.append((number, CODEC.answer(question, broken)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def played(settings: Upskill) -> list[Asked]:
+    return play(settings, CODEC, "self", 0, oracle)
+
+
+def test_right_answers_are_told_from_wrong_ones(played: list[Asked]) -> None:
+    assert len(played) == 3
+    for one in played:
+        known = CODEC.answer(one.question, version_of(one.line["after"]))
+        good = [CODEC.answer(one.question, answer.version) == known for answer, _ in one.answers]
+        assert [grade.right for _, grade in one.answers] == good
+        assert any(good)
+        assert one.unreadable == 1
+
+
+def test_what_was_right_and_better_is_learned_and_what_was_wrong_with_its_repair(played: list[Asked], settings: Upskill) -> None:  # fmt: skip
+    learned = lessons(played, CODEC, settings.rounds, "self")
+    better = sum(grade.right and grade.better for one in played for _, grade in one.answers)
+    mended = [example for example in learned if example.task == "debug" and "@says" in example.prompt]
+    counted = figures(played, learned, "self", 1.0)
+    assert counted.better == better > 0
+    assert len(learned) >= better
+    wrong = sum(not grade.right for one in played if one.question.task == "generate" for _, grade in one.answers)
+    assert len(mended) >= min(wrong, 1)
+    assert all(example.answer.endswith(CODEC.end) for example in learned)
+
+
+def test_a_contrastive_question_shows_what_became_of_versions_best_first(played: list[Asked]) -> None:
+    for one in played:
+        tried = tried_of(one, settle=None)
+        ranks = [bool(entry.accepted) for entry in tried]
+        assert ranks == sorted(ranks, reverse=True)
+        assert all(entry.version != version_of(one.line["before"]) for entry in tried)
+
+
+def test_an_answer_that_ends_its_judge_costs_its_question_alone(settings: Upskill) -> None:
+    rows = [row for row in map(json.loads, lines_of(CORPUS)) if row["task"] == "generate"][:2]
+    endless = rows[0]["before"]["source"].replace("{\n", "{\n  while (clock() != 0) {}\n", 1)
+    cases = [
+        Case(number, row["before"]["source"], row["before"]["source"], row["problem"]["metric"], row["problem"]["prompt"], (text,), "H100 SXM", 1)
+        for number, (row, text) in enumerate(zip(rows, (endless, rows[1]["after"]["source"]), strict=True))
+    ]  # fmt: skip
+    grades = judge_all(cases, workers=1)
+    assert not grades[0][0].right
+    assert grades[0][0].words
+    assert grades[1][0].right
+
+
+def test_answers_drawn_by_chance_are_weighed_against_their_group(played: list[Asked], settings: Upskill) -> None:
+    found = weighed(played, CODEC, settings.rounds)
+    assert found
+    for one in played:
+        mine = [answer for answer in found if answer.prompt == CODEC.ask(one.question).prompt]
+        known = CODEC.answer(one.question, version_of(one.line["after"]))
+        gains = {answer.answer: answer.advantage for answer in mine}
+        assert gains[known] > 0 > gains["@nonsense"]
+        assert abs(sum(answer.advantage for answer in mine)) < 1e-6
+
+
+def test_a_pool_of_judges_serves_several_rounds() -> None:
+    rows = [row for row in map(json.loads, lines_of(CORPUS)) if row["task"] == "generate"][:2]
+    cases = [
+        Case(number, row["before"]["source"], row["before"]["source"], row["problem"]["metric"], row["problem"]["prompt"], (row["after"]["source"],), "H100 SXM", 1)
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    with Judges(1) as judges:
+        first = judges.grades(cases[:1])
+        process = judges._pool[0].process.pid
+        second = judges.grades(cases)
+        assert judges._pool[0].process.pid == process
+    assert [first[0][0].right, second[0][0].right, second[1][0].right] == [True] * 3
+    assert not judges._pool

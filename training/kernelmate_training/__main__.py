@@ -1,0 +1,43 @@
+"""One model's way as a process: `python -m kernelmate_training CONFIG.toml MODEL`, which `kernelmate upskill run` starts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Train, export and sample one model; 0 where all of it went well."""
+    parser = argparse.ArgumentParser(prog="python -m kernelmate_training", description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--seconds", type=float, help="of training, at most")
+    parser.add_argument(
+        "--play", action="store_true", help="play rounds with the model as it is; nothing is trained before"
+    )
+    parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
+    parser.add_argument("--answer", action="store_true", help="only draw answers to the exam's prompts, and keep them")
+    given = parser.parse_args()
+    from kernelmate_training.apprentice import whole_way
+    from kernelmate_training.settings import read_settings
+
+    settings = read_settings(given.config)
+
+    def told(line: str) -> None:
+        print(line, flush=True)
+
+    if given.answer:
+        from kernelmate_training.apprentice import sample_prompts
+
+        return 0 if sample_prompts(settings, given.model, seconds=given.finish, told=told) else 1
+    if given.play:
+        from kernelmate_training.playing import play_on
+
+        return 1 if play_on(settings, given.model, seconds=given.seconds, finish=given.finish, told=told) else 0
+    result = whole_way(settings, settings.model(given.model), seconds=given.seconds, finish=given.finish, told=told)
+    return 1 if result.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Which tokens a step sees: examples drawn by the tasks' weights and packed into rows; a function of seed and step alone.
+
+So a run that is cut and goes on sees what it would have seen.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelmate_training.encoded import Encoded
+from kernelmate_training.examples import TASKS
+from kernelmate_training.varying import Varying
+
+Array = np.ndarray[Any, Any]
+OPEN_ROWS = 32
+"""Rows that are filled at once: more fill better, fewer keep examples near their drawn place."""
+VARIED = 1
+"""Keeps the draws of variations apart from those of examples."""
+LEAST_SHARE = 0.1
+"""Of its weight that an answer keeps, however little it gains."""
+ROOM = 1.25
+"""Over the mean number of texts in a batch, for the ones that have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one step, all [rows, tokens].
+
+    Attributes:
+        tokens: int64. targets: the token that follows each. weights: float32; 0 where nothing is learned.
+        positions: of each token in its own text. documents: the number of that text in its row, padding one of its own.
+        bounds: int32, where texts begin in the flattened rows, then the end, repeated up to a fixed length.
+        filled: tokens that are not padding. attended: tokens that a token looks back on, on average.
+    """
+
+    tokens: Array
+    targets: Array
+    weights: Array
+    positions: Array
+    documents: Array
+    bounds: Array
+    filled: int
+    attended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Makes the batches of a run.
+
+    Attributes:
+        encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
+        weights: share of each task among drawn examples. seed: of the draws.
+        prompt_weight: of prompts' tokens in the loss; answers' have 1, more in those shorter than `least_answer`,
+            less in those that gain less than `full_gain` times in time.
+        pad: the token that fills rows. varying: tells each example otherwise in every draw; None as it is.
+    """
+
+    encoded: Encoded
+    rows: int
+    length: int
+    weights: Mapping[str, float]
+    seed: int
+    prompt_weight: float = 0.0
+    least_answer: int = 0
+    full_gain: float = 0.0
+    pad: int = 1
+    varying: Varying | None = None
+
+    def steps(self, first: int = 0) -> Iterator[list[list[int]]]:
+        """The rows of each step from `first` on, without end; a row is the examples in it."""
+        skipped, waiting, epoch = first * self.rows, list[list[int]](), 0
+        while True:
+            rows = self.epoch_rows(epoch)
+            epoch += 1
+            if skipped >= len(rows):
+                skipped -= len(rows)
+                continue
+            waiting += rows[skipped:]
+            skipped = 0
+            while len(waiting) >= self.rows:
+                yield waiting[: self.rows]
+                waiting = waiting[self.rows :]
+
+    def epoch_rows(self, epoch: int) -> list[list[int]]:
+        """One pass: as many draws as there are examples, each task's in turn until all were seen, then anew."""
+        drawn = self._drawn(np.random.default_rng([self.seed, epoch])).tolist()
+        lengths = self.encoded.lengths.tolist()
+        full: list[list[int]] = []
+        # Free tokens and number of each open row, the fullest first, so that the tightest that fits is found at once.
+        opened: list[tuple[int, int]] = []
+        rows: list[list[int]] = []
+        for example in drawn:
+            at = bisect.bisect_left(opened, (lengths[example], -1))
+            if at < len(opened):
+                free, row = opened.pop(at)
+            else:
+                free, row = self.length, len(rows)
+                rows.append([])
+            rows[row].append(example)
+            bisect.insort(opened, (free - lengths[example], row))
+            if len(opened) > OPEN_ROWS:
+                full.append(rows[opened.pop(0)[1]])
+        return full + [rows[row] for _, row in opened]
+
+    def _drawn(self, random: np.random.Generator) -> Array:
+        present = [at for at in range(len(TASKS)) if (self.encoded.tasks == at).any()]
+        shares = np.array([max(self.weights.get(TASKS[at], 0.0), 0.0) for at in present])
+        if shares.sum() == 0:
+            shares = np.ones(len(present))
+        counts = np.floor(shares / shares.sum() * len(self.encoded)).astype(int)
+        counts[int(np.argmax(counts))] += len(self.encoded) - int(counts.sum())
+        parts = []
+        for at, count in zip(present, counts, strict=True):
+            members = np.flatnonzero(self.encoded.tasks == at)
+            passes = [random.permutation(members) for _ in range(-(-int(count) // len(members)))]
+            parts.append(np.concatenate([np.zeros(0, dtype=np.int64), *passes])[:count])
+        return random.permutation(np.concatenate(parts))
+
+    def batch(self, rows: list[list[int]], at: tuple[int, int] = (0, 0)) -> Batch:
+        """The tokens of rows, padded to their length.
+
+        Args:
+            rows: the examples of each.
+            at: number of the step, and of the first row in it, which decide how examples are varied.
+        """
+        shape = (len(rows), self.length)
+        tokens, targets = np.full(shape, self.pad, np.int64), np.full(shape, self.pad, np.int64)
+        weights = np.zeros(shape, np.float32)
+        positions, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        bounds, squares, filled = [0], 0, 0
+        for number, row in enumerate(rows):
+            at_token = 0
+            for document, (text, cut) in enumerate(self._texts(row, (at[0], at[1] + number))):
+                size = len(text)
+                here = slice(at_token, at_token + size)
+                tokens[number, here] = text
+                targets[number, at_token : at_token + size - 1] = text[1:]
+                weights[number, at_token : at_token + size - 1] = self.prompt_weight
+                weights[number, at_token + max(cut - 1, 0) : at_token + size - 1] = self._answer_weight(
+                    row[document], size, cut
+                )
+                positions[number, here] = np.arange(size)
+                documents[number, here] = document
+                at_token += size
+                squares += size * size
+                bounds.append(number * self.length + at_token)
+            filled += at_token
+            if at_token < self.length:
+                positions[number, at_token:] = np.arange(self.length - at_token)
+                documents[number, at_token:] = len(row)
+                bounds.append((number + 1) * self.length)
+        fixed = np.full(self.most_bounds(len(rows), len(bounds)), bounds[-1], np.int32)
+        fixed[: len(bounds)] = bounds
+        return Batch(tokens, targets, weights, positions, documents, fixed, filled, squares / 2 / max(filled, 1))
+
+    def _texts(self, row: list[int], at: tuple[int, int]) -> Iterator[tuple[Array, int]]:
+        """The tokens of each example of a row, and how many of them are its prompt's."""
+        encoded = self.encoded
+        random = np.random.default_rng([self.seed, VARIED, *at]) if self.varying is not None else None
+        for example in row:
+            text = encoded.tokens[encoded.starts[example] : encoded.starts[example + 1]]
+            cut = int(encoded.answers[example])
+            if random is None or self.varying is None:
+                yield text, cut
+            else:
+                yield self.varying.draw(text, cut, TASKS[encoded.tasks[example]], random)
+
+    def weight(self, rows: list[list[int]]) -> float:
+        """The sum of the weights of rows as they are before they are varied, without making them."""
+        lengths, cuts = self.encoded.lengths, self.encoded.answers
+        told = [(one, int(lengths[one]), max(int(cuts[one]), 1)) for row in rows for one in row]
+        answers = sum((size - cut) * self._answer_weight(one, size, cut) for one, size, cut in told)
+        return float(answers + self.prompt_weight * sum(cut - 1 for _, _, cut in told))
+
+    def _answer_weight(self, example: int, size: int, cut: int) -> float:
+        """Of each token of an example's answer, in a text of `size` tokens of which `cut` are the prompt's."""
+        weight = max(1.0, self.least_answer / max(size - max(cut, 1), 1))
+        gains = self.encoded.gains
+        if self.full_gain <= 1.0 or gains is None or np.isnan(gains[example]):
+            return weight
+        share = math.log(max(float(gains[example]), 1.0)) / math.log(self.full_gain)
+        return weight * min(max(share, LEAST_SHARE), 1.0)
+
+    def most_bounds(self, rows: int, found: int) -> int:
+        """A length for the bounds, the same for nearly every batch, so that compiled code sees one shape."""
+        mean = float(self.encoded.lengths.mean()) if len(self.encoded) else float(self.length)
+        usual = int(rows * (self.length / max(mean, 1.0) + 1) * ROOM) + 2
+        return usual if found <= usual else 2 * max(found, usual)

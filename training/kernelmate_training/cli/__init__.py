@@ -1,0 +1,1 @@
+"""The commands that training adds to `kernelmate`."""

@@ -1,0 +1,195 @@
+"""Building a corpus: groups are studied by a pool, kept as they come, and put together once there are enough."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from kernelmate.errors import UsageError
+from kernelmate_training.corpus.assemble import Manifest, Sieve, assemble
+from kernelmate_training.corpus.families import Family, registry
+from kernelmate_training.corpus.journal import Journal, Studied
+from kernelmate_training.corpus.judging import seed_of
+from kernelmate_training.corpus.pool import Job, Pool
+
+SHARES: Mapping[str, float] = {"memory": 0.35, "compute": 0.25, "mixed": 0.25, "target": 0.15}
+"""Shares of the kinds of problems among the groups."""
+
+SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a corpus is to be.
+
+    Attributes:
+        folder: where it is kept.
+        count: rows wanted. seed: equal seeds give equal problems.
+        backend: `cuda` to run and time on GPUs, `emulator` without one.
+        workers: processes; None for as many as there are cores.
+        devices: GPUs, as CUDA counts them; used with `cuda`.
+        target: the GPU that is compiled for.
+        families: names of those to take; none for all.
+        limit_s: seconds after which what there is is put together; None for no limit.
+    """
+
+    folder: Path
+    count: int = 60_000
+    seed: int = 0
+    backend: Literal["cuda", "emulator"] = "emulator"
+    workers: int | None = None
+    devices: tuple[int, ...] = (0,)
+    target: str = "H100 SXM"
+    families: tuple[str, ...] = ()
+    limit_s: float | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is: rows of the wanted ones, groups, seconds."""
+
+    rows: int = 0
+    wanted: int = 0
+    groups: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+    tasks: Counter[str] = field(default_factory=Counter)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest:
+    """Generate and judge until there are enough rows, then write `corpus.jsonl`, `card.md` and `manifest.json`.
+
+    Interrupted, by Ctrl-C too, it ends its workers at once; called again with the same settings it goes on where it was.
+
+    Raises:
+        UsageError: the folder holds another corpus, or a family is unknown.
+        pool.WorkerCannotStart: a worker could not load what it needs.
+    """
+    families = _chosen(settings)
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    _claim(settings)
+    began = time.monotonic()
+    job = Job(settings.target, settings.seed, settings.devices if settings.backend == "cuda" else ())
+    workers = settings.workers or _cores()
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(contextlib.closing(Journal(settings.folder)))
+        counted = _Counted(Sieve(settings.count), journal)
+        counted.advance()
+        wanted = _Numbers(settings, families, frozenset(journal.places), counted.sieve, began)
+        progress = Progress(wanted=settings.count, groups=len(journal.places))
+        pool = stack.enter_context(Pool(job, workers))
+        for answer in pool.answers(iter(wanted)):
+            journal.add(answer.found or Studied(answer.number, answer.family, lost=answer.lost or "nothing came back"))
+            counted.advance()
+            progress.groups += 1
+            progress.lost += bool(answer.lost)
+            progress.rows, progress.tasks = counted.sieve.kept, counted.sieve.tasks
+            progress.seconds = time.monotonic() - began
+            if on_progress is not None:
+                on_progress(progress)
+            if wanted.over:
+                break
+        about = {"backend": settings.backend, "target": settings.target, "seed": settings.seed}
+        about |= {"seconds": round(time.monotonic() - began, 1), "workers": workers, "machine": _machine(settings)}
+        return assemble(settings.folder, journal.in_order(), settings.count, about, registry())
+
+
+class _Counted:
+    """What the groups that are there without a gap come to."""
+
+    def __init__(self, sieve: Sieve, journal: Journal) -> None:
+        self.sieve, self._journal, self._following = sieve, journal, 0
+
+    def advance(self) -> None:
+        """Count what follows the last group that was counted."""
+        while self._following in self._journal.places:
+            for found in self._journal.in_order(iter((self._following,))):
+                for row in found.rows:
+                    self.sieve.takes(row)
+            self._following += 1
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Numbers:
+    """Which groups are to be studied: every number that is not done, until the corpus is full or the time is up."""
+
+    def __init__(
+        self, settings: Settings, families: list[Family], done: frozenset[int], sieve: Sieve, began: float
+    ) -> None:
+        self._settings, self._families, self._done, self._sieve, self._began = settings, families, done, sieve, began
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is wanted."""
+        limit = self._settings.limit_s
+        return self._sieve.full or (limit is not None and time.monotonic() - self._began > limit)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        for number in itertools.count():
+            if self.over:
+                return
+            if number not in self._done:
+                yield number, family_of(self._families, self._settings.seed, number).name
+
+
+def family_of(families: list[Family], seed: int, number: int) -> Family:
+    """The family of a group: its kind by `SHARES`, each family of a kind alike."""
+    rng = Random(seed_of("family", seed, number))  # noqa: S311 -- problems, no secrets
+    kinds = sorted({family.kind for family in families})
+    kind = rng.choices(kinds, [SHARES[kind] for kind in kinds])[0]
+    return rng.choice([family for family in families if family.kind == kind])
+
+
+def _chosen(settings: Settings) -> list[Family]:
+    known = registry()
+    unknown = [name for name in settings.families if name not in known]
+    if unknown:
+        raise UsageError(f"There is no family {unknown[0]!r}.", hint=f"Choose among {', '.join(known)}.")
+    return [known[name] for name in settings.families or known]
+
+
+def _claim(settings: Settings) -> None:
+    """Note what the folder is for, or see that it is for this."""
+    wanted = {
+        "seed": settings.seed,
+        "backend": settings.backend,
+        "target": settings.target,
+        "families": list(settings.families),
+    }
+    path = settings.folder / SETTINGS
+    if path.exists():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        if there != wanted:
+            raise UsageError(
+                f"{settings.folder} holds a corpus of other settings ({there}).", file=str(path), hint="Name another folder.",
+            )  # fmt: skip
+    else:
+        path.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
+
+
+def _machine(settings: Settings) -> str:
+    """What it was judged on."""
+    cores = f"{os.cpu_count()} cores, {platform.machine()}"
+    if settings.backend != "cuda":
+        return f"{cores}, emulated"
+    from kernelmate.backends.cuda.driver import read_driver
+
+    driver = read_driver()
+    names = [] if driver is None else [driver.gpus[d].name for d in settings.devices if d < len(driver.gpus)]
+    return f"{cores}, {len(names)} x {names[0] if names else 'GPU'}"

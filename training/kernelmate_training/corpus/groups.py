@@ -1,0 +1,133 @@
+"""A group: one problem, the versions of its kernel that are worth comparing, and what each pair of them would teach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from kernelmate.records import MetricName, Size
+from kernelmate_training.corpus.bugs import Broken, break_text
+from kernelmate_training.corpus.drafting import Flaws, Problem
+from kernelmate_training.corpus.flaws import FLAWS, fixes, metrics_of
+from kernelmate_training.corpus.prompts import draw_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A version to be improved, the one that is better for a metric, and what between them was taken out.
+
+    Attributes:
+        before, after: places among the group's texts.
+        flaws: what `before` has and `after` has not, the weightiest first.
+        prompt: the metric in a user's words.
+        steps: rewrites that make the better version of `before`, with the number of a variant each; then `after` is `before`.
+        whys: why they were taken. rank: among those that were tried, from 1.
+        offers: rewrites that apply to `before` for the metric, with how many variants.
+        size: at which time was measured; None for the headline.
+    """
+
+    before: int
+    after: int
+    metric: MetricName
+    flaws: tuple[str, ...]
+    prompt: str
+    steps: tuple[tuple[str, int], ...] = ()
+    whys: tuple[str, ...] = ()
+    rank: int = 0
+    offers: tuple[tuple[str, int], ...] = ()
+    size: Size | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A broken version, and the text that it was made from."""
+
+    broken: Broken
+    after: int
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One problem with all that is made of it. `texts` are whole units, each once."""
+
+    number: int
+    seed: int
+    problem: Problem
+    texts: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    repairs: tuple[Repair, ...]
+
+    @property
+    def name(self) -> str:
+        """What rows of the same problem share."""
+        return f"{self.problem.family}-{self.number:06d}"
+
+
+def make_group(problem: Problem, rng: Random, number: int, seed: int) -> Group:
+    """Versions of a problem with several deficiencies and with fewer, and the pairs of them that promise a gain."""
+    texts: dict[str, int] = {}
+
+    def place(flaws: Flaws) -> int:
+        return texts.setdefault(problem.text(flaws), len(texts))
+
+    pairs: dict[tuple[int, int, str], Pair] = {}
+    for flaws in _starts(problem, rng):
+        before = place(flaws)
+        for metric in _wished(flaws, rng):
+            gone = fixes(flaws, metric)
+            after = place(flaws - gone)
+            if after != before:
+                ordered = tuple(sorted(gone, key=lambda flaw: (FLAWS[flaw].minor, problem.flaws.index(flaw))))
+                pairs.setdefault(
+                    (before, after, metric), Pair(before, after, metric, ordered, draw_prompt(metric, rng))
+                )
+    known = tuple(texts)
+    repairs = tuple(_repairs(known, rng))
+    return Group(number, seed, problem, known, tuple(pairs.values()), repairs)
+
+
+def _starts(problem: Problem, rng: Random) -> Iterator[Flaws]:
+    """One version with many deficiencies, and at times one with part of them."""
+    chosen: set[str] = set()
+    for others in problem.exclusive:
+        if rng.random() < 0.8:
+            chosen.add(rng.choice(sorted(others & set(problem.flaws)) or [""]))
+    chosen.discard("")
+    excluded = frozenset[str]().union(*problem.exclusive)
+    free = [flaw for flaw in problem.flaws if flaw not in excluded]
+    share = rng.choice((0.25, 0.5, 0.75))
+    chosen.update(flaw for flaw in free if rng.random() < share)
+    serious = [flaw for flaw in problem.flaws if not FLAWS[flaw].minor]
+    if serious and not any(not FLAWS[flaw].minor for flaw in chosen):
+        one = rng.choice(serious)
+        chosen.add(one)
+        chosen -= {other for others in problem.exclusive if one in others for other in others if other != one}
+    yield frozenset(chosen)
+    rest = sorted(flaw for flaw in chosen if not FLAWS[flaw].minor)
+    if len(rest) > 1 and rng.random() < 0.75:
+        kept = rng.sample(rest, rng.randint(1, len(rest) - 1))
+        minor = [flaw for flaw in sorted(chosen) if FLAWS[flaw].minor and rng.random() < 0.5]
+        yield frozenset((*kept, *minor))
+
+
+def _wished(flaws: Flaws, rng: Random) -> Iterator[MetricName]:
+    """Time wherever a deficiency costs time, and one other metric that these deficiencies cost."""
+    metrics = metrics_of(sorted(flaws))
+    if "time" in metrics:
+        yield "time"
+    others = [metric for metric in metrics if metric != "time"]
+    if others:
+        yield rng.choice(others)
+
+
+def _repairs(texts: Sequence[str], rng: Random) -> Iterator[Repair]:
+    """Two to four mistakes, each in one of the texts."""
+    known = set(texts)
+    for _ in range(rng.choice((2, 3, 4))):
+        after = rng.randrange(len(texts))
+        broken = break_text(texts[after], rng)
+        if broken is not None and broken.text not in known:
+            known.add(broken.text)
+            yield Repair(broken, after, draw_prompt("correct", rng))

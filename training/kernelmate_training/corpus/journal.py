@@ -1,0 +1,133 @@
+"""Findings of groups as they come, in one file that an interrupted run goes on from.
+
+Each group is a line of JSON that says what of it there is, followed by its rows and its rejected rows, a line each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from kernelmate_training.corpus.examples import Written
+
+PARTS = "parts.jsonl"
+
+
+@dataclass(slots=True)
+class Studied:
+    """What became of one group.
+
+    Attributes:
+        rows: what is worth teaching. rejected: right pairs that were not better.
+        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing, mended: of mistakes.
+        tried: versions that rewrites would make, as far as they were looked at.
+        wrong: what was said of versions that were not right.
+        lost: why nothing is known of it.
+    """
+
+    number: int
+    family: str
+    rows: list[Written] = field(default_factory=list)
+    rejected: list[Written] = field(default_factory=list)
+    texts: int = 0
+    right: int = 0
+    pairs: int = 0
+    better: int = 0
+    broken: int = 0
+    failing: int = 0
+    mended: int = 0
+    tried: int = 0
+    wrong: list[str] = field(default_factory=list)
+    lost: str = ""
+
+
+COUNTED = ("texts", "right", "pairs", "better", "broken", "failing", "mended", "tried")
+"""What is counted of each group."""
+
+_KEPT = ("task", "metric", "mark", "content", "kind", "family", "split", "flaws")
+
+
+class Journal:
+    """The file of a folder, open for adding to. What an earlier run left half-written is cut off.
+
+    Attributes:
+        places: where each group begins, by number.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / PARTS
+        self.places: dict[int, int] = {}
+        self._known()
+        self._file = self.path.open("ab")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add(self, found: Studied) -> None:
+        """Write a group's findings, whole."""
+        head = {"number": found.number, "family": found.family, "lost": found.lost, "wrong": found.wrong}
+        head |= {name: getattr(found, name) for name in COUNTED}
+        head |= {"rows": [_facts(row) for row in found.rows], "rejected": [_facts(row) for row in found.rejected]}
+        lines = [
+            json.dumps(head, allow_nan=False),
+            *(row.line for row in found.rows),
+            *(row.line for row in found.rejected),
+        ]
+        self.places[found.number] = self._file.tell()
+        self._file.write(("\n".join(lines) + "\n").encode())
+        self._file.flush()
+
+    def in_order(self, numbers: Iterator[int] | None = None) -> Iterator[Studied]:
+        """Findings by number; all of them unless some are named."""
+        with self.path.open("rb") as file:
+            for number in sorted(self.places) if numbers is None else numbers:
+                file.seek(self.places[number])
+                found = _read(file)
+                assert found is not None, "only whole groups have places"
+                yield found
+
+    def _known(self) -> None:
+        if not self.path.exists():
+            return
+        whole = 0
+        with self.path.open("rb") as file:
+            while (found := _read(file)) is not None:
+                self.places[found.number] = whole
+                whole = file.tell()
+        if whole < self.path.stat().st_size:
+            os.truncate(self.path, whole)
+
+
+def _facts(row: Written) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _KEPT}
+
+
+def _read(file: BinaryIO) -> Studied | None:
+    """The group that begins here; None where there is none, or only part of one."""
+    try:
+        head = json.loads(_line(file))
+        rows, rejected = ([_row(facts, _line(file).decode()) for facts in head[name]] for name in ("rows", "rejected"))
+        rows = list(rows)
+        rejected = list(rejected)
+        counts = {name: int(head[name]) for name in COUNTED}
+        return Studied(
+            int(head["number"]), head["family"], rows, rejected, wrong=head["wrong"], lost=head["lost"], **counts
+        )
+    except (ValueError, KeyError, EOFError):
+        return None
+
+
+def _row(facts: dict[str, Any], line: str) -> Written:
+    return Written(line, **{**facts, "flaws": tuple(facts["flaws"])})
+
+
+def _line(file: BinaryIO) -> bytes:
+    line = file.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return line[:-1]

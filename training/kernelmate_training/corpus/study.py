@@ -1,0 +1,261 @@
+"""The whole way of one group: drawn, judged, asked about, mended where it is broken, and written as rows."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import replace
+from random import Random
+
+from kernelmate.records import MetricName, Size, Verdict
+from kernelmate_training.corpus.choosing import (
+    Asking,
+    Choice,
+    asking_of,
+    choose,
+    close,
+    cost_of,
+    gained,
+    onward,
+    possible,
+    with_times,
+)
+from kernelmate_training.corpus.examples import actions_of, change_row, offers_of, repair_row, written
+from kernelmate_training.corpus.families import Family
+from kernelmate_training.corpus.groups import Group, Pair, Repair, make_group
+from kernelmate_training.corpus.journal import Studied
+from kernelmate_training.corpus.judging import NOT_TIMED, TURNS, Judge, Judged, Rounds, seed_of
+from kernelmate_training.corpus.mending import mended
+from kernelmate_training.corpus.overlap import NEAR, Overlaps
+from kernelmate_training.corpus.prompts import draw_prompt
+from kernelmate_training.corpus.verdicts import held_together, worth_teaching
+from kernelmate_training.examples import question_of
+
+ANALYSED = 0.75
+"""Share of the pairs, and of the best choices, that also become examples of analysing."""
+
+EDITS = 0.5
+"""Share of the hand-written fixes that are taught where a rewrite was right and better too."""
+
+OTHERS = 2
+"""Metrics that a group's first version is asked about besides those that its deficiencies cost."""
+
+TWO_STEPS, WORTH = 0.2, 1.1
+"""Chance that a best choice is gone on from, and how much better its second step has to be."""
+
+ENOUGH_S = 2.5
+"""Beside a GPU, where no two runs measure the same anyway, seconds of processor time after which a group is asked no more."""
+
+HEADLINES = 48
+"""Beside a GPU, of so many groups one is emulated at its headline size too."""
+
+
+@functools.cache
+def _exam() -> Overlaps:
+    """The exam's kernels, of which nothing may be taught."""
+    from kernelmate_training.exam.near import exam_texts
+
+    return Overlaps(exam_texts())
+
+
+def _near(text: str) -> bool:
+    return _exam().nearest(text).overlap >= NEAR
+
+
+def draw_group(family: Family, number: int, seed: int) -> Group:
+    """One group: equal numbers and seeds give equal groups."""
+    own = seed_of(seed, family.name, number)
+    rng = Random(own)  # noqa: S311 -- problems, no secrets
+    return make_group(family.draw(rng), rng, number, own % 2**31)
+
+
+def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
+    """Draw a group and judge all of it."""
+    group = draw_group(family, number, seed)
+    found = Studied(number, family.name)
+    # Beside a GPU the headline is emulated for some groups alone; the others are counted at their odd size.
+    judge.begin(group.seed, headline=judge.gpu is None or group.seed % HEADLINES == 0)
+    if any(_near(text) for text in group.texts):
+        found.wrong = ["left out: nearly a kernel of the exam"]
+        return found
+    _Study(judge, family, group, found).run()
+    return found
+
+
+class _Study:
+    """One group under way.
+
+    Attributes:
+        size: at which a GPU times, the headline or one that fills it, each in half of the groups; None without one.
+        other: the other one of the two.
+    """
+
+    size: Size | None
+    other: Size | None
+
+    def __init__(self, judge: Judge, family: Family, group: Group, found: Studied) -> None:
+        self.judge, self.family, self.group, self.found = judge, family, group, found
+        self.rng = Random(seed_of("study", group.seed))  # noqa: S311
+        self.judged_on = "emulated" if judge.gpu is None else "measured"
+        self.size, self.other = None, None
+        if judge.gpu is not None:
+            sizes = [group.problem.sizes[0], group.problem.large]
+            self.rng.shuffle(sizes)
+            self.size, self.other = sizes
+        self.judged = [judge.judge(text) for text in group.texts]
+        self.rounds = self._times()
+        if self.size == group.problem.large and any(str(said).startswith(NOT_TIMED) for said in self.rounds.values()):
+            # Too slow there: then the headline is all that can be asked about.
+            self.size, self.other = group.problem.sizes[0], None
+            self.rounds = self._times()
+        self.begun = time.process_time()
+        found.texts, found.right = len(self.judged), sum(one.right for one in self.judged)
+        found.wrong = [one.words for one in self.judged if one.words]
+        found.wrong += [said for said in self.rounds.values() if isinstance(said, str)]
+
+    def _times(self) -> dict[int, Rounds | str]:
+        """Of the group's own versions, in turns; nothing without a GPU."""
+        if self.judge.gpu is None or self.size is None:
+            return {}
+        return self.judge.gpu.time(self.judged, self.size, self.judge.target)
+
+    @property
+    def enough(self) -> bool:
+        """It has taken long enough."""
+        return self.judge.gpu is not None and time.process_time() - self.begun > ENOUGH_S
+
+    def run(self) -> None:
+        """Every question about every version that has deficiencies, then the mistakes."""
+        for number, before in enumerate(dict.fromkeys(pair.before for pair in self.group.pairs)):
+            if (
+                self.judged[before].right
+                and not isinstance(self.rounds.get(before), str)
+                and not (number and self.enough)
+            ):
+                self._ask(before, others=0 if number else OTHERS)
+        for repair in self.group.repairs:
+            if self.judged[repair.after].right and not isinstance(self.rounds.get(repair.after), str):
+                self._mend(repair)
+
+    def _ask(self, before: int, *, others: int) -> None:
+        """All that is asked about one version: what its deficiencies cost, time at another size, and other metrics."""
+        pairs = {pair.metric: pair for pair in self.group.pairs if pair.before == before}
+        for number, pair in enumerate(pairs.values()):
+            if number == 0 or not self.enough:
+                self._question(pair, self.size)
+        if "time" in pairs and others and self.other is not None and not self.enough:
+            self._question(self._pair(before, "time"), self.other)
+        for metric in possible(self.judged[before], self.rng) if others else ():
+            if not others or self.enough:
+                return
+            if metric not in pairs:
+                others -= self._question(self._pair(before, metric), self.size)
+
+    def _pair(self, before: int, metric: MetricName) -> Pair:
+        return Pair(before, before, metric, (), draw_prompt(metric, self.rng))
+
+    def _question(self, pair: Pair, size: Size | None) -> bool:
+        """The choices for what a pair asks, and the pair itself where it is one; whether anything was tried."""
+        before = self.judged[pair.before]
+        asking = asking_of(before, pair.metric)
+        pair = replace(pair, size=size, offers=() if asking is None else asking.offers)
+        choices = [] if asking is None else self._choices(asking, before, size)
+        taught = self._chosen(pair, before, choices)
+        if pair.after != pair.before and self.judged[pair.after].right:
+            self._edit(pair, before, taught=taught)
+        return asking is not None
+
+    def _choices(self, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
+        """Right and better ones, the best first; at times the first of them has a second step."""
+        choices = choose(self.judge, asking, before, size)
+        self.found.tried += len(asking.options)
+        if not choices or asking.metric == "accuracy" or self.rng.random() >= TWO_STEPS or self.enough:
+            return choices
+        best = choices[0]
+        then = onward(asking, best)
+        if then is None:
+            return choices
+        self.found.tried += len(then.options)
+        second = choose(self.judge, then, best.judged, size)
+        if not second:
+            return choices
+        step = second[0]
+        was = cost_of(asking.metric, best.judged.verdict)
+        if step.rounds is not None and asking.metric == "time":
+            was = step.rounds[0].median_us
+        if was is None or gained(step, was) < WORTH:
+            return choices
+        if best.rounds is not None and size is not None:
+            timed = with_times(self.judge, before, [step], size, TURNS)
+            if asking.metric == "time":
+                timed = [replace(one, cost=one.rounds[1].median_us) for one in timed if one.rounds is not None]
+            return sorted([*timed, *choices], key=lambda one: one.cost)
+        return [step, *choices]
+
+    def _chosen(self, pair: Pair, before: Judged, choices: list[Choice]) -> bool:
+        """Rows of the best choice and of those nearly as good; whether there are any."""
+        good: list[tuple[Choice, Pair, Verdict]] = []
+        for choice in choices:
+            option = choice.option
+            own = replace(pair, after=pair.before, flaws=(), steps=option.steps, whys=option.whys)
+            verdict = None if _near(option.text) else self._verdict(own, before, choice.judged, choice.rounds)
+            if verdict is not None:
+                good.append((choice, own, verdict))
+        self.found.pairs += len(choices)
+        if not good:
+            return False
+        rounds, was = good[0][0].rounds, cost_of(pair.metric, before.verdict)
+        if rounds is not None and pair.metric == "time":
+            was = rounds[0].median_us
+        kept = close([choice for choice, _, _ in good], float("inf") if was is None else was)
+        for rank, choice in enumerate(kept, 1):
+            own, verdict = next((own, verdict) for one, own, verdict in good if one is choice)
+            self._write(replace(own, rank=rank), before, choice.judged, verdict, analysed=rank == 1)
+        return True
+
+    def _edit(self, pair: Pair, before: Judged, *, taught: bool) -> None:
+        """The row of a hand-written fix."""
+        one, other = self.rounds.get(pair.before), self.rounds.get(pair.after)
+        if isinstance(one, str) or isinstance(other, str) or (taught and self.rng.random() >= EDITS):
+            return
+        self.found.pairs += 1
+        both = None if one is None or other is None else (one, other)
+        verdict = self._verdict(pair, before, self.judged[pair.after], both)
+        if verdict is not None:
+            self._write(pair, before, self.judged[pair.after], verdict, analysed=True)
+
+    def _verdict(
+        self, pair: Pair, before: Judged, after: Judged, rounds: tuple[Rounds, Rounds] | None
+    ) -> Verdict | None:
+        """Of what is worth teaching; None for what is not, or what has no time where times are measured."""
+        if pair.metric == "time" and self.judge.gpu is not None and rounds is None:
+            return None
+        verdict = held_together(before, after, pair, rounds, pair.size or self.group.problem.sizes[0])
+        return verdict if worth_teaching(verdict, pair.metric) else None
+
+    def _write(self, pair: Pair, before: Judged, after: Judged, verdict: Verdict, *, analysed: bool) -> None:
+        self.found.better += 1
+        row = change_row(self.group, self.family, pair, before, after, verdict, "generate", self.judged_on)
+        self.found.rows.append(written(row))
+        if analysed and self.rng.random() < ANALYSED:
+            row = change_row(self.group, self.family, pair, before, after, verdict, "analyse", self.judged_on)
+            self.found.rows.append(written(row))
+
+    def _mend(self, repair: Repair) -> None:
+        """The row of a mistake: mended by a built-in repair where one makes it right, else by what it was made from."""
+        self.found.broken += 1
+        broken = self.judge.judge(repair.broken.text, hunt=True)
+        if not broken.words or broken.verdict.correct is not False:
+            return
+        self.found.failing += 1
+        original = self.judged[repair.after]
+        row = repair_row(self.group, self.family, repair, broken, original, self.judged_on)
+        offers, mending = mended(self.judge, question_of(row), original.text)
+        if mending is not None and not _near(mending.judged.text):
+            row = repair_row(self.group, self.family, repair, broken, mending.judged, self.judged_on)
+            row["author"] = f"recipe:{mending.step[0]}"
+            row["actions"] = actions_of((mending.step,))
+            row["reasoning"] = [*row["reasoning"], mending.why]
+            self.found.mended += 1
+        row["offers"] = offers_of(offers)
+        self.found.rows.append(written(row))

@@ -1,0 +1,26 @@
+"""The exam: hand-written kernels that no training has seen, wishes for them, and what a model or the recipes make of these."""
+
+from __future__ import annotations
+
+from kernelmate_training.exam.goals import Exam, Goal, exam_hash, load_exam
+from kernelmate_training.exam.records import Attempt, ExamResult, Figure, GoalResult, read_result, to_json
+from kernelmate_training.exam.running import SEED, Wanted, interrupted, run
+from kernelmate_training.exam.sitting import Terms
+
+__all__ = [
+    "SEED",
+    "Attempt",
+    "Exam",
+    "ExamResult",
+    "Figure",
+    "Goal",
+    "GoalResult",
+    "Terms",
+    "Wanted",
+    "exam_hash",
+    "interrupted",
+    "load_exam",
+    "read_result",
+    "run",
+    "to_json",
+]

@@ -1,0 +1,125 @@
+"""The exam's goals: a kernel, a wish in a user's words, and when the wish counts as met. Frozen, and known by a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from kernelmate.decide.metrics import better, metric_value
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel, MetricName, Verdict
+from kernelmate.source import load_kernels
+
+HERE = Path(__file__).resolve().parent
+KERNELS = HERE / "kernels"
+GOALS = HERE / "goals.toml"
+
+FROZEN = {1: "7b742533713eb9626b51f9143265297362eb595bbf78fe9e93a83ad781126b1e"}
+"""What the exam's files hash to, by version: a result names both, so that results of different exams are never compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One wish for one kernel.
+
+    Attributes:
+        name: of the goal, unique. kernel: the file's name in `kernels`, without suffix.
+        prompt: the user's words. metric: what they must be read as.
+        most: the metric may be at most this in a version that meets the goal; None where any gain beyond noise will do.
+            Bytes, registers, or tolerances, as `kernelmate.decide.metrics.metric_value` gives them.
+    """
+
+    name: str
+    kernel: str
+    prompt: str
+    metric: MetricName
+    most: float | None = None
+
+    @property
+    def path(self) -> Path:
+        """The kernel's file."""
+        return KERNELS / f"{self.kernel}.cu"
+
+    def load(self) -> Kernel:
+        """The kernel.
+
+        Raises:
+            SourceError: the file does not hold exactly one.
+        """
+        kernels = load_kernels(self.path)
+        if len(kernels) != 1:
+            raise SourceError(f"{self.path} holds {len(kernels)} kernels.", hint="A goal's file holds exactly one.")
+        return kernels[0]
+
+    def met(self, verdict: Verdict) -> bool:
+        """Whether a version with this verdict, judged against the goal's kernel, meets the goal.
+
+        It must be worth taking, as the product decides it (right, without a finding that rejects it, better beyond noise and
+        nothing else worse beyond its limit), and within the goal's own limit.
+        """
+        if not verdict.worth_taking or verdict.correct is not True:
+            return False
+        if self.most is None:
+            return True
+        value = metric_value(self.metric, verdict)
+        if value is None:
+            return False
+        return value <= self.most if better(self.metric) == "lower" else value >= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """All goals, and what they are known by.
+
+    Attributes:
+        version: raised with every change. sha256: over goals, kernels and references.
+    """
+
+    version: int
+    sha256: str
+    goals: tuple[Goal, ...]
+
+
+def load_exam(names: tuple[str, ...] = ()) -> Exam:
+    """The exam, or those goals of it that are named.
+
+    Args:
+        names: of goals or of kernels; empty for all.
+
+    Raises:
+        SourceError: a name is of neither.
+    """
+    document = tomllib.loads(GOALS.read_text(encoding="utf-8"))
+    goals = tuple(_goal(entry) for entry in document["goals"])
+    known = {goal.name for goal in goals} | {goal.kernel for goal in goals}
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise SourceError(
+            f"The exam has no goal and no kernel {strange[0]!r}.",
+            hint="`kernelmate upskill examine --list` names them.",
+        )
+    chosen = tuple(goal for goal in goals if not names or goal.name in names or goal.kernel in names)
+    return Exam(int(document["version"]), exam_hash(), chosen)
+
+
+def exam_hash() -> str:
+    """SHA-256 over the goals, every kernel and the references, each with its name; line ends as in the repository."""
+    digest = hashlib.sha256()
+    files = [GOALS, *sorted(KERNELS.glob("*.cu")), KERNELS / "reference.py"]
+    for path in files:
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.name} {len(text)}\n".encode())
+        digest.update(text)
+    return digest.hexdigest()
+
+
+def _goal(entry: dict[str, object]) -> Goal:
+    metric = str(entry["metric"])
+    if metric not in get_args(MetricName):
+        raise SourceError(f"{GOALS}: goal {entry['name']} has metric {metric!r}, which is none.")
+    most = entry.get("most")
+    limit = None if most is None else float(str(most))
+    return Goal(str(entry["name"]), str(entry["kernel"]), str(entry["prompt"]), metric, limit)  # type: ignore[arg-type]

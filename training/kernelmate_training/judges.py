@@ -1,0 +1,203 @@
+"""Judges answers of a model, many at once: processes with the corpus' own judge; one that hangs or dies costs its question alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
+
+from kernelmate.records import MetricName
+from kernelmate_training.rewards import Grade
+from kernelmate_training.spawned import Spawned
+
+if TYPE_CHECKING:
+    from kernelmate_training.corpus.judging import Judge, Judged
+
+START_S = 120.0
+"""Longest time until a process' first answer: it loads the compiler and the emulator."""
+ANSWER_S = 12.0
+"""Longest time for one version; what takes longer is taken for hanging."""
+OVERTIME_S = 6.0
+"""Seconds that a question which is being judged gets after the time is over."""
+SUSPICIOUS = 20.0
+"""A gain from here on is judged again with other inputs before it counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question with its answers.
+
+    Attributes:
+        number: of the question. before: the unit's text that is to be made better. right: a text known to be right, whose
+            inputs and reference all share; `before` itself unless that is broken.
+        metric: what is asked for. prompt: in a user's words. answers: texts of the changed unit, each once.
+        target: the GPU's name. seed: of the inputs.
+    """
+
+    number: int
+    before: str
+    right: str
+    metric: MetricName
+    prompt: str
+    answers: tuple[str, ...]
+    target: str
+    seed: int
+
+
+def judge_all(cases: Sequence[Case], *, workers: int | None = None, seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
+    """Grades of all answers by the number of their question; questions that were not come to are left out.
+
+    Args:
+        cases: questions with answers.
+        workers: processes; None for as many as there are cores.
+        seconds: after which no question is begun any more.
+        told: of how many of how many questions are done.
+    """
+    with Judges(max(1, min(workers or os.cpu_count() or 1, len(cases)))) as judges:
+        return judges.grades(cases, seconds, told)
+
+
+class Judges:
+    """So many processes that judge, for several rounds; as a context it ends them, however it is left.
+
+    Args:
+        workers: how many; None for as many as there are cores. They start with the first question.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._count = workers or os.cpu_count() or 1
+        self._pool: list[_Worker] = []
+
+    def __enter__(self) -> Judges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._pool:
+            worker.kill()
+        self._pool.clear()
+
+    def grades(self, cases: Sequence[Case], seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
+        """As `judge_all`. Processes that are busy some seconds after the time is over are replaced, and their question is left out."""
+        begun = time.monotonic()
+        waiting, found = list(reversed(cases)), dict[int, tuple[Grade, ...]]()
+        while waiting or any(worker.case for worker in self._pool):
+            spent = time.monotonic() - begun
+            if seconds is not None and spent > seconds:
+                waiting.clear()
+            while waiting and len(self._pool) < self._count:
+                self._pool.append(_Worker())
+                self._pool[-1].ask(waiting.pop())
+            for worker in self._pool:
+                if worker.case is None and waiting:
+                    worker.ask(waiting.pop())
+                elif worker.case is not None and seconds is not None and spent > seconds + OVERTIME_S:
+                    worker.renew()
+            for number, grades in _heard(self._pool):
+                found[number] = grades
+                told(len(found), len(cases))
+        return found
+
+
+def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
+    """What processes have said since; those that hang or died are replaced, and their question's answers count as wrong."""
+    busy = {worker.pipe: worker for worker in pool if worker.case is not None}
+    for pipe in wait(list(busy), timeout=0.5):
+        worker = busy[pipe]  # type: ignore[index]
+        assert worker.case is not None
+        try:
+            grades: tuple[Grade, ...] = worker.pipe.recv()
+        except (EOFError, OSError):
+            continue
+        yield worker.case.number, grades
+        worker.case, worker.warm = None, True
+    for worker in pool:
+        if worker.case is not None and (time.monotonic() > worker.deadline or not worker.process.is_alive()):
+            lost = tuple(Grade(right=False, words="it hung, or ended its judge") for _ in worker.case.answers)
+            yield worker.case.number, lost
+            worker.renew()
+
+
+class _Worker(Spawned):
+    """One process and what it is busy with."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        super().__init__(_serve)
+        self.case: Case | None = None
+        self.warm, self.deadline = False, 0.0
+
+    def ask(self, case: Case) -> None:
+        """Give it a question."""
+        self.case = case
+        allowed = ANSWER_S * (2 + len(case.answers)) + (0.0 if self.warm else START_S)
+        self.deadline = time.monotonic() + allowed
+        self.pipe.send(case)
+
+    def renew(self) -> None:
+        """Another process in its place."""
+        self.kill()
+        self._start()
+
+
+def _serve(pipe: Connection) -> None:
+    """What a process does: questions in, grades out, until the pipe is closed."""
+    from kernelmate.compiler.targets import find_target
+    from kernelmate_training.corpus.judging import Judge
+
+    judges: dict[str, Judge] = {}
+    while True:
+        try:
+            case: Case = pipe.recv()
+        except (EOFError, OSError):
+            return
+        judge = judges.get(case.target) or judges.setdefault(case.target, Judge(find_target(case.target)))
+        pipe.send(grades_of(judge, case))
+
+
+def grades_of(judge: Judge, case: Case) -> tuple[Grade, ...]:
+    """Grades of the answers to one question, by the corpus' judge in this process."""
+    judge.begin(case.seed)
+    known = judge.judge(case.right)
+    if not known.right:
+        return tuple(Grade(right=False, words="the question's own kernel is not right here") for _ in case.answers)
+    found = []
+    for text in case.answers:
+        grade = _graded(judge, case, known, text)
+        if grade.right and grade.gain is not None and grade.gain > SUSPICIOUS:
+            # What is too good is judged with other inputs; the group's own are taken up again afterwards.
+            judge.begin(case.seed + 1)
+            other = _graded(judge, case, judge.judge(case.right), text)
+            judge.begin(case.seed)
+            judge.judge(case.right)
+            grade = Grade(other.right, other.better, other.gain, other.words, suspicious=True)
+        found.append(grade)
+    return tuple(found)
+
+
+def _graded(judge: Judge, case: Case, known: Judged, text: str) -> Grade:
+    from kernelmate.decide.acceptance import decide
+    from kernelmate.decide.metrics import metric_value
+    from kernelmate.decide.objective import read_objective
+    from kernelmate.measure.statistics import EDITED, speedup
+
+    judged = judge.judge(text)
+    if not judged.right:
+        return Grade(right=False, words=judged.words or "it could not be judged")
+    if case.metric == "correct":
+        return Grade(right=True, better=True)
+    first, second = known.verdict, judged.verdict
+    objective = read_objective(case.prompt, name=case.metric)
+    decision = decide(objective, first, second, known.metrics, judged.metrics, error=EDITED)
+    if case.metric == "time":
+        ratio = speedup(first.timing, second.timing, EDITED).median if first.timing and second.timing else None
+    else:
+        before, after = metric_value(case.metric, first), metric_value(case.metric, second)
+        ratio = before / after if before and after else None
+        ratio = None if ratio is None else (1 / ratio if case.metric == "occupancy" else ratio)
+    met = decision.objective is not None and decision.objective.met is True
+    return Grade(right=True, better=decision.accepted is not False and met, gain=ratio)

@@ -1,0 +1,92 @@
+"""Holds a GGUF file against the torch model that it was made from: tokens, logits, by any binding of llama.cpp here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelmate_training.needs import need
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How near llama.cpp is to torch.
+
+    Attributes:
+        same_tokens: both cut the text alike. largest: difference of two logits. spread: standard deviation of torch's logits.
+        agree: share of places at which both hold the same token for the likeliest.
+    """
+
+    same_tokens: bool
+    largest: float
+    spread: float
+    agree: float
+
+
+def compare(gguf: Path, folder: Path, text: str) -> Parity:
+    """One text through both.
+
+    Args:
+        gguf: the exported file.
+        folder: the model that it was made from.
+        text: special tokens in it are read as such.
+
+    Raises:
+        EnvironmentFailed: llama-cpp-python is missing, which gives logits; xllamacpp serves only answers.
+        UsageError: the model cannot be read.
+    """
+    need(("torch", "tokenizers"), "Comparing logits")
+    import torch
+    from tokenizers import Tokenizer
+
+    from kernelmate_training.torch_folders import load_folder
+
+    found = load_folder(folder)
+    ids = Tokenizer.from_str(found.tokenizer).encode(text, add_special_tokens=False).ids
+    theirs_ids, theirs = llama_cpp_logits(gguf, text)
+    with torch.no_grad():
+        ours = reference_logits(found, ids)
+    if ids != theirs_ids:
+        return Parity(False, float("inf"), float(ours.std()), 0.0)
+    agree = float((ours.argmax(-1) == theirs.argmax(-1)).mean())
+    return Parity(True, float(np.abs(ours - theirs).max()), float(ours.std()), agree)
+
+
+def reference_logits(found: Any, ids: list[int]) -> np.ndarray[Any, Any]:
+    """Torch's logits [tokens, vocabulary] of a model's folder, by transformers where it is not this trainer's own."""
+    import torch
+
+    from kernelmate_training.torch_attention import mask_of
+    from kernelmate_training.torch_folders import load_llama
+
+    tokens = torch.tensor([ids])
+    if found.config.get("model_type") == "llama" and found.config.get("tie_word_embeddings"):
+        model = load_llama(found).eval()
+        stream = model(tokens, torch.arange(len(ids))[None], mask_of(torch.zeros_like(tokens)))
+        result: np.ndarray[Any, Any] = model.logits(stream)[0].numpy()
+        return result
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**found.config)
+    other = AutoModelForCausalLM.from_config(config).eval()
+    other.load_state_dict({name: tensor.float() for name, tensor in found.tensors.items()}, strict=False)
+    given: np.ndarray[Any, Any] = other(tokens).logits[0].numpy()
+    return given
+
+
+def llama_cpp_logits(gguf: Path, text: str) -> tuple[list[int], np.ndarray[Any, Any]]:
+    """A text's tokens and logits by llama-cpp-python.
+
+    Raises:
+        EnvironmentFailed: it is missing.
+    """
+    need(("llama_cpp",), "Comparing logits")
+    import llama_cpp
+
+    model = llama_cpp.Llama(str(gguf), n_ctx=max(len(text.encode()), 8), logits_all=True, verbose=False)
+    ids = model.tokenize(text.encode(), add_bos=False, special=True)
+    model.eval(ids)
+    return list(ids), np.array(model.scores[: len(ids)], dtype=np.float32)

@@ -1,0 +1,220 @@
+"""From a corpus to what trainers read: examples by a codec, a tokenizer learned from them, and tokens; made once and kept.
+
+What is made for one codec, vocabulary, context and number of copies serves every model of these, and is made anew when the
+corpus is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
+from kernelmate.suggest.codec import OFFERING
+from kernelmate.suggest.codec.fingerprint import fingerprint
+from kernelmate_training.encoded import Encoded, encode, load_encoded, words_of
+from kernelmate_training.examples import Example, Told, codec_named, lines_of, tell
+from kernelmate_training.settings import ModelSection, Upskill
+from kernelmate_training.vocabulary import load_tokenizer, train_tokenizer
+
+TAUGHT = 20_000
+"""Examples that a tokenizer is learned from: more change it little."""
+
+WORTH_A_POOL = 512
+"""Lines from which on several codecs' tellings share the cores."""
+
+OnDone = Callable[[str, int, int], None]
+"""Told what is being done, and how much of how much is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a model is trained from.
+
+    Attributes:
+        tokenizer: the text of `tokenizer.json`. train, held_out: examples as tokens.
+        facts: counts, the corpus' hash, what was left out and why.
+    """
+
+    tokenizer: str
+    train: Encoded
+    held_out: Encoded
+    facts: dict[str, Any]
+
+
+class Tellings:
+    """A corpus told in codecs' words, each codec once however many models want it.
+
+    Args:
+        lines: of the corpus. seed: of the telling.
+        pool: of processes that tell; None for processes of their own each time.
+    """
+
+    def __init__(self, lines: list[str], seed: int, pool: Executor | None = None) -> None:
+        self.lines, self._seed, self._pool = lines, seed, pool
+        self._found: dict[tuple[str, int], Told] = {}
+        self._locks: defaultdict[tuple[str, int], threading.Lock] = defaultdict(threading.Lock)
+        self._lock = threading.Lock()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the corpus."""
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+    def of(self, model: ModelSection, told: OnDone) -> Told:
+        """What a model's codec makes of the corpus; of its share, if it is to see less."""
+        key = (model.codec, model.copies)
+        with self._lock:
+            lock = self._locks[key]
+        with lock:
+            if key not in self._found:
+                self._found[key] = tell(
+                    self.lines, model.codec, copies=model.copies, seed=self._seed, pool=self._pool,
+                    on_done=lambda done, total: told("telling", done, total),
+                )  # fmt: skip
+        found = self._found[key]
+        if model.share >= 1.0:
+            return found
+        return replace(found, examples=tuple(one for one in found.examples if one.held_out or _drawn(one.group, model.share)))  # fmt: skip
+
+
+def prepare_all(settings: Upskill, told: Callable[[str], None]) -> dict[str, dict[str, Any] | KernelmateError]:
+    """What all models are trained from, made at once by all cores; gives each one's facts, or why there are none.
+
+    Raises:
+        UsageError: there is no corpus.
+    """
+    lines = lines_of(settings.corpus_folder)
+    with contextlib.ExitStack() as stack:
+        pool: Executor | None = None
+        if len(lines) >= WORTH_A_POOL and not _all_there(settings):
+            # Threads run beside it, so its processes are no copies of this one.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context))
+        tellings = Tellings(lines, settings.seed, pool)
+        threads = stack.enter_context(ThreadPoolExecutor(max(len(settings.models), 1) if pool is not None else 1))
+        locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+        def one(model: ModelSection) -> dict[str, Any] | KernelmateError:
+            try:
+                with locks[_key(model, settings.seed, tellings.sha256)]:
+                    return prepare(settings, model, lambda *at: told(f"{model.name}: {at[0]} {at[1]}/{at[2]}"), tellings).facts  # fmt: skip
+            except KernelmateError as error:
+                return error
+
+        assert tellings.sha256
+        return {model.name: found for model, found in zip(settings.models, threads.map(one, settings.models), strict=True)}  # fmt: skip
+
+
+def _all_there(settings: Upskill) -> bool:
+    return all((prepared_folder(settings, model) / "facts.json").is_file() for model in settings.models)
+
+
+def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, done, total: None, tellings: Tellings | None = None) -> Prepared:  # fmt: skip
+    """What a model is trained from, made where it is not there yet.
+
+    Args:
+        settings: all of the file.
+        model: which.
+        told: lines about how far it is.
+        tellings: of the corpus, shared with other models; None for its own.
+
+    Raises:
+        UsageError: there is no corpus, or nothing of it can be told by the codec.
+        EnvironmentFailed: it cannot be written.
+    """
+    tellings = tellings or Tellings(lines_of(settings.corpus_folder), settings.seed)
+    folder = settings.folder / "prepared" / _key(model, settings.seed, tellings.sha256)
+    if (folder / "facts.json").is_file():
+        return load_prepared(folder)
+    found = tellings.of(model, told)
+    learned = [example for example in found.examples if not example.held_out]
+    if not learned:
+        reasons = "; ".join(f"{count} x {why}" for why, count in list(found.left_out.items())[:3])
+        raise UsageError(f"The codec {model.codec} can tell nothing of this corpus: {reasons or 'all is held out'}.")
+    told("learning the vocabulary", 0, 1)
+    tokenizer = _tokenizer(learned, model, settings.seed)
+    told("encoding", 0, 1)
+    train, too_long = encode(learned, tokenizer, model.context)
+    held_out, _ = encode([example for example in found.examples if example.held_out], tokenizer, model.context)
+    if not len(train):
+        raise UsageError(f"Every example is longer than context = {model.context} tokens.", hint="Raise context.")
+    facts: dict[str, Any] = {
+        "corpus_sha256": tellings.sha256,
+        "share": model.share,
+        "codec": model.codec,
+        "lines": len(tellings.lines),
+        "vocabulary": tokenizer.get_vocab_size(),
+        "train": words_of(train),
+        "held_out": words_of(held_out),
+        "too_long": too_long,
+        "left_out": dict(found.left_out),
+    }
+    if model.codec in OFFERING:
+        facts["offers"] = fingerprint()
+    _keep(folder, tokenizer.to_str(), train, held_out, facts)
+    return Prepared(tokenizer.to_str(), train, held_out, facts)
+
+
+def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
+    """Where what a model is trained from is kept; its name says what decides its content.
+
+    Raises:
+        UsageError: there is no corpus.
+    """
+    sha256 = Tellings(lines_of(settings.corpus_folder), settings.seed).sha256
+    return settings.folder / "prepared" / _key(model, settings.seed, sha256)
+
+
+def load_prepared(folder: Path) -> Prepared:
+    """What `prepare` kept.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    tokenizer = load_tokenizer(folder / "tokenizer.json").to_str()
+    return Prepared(tokenizer, load_encoded(folder / "train.npz"), load_encoded(folder / "held-out.npz"), facts)
+
+
+def _drawn(group: str, share: float) -> bool:
+    """A problem is among a share of them: a model sees whole groups, and a smaller share is part of a larger one."""
+    drawn = int.from_bytes(hashlib.blake2b(group.encode(), digest_size=4).digest(), "big") / 2**32
+    return drawn < share
+
+
+def _tokenizer(examples: list[Example], model: ModelSection, seed: int) -> Any:
+    codec = codec_named(model.codec)
+    chosen = random.Random(seed).sample(examples, min(TAUGHT, len(examples)))  # noqa: S311 -- no secret
+    texts = (text for example in chosen for text in (example.prompt, example.answer))
+    return train_tokenizer(texts, codec.vocabulary(), codec.end, model.vocabulary)
+
+
+def _key(model: ModelSection, seed: int, corpus: str) -> str:
+    """A folder's name: what decides its content."""
+    parts = (model.codec, model.vocabulary, model.context, model.copies, model.share, seed, corpus)
+    return f"{model.codec}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def _keep(folder: Path, tokenizer: str, train: Encoded, held_out: Encoded, facts: dict[str, Any]) -> None:
+    """Write it; the facts last, since they say that all is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        train.save(folder / "train.npz")
+        held_out.save(folder / "held-out.npz")
+        (folder / "facts.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentFailed(f"The encoded corpus cannot be written: {error.strerror or error}.", file=str(folder)) from None  # fmt: skip

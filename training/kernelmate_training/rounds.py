@@ -1,0 +1,314 @@
+"""Rounds in which a model learns from answers of its own, judged: what is right and better, and what was against the rest.
+
+`self`: the model is asked as users ask it. `contrastive`: the question shows judged versions of the same kernel with what
+became of them, and answers are taken in proportion to their advantage over the others of their question. Both are expert
+iteration: what is good is learned as the corpus is. Answers that were wrong become examples of mending: the judge's words are
+known, and so is a right version. `grpo`: answers are drawn by chance, and become likelier or less likely by what they were worth
+against each other. All are judged by the emulator, so a gain in time is a predicted one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernelmate_training.examples import Example, codec_named, hash_seed, lines_of, question_of, version_of
+from kernelmate_training.judges import Case, Judges, judge_all
+from kernelmate_training.rewards import Grade, Weighed, advantages, reward
+from kernelmate_training.settings import ModelSection, RoundsSection, Upskill
+
+if TYPE_CHECKING:
+    from kernelmate.suggest.codec.base import Answer, Codec, Question, Version
+
+Told = Callable[[str], None]
+Kind = Literal["self", "contrastive", "grpo"]
+SHOWN = 3
+"""Judged versions that a contrastive question shows, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question of a round.
+
+    Attributes:
+        line: of the corpus. question: as it was asked. answers: what could be read, with its judgement; each version once.
+        unreadable: answers that could not be read.
+        texts: every answer as it was drawn, with the place of its version among `answers`; None where it means none.
+    """
+
+    line: Mapping[str, Any]
+    question: Question
+    answers: tuple[tuple[Answer, Grade], ...] = ()
+    unreadable: int = 0
+    texts: tuple[tuple[str, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures:
+    """What a round came to.
+
+    Attributes:
+        questions, answers: how many; of the answers, each version once, `readable`, `right`, `better` ones.
+        solved: questions with a better one. reward: mean over all answers, nothing for those that mean no version. learned, mended: examples made of them.
+        judged_on: where; gains in time are predicted there. more: what training says.
+    """
+
+    kind: Kind
+    questions: int
+    answers: int
+    readable: int
+    right: int
+    better: int
+    solved: int
+    reward: float
+    learned: int
+    mended: int
+    seconds: float
+    judged_on: str = "emulated"
+    more: Mapping[str, Any] | None = None
+
+
+Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
+"""Prompts in, answers out as (number of the prompt, text)."""
+
+
+def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: Told = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
+    """Ask and judge one round.
+
+    Args:
+        settings: all of the file.
+        codec: the model's.
+        kind: of the round.
+        number: of the round; draws other questions each time.
+        draw: asks the model.
+        known: an earlier round, whose judged answers contrastive questions show.
+        told: lines about how far it is.
+        judges: processes that are there already; None for some of its own.
+    """
+    section = settings.rounds
+    begun = time.monotonic()
+    asked = _contrastive(known) if kind == "contrastive" else _questions(settings, number)
+    prompts = [codec.ask(one.question).prompt for one in asked]
+    answers: dict[int, list[str]] = {}
+    for place, text in draw(prompts):
+        answers.setdefault(place, []).append(text)
+    told(f"{kind} round {number}: {sum(map(len, answers.values()))} answers to {len(prompts)} questions")
+    read = [_read(one, codec, answers.get(place, [])) for place, one in enumerate(asked)]
+    cases = [case for place, (one, found, _) in enumerate(read) if (case := _case(place, one, found))]
+    left = max(section.seconds - (time.monotonic() - begun), 10.0)
+    if judges is None:
+        grades = judge_all(cases, workers=settings.corpus.workers, seconds=left)
+    else:
+        grades = judges.grades(cases, left)
+    return [
+        replace(one, answers=tuple(zip(found, grades.get(place, ()), strict=False)), unreadable=sum(at is None for _, at in texts), texts=texts)
+        for place, (one, found, texts) in enumerate(read)
+        if not found or place in grades
+    ]  # fmt: skip
+
+
+def _questions(settings: Upskill, number: int) -> list[Asked]:
+    """Other problems each round, for a better version or a repair; none that is held out."""
+    lines = lines_of(settings.corpus_folder)
+    chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
+    found: list[Asked] = []
+    # A large corpus is not read as a whole for the few hundred of its lines that a round asks about.
+    for place in chance.sample(range(len(lines)), len(lines)):
+        if len(found) == settings.rounds.prompts:
+            break
+        line = json.loads(lines[place])
+        if line.get("split") != "held-out" and line.get("task") in ("generate", "debug"):
+            found.append(Asked(line, question_of(line)))
+    return found
+
+
+def _contrastive(known: Sequence[Asked]) -> list[Asked]:
+    """Questions that show judged versions: those with at least two that were right, or one right and one wrong."""
+    found = []
+    for one in known:
+        tried = tried_of(one, settle=None)
+        if len(tried) > 1 and one.question.task == "generate":
+            found.append(Asked(one.line, replace(one.question, tried=tried)))
+    return found
+
+
+def tried_of(one: Asked, settle: Version | None) -> tuple[Any, ...]:
+    """Judged versions as a question shows them, the best first; `settle` is left out."""
+    from kernelmate.suggest.codec.base import Tried
+
+    ranked = sorted(one.answers, key=lambda item: (item[1].right, item[1].gain or 0.0), reverse=True)
+    return tuple(
+        Tried(answer.version, grade.better, grade.gain if one.question.metric == "time" else None)
+        for answer, grade in ranked
+        if answer.version is not None and answer.version != settle
+    )[:SHOWN]
+
+
+def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[Answer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
+    """Answers that mean a version other than what was asked about, each once; and every text with its place among them."""
+    from kernelmate.suggest.codec.base import Unreadable
+
+    asked = codec.ask(one.question)
+    found: dict[tuple[str, object], Answer] = {}
+    places: list[tuple[str, int | None]] = []
+    for text in texts:
+        try:
+            answer = asked.read(text)
+        except Unreadable:
+            places.append((text, None))
+            continue
+        version = answer.version
+        if version is None or version.text == one.question.text or not _is_for_as_much(version, one.question):
+            places.append((text, None))
+            continue
+        key = (version.text, version.launch)
+        found.setdefault(key, answer)
+        places.append((text, list(found).index(key)))
+    return one, list(found.values()), tuple(places)
+
+
+def _is_for_as_much(version: Version, question: Question) -> bool:
+    """A version for fewer problems than were asked about solves another one."""
+    return set(version.launch.require) <= set(question.launch.require)
+
+
+def _case(place: int, one: Asked, answers: Sequence[Answer]) -> Case | None:
+    if not answers:
+        return None
+    question = one.question
+    right = one.line["after"]["source"] if question.task == "debug" else question.text
+    texts = tuple(answer.version.text for answer in answers if answer.version is not None)
+    seed = int(one.line.get("seed") or 0) + 1
+    return Case(place, question.text, right, question.metric, question.prompt, texts, question.target, seed)
+
+
+def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
+    """What is to be learned of a round: good answers as the codec tells them, and repairs of wrong ones."""
+    from kernelmate.suggest.codec.base import Untellable
+
+    found: list[Example] = []
+    for one in asked:
+        group = str(one.line.get("group") or "")
+        for answer, copies in _chosen(one, section, kind):
+            try:
+                told = codec.answer(one.question, answer.version, (*answer.tags, *answer.analysis)) + codec.end
+            except Untellable:
+                continue
+            prompt = codec.ask(one.question).prompt
+            found += [Example(prompt, told, one.question.task, group, held_out=False)] * copies
+        found += _repairs(one, codec, group)
+    return found
+
+
+def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Answer, int]]:
+    """Answers that are learned, and how often: the better ones, those of a contrastive round by their advantage."""
+    gains = advantages([reward(grade, section.clip) for _, grade in one.answers])
+    ranked = sorted(zip(one.answers, gains, strict=True), key=lambda item: item[1], reverse=True)
+    good = [(answer, gain) for (answer, grade), gain in ranked if grade.right and grade.better][: section.keep]
+    if kind == "self":
+        return [(answer, 1) for answer, _ in good]
+    return [(answer, 1 + round(max(gain, 0.0))) for answer, gain in good]
+
+
+def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
+    """The first wrong answer to a question with its judge's words, and the version that is known to be right."""
+    from kernelmate.suggest.codec.base import Unreadable, Untellable
+
+    wrong = next(((answer, grade) for answer, grade in one.answers if not grade.right and grade.words), None)
+    if wrong is None or wrong[0].version is None or one.question.task != "generate":
+        return []
+    version, words = wrong[0].version, wrong[1].words
+    question = replace(
+        one.question, text=version.text, launch=version.launch, metric="correct", task="debug", broken=words, verdict=None, tried=(), offers=None
+    )  # fmt: skip
+    try:
+        told = codec.answer(question, version_of(one.line["after"]), (words,)) + codec.end
+        return [Example(codec.ask(question).prompt, told, "debug", group, held_out=False)]
+    except (Untellable, Unreadable):
+        return []
+
+
+def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> list[Weighed]:
+    """Every answer of a round with its advantage over the others to its question; one that means nothing is worth nothing."""
+    found = []
+    for one in asked:
+        worth = [reward(grade, section.clip) for _, grade in one.answers]
+        rewards = [0.0 if place is None else worth[place] for _, place in one.texts]
+        prompt = codec.ask(one.question).prompt
+        found += [
+            Weighed(prompt, text, gain) for (text, _), gain in zip(one.texts, advantages(rewards), strict=True) if gain
+        ]
+    return found
+
+
+def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: Kind, seconds: float, more: Mapping[str, Any] | None = None, clip: float = 1.5) -> RoundFigures:  # fmt: skip
+    """A round in numbers."""
+    grades = [[grade for _, grade in one.answers] for one in asked]
+    flat = [grade for group in grades for grade in group]
+    rewards = [0.0 if place is None else reward(one.answers[place][1], clip) for one in asked for _, place in one.texts]
+    return RoundFigures(
+        kind=kind,
+        questions=len(asked),
+        answers=len(flat) + sum(one.unreadable for one in asked),
+        readable=len(flat),
+        right=sum(grade.right for grade in flat),
+        better=sum(grade.right and grade.better for grade in flat),
+        solved=sum(any(grade.right and grade.better for grade in group) for group in grades),
+        reward=round(sum(rewards) / max(len(rewards), 1), 4),
+        learned=len(learned),
+        mended=sum(getattr(example, "task", "") == "debug" for example in learned),
+        seconds=round(seconds, 1),
+        more=more,
+    )
+
+
+def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+    """Play the configuration's rounds with a trained model, train it on each, and keep it; gives the rounds' figures.
+
+    Raises:
+        UsageError: the model was not trained yet.
+    """
+    from kernelmate_training.torch_rounds import Player
+
+    section = settings.rounds
+    begun = time.monotonic()
+    codec = codec_named(model.codec)
+    player = Player(settings, model, told)
+    kinds: list[Kind] = ["self", "contrastive"] if section.kind == "both" else [section.kind]  # type: ignore[list-item]
+    rounds: list[dict[str, Any]] = []
+    known: list[Asked] = []
+    with Judges(settings.corpus.workers) as judges:
+        for number, kind in itertools.product(range(section.rounds), kinds):
+            if seconds is not None and time.monotonic() - begun > seconds:
+                break
+            started = time.monotonic()
+            draw = player.draw_by_chance if kind == "grpo" else player.draw
+            if kind == "contrastive" and not known:
+                known = play(settings, codec, "self", number, draw, told=told, judges=judges)
+            asked = play(settings, codec, kind, number, draw, known, told, judges)
+            # What was shown once is not shown again: the next contrastive round has versions of its own.
+            known = asked if kind == "self" else []
+            more: Mapping[str, Any] | None
+            if kind == "grpo":
+                answers = weighed(asked, codec, section)
+                learned: Sequence[Example | Weighed] = answers
+                more = player.move(answers)
+            else:
+                learned = examples = lessons(asked, codec, section, kind)
+                more = player.train(examples, number * len(kinds) + kinds.index(kind))
+            rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started, more, section.clip)))
+            # Whatever ends the next round, this one's model is there.
+            player.keep(rounds)
+            told(f"{kind} round {number}: {rounds[-1]}")
+    return {"rounds": rounds}
+
+
+def folder_of(settings: Upskill, name: str) -> Path:
+    """Where the rounds of a model are kept."""
+    return settings.model_folder(name) / "rounds"

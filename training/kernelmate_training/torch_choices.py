@@ -1,0 +1,65 @@
+"""How well a model chooses among what is offered, on problems that it has not learned from: what models are compared by on the way.
+
+The exam is not looked at for that: who picks by it what to train has learned from it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kernelmate.suggest.codec.choosing import choice_told, choices, in_order, texts_asked
+from kernelmate.suggest.codec.offers import choice_of, fits, offer_tokens, offers_in
+from kernelmate_training.encoded import Encoded
+from kernelmate_training.examples import TASKS
+from kernelmate_training.torch_llama import Llama
+from kernelmate_training.torch_sampling import following
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FIRST = 3
+"""Choices among which a good one is looked for, besides the very first."""
+
+
+def agreement(model: Llama, tokenizer: Tokenizer, held_out: Encoded, batch: int | None = None) -> dict[str, dict[str, float]]:  # fmt: skip
+    """By task: how many `questions` there are, the share whose first choice is a good one (`first`), and one of whose first is (`three`).
+
+    A question is a prompt with more than one choice, and good is what the rows choose that have this prompt.
+
+    Args:
+        model: on the device that is to work.
+        tokenizer: the model's.
+        held_out: examples of families that were not learned.
+        batch: prompts at once; None for as many as memory is likely to hold.
+    """
+    asked = _questions(tokenizer, held_out)
+    texts = [text for prompts in asked.values() for prompt in prompts for text in texts_asked(prompt)]
+    after = dict(zip(texts, following(model, tokenizer, texts, offer_tokens(), batch), strict=True))
+    found = {}
+    for task, prompts in asked.items():
+        ranks = [
+            [choice_told(choice) in good for choice, _ in islice(choices(prompt, after.__getitem__), FIRST)]
+            for prompt, good in prompts.items()
+        ]
+        count = len(ranks)
+        shares = (sum(hits[0] for hits in ranks) / count, sum(map(any, ranks)) / count)
+        found[task] = {"questions": float(count), "first": round(shares[0], 4), "three": round(shares[1], 4)}
+    return found
+
+
+def _questions(tokenizer: Tokenizer, held_out: Encoded) -> Mapping[str, dict[str, set[str]]]:
+    """Of each task, every prompt with the answers that are good choices."""
+    found: defaultdict[str, dict[str, set[str]]] = defaultdict(dict)
+    for at in range(len(held_out)):
+        tokens = held_out.tokens[held_out.starts[at] : held_out.starts[at + 1]].tolist()
+        cut = int(held_out.answers[at])
+        answer = choice_of(tokenizer.decode(tokens[cut:-1], skip_special_tokens=False))
+        if not answer.startswith("@use-"):
+            continue
+        prompt = tokenizer.decode(tokens[:cut], skip_special_tokens=False)
+        if len(in_order(offers_in(prompt))) > 1 and fits(prompt, answer):
+            found[TASKS[held_out.tasks[at]]].setdefault(prompt, set()).add(answer)
+    return found

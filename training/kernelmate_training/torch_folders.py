@@ -1,0 +1,149 @@
+"""A trained model as a folder: the files that Hugging Face's libraries read, and what KernelMate adds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from kernelmate.errors import UsageError
+from kernelmate_training.shapes import Shape
+from kernelmate_training.torch_llama import Llama
+
+OWN = "kernelmate.json"
+"""Codec, data and training of the model, beside the files of Hugging Face."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model as it lies in a folder.
+
+    Attributes:
+        config: Hugging Face's `config.json`. tensors: by their names there.
+        tokenizer: the text of `tokenizer.json`. facts: of `kernelmate.json`: codec, licence, and what training was.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    tokenizer: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def codec(self) -> str:
+        """The name of the codec that it was trained for; empty where that is not known."""
+        return str(self.facts.get("codec") or "")
+
+
+def llama_config(shape: Shape) -> dict[str, Any]:
+    """`config.json` of a model from scratch; the tokenizer's end is id 0, its padding id 1."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.feed_forward,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_theta": shape.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 1,
+        "torch_dtype": "float32",
+    }
+
+
+def shape_of(config: dict[str, Any]) -> Shape:
+    """The shape that a `config.json` of the Llama kind describes.
+
+    Raises:
+        UsageError: it is of another kind, which `kernelmate_training` samples from by transformers instead.
+    """
+    if config.get("model_type") != "llama" or not config.get("tie_word_embeddings"):
+        raise UsageError(f"A model of the kind {config.get('model_type')!r} with these weights is not this trainer's.")
+    theta = (config.get("rope_parameters") or {}).get("rope_theta") or config.get("rope_theta") or 10_000.0
+    heads = int(config["num_attention_heads"])
+    return Shape(
+        vocabulary=int(config["vocab_size"]),
+        hidden=int(config["hidden_size"]),
+        layers=int(config["num_hidden_layers"]),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        feed_forward=int(config["intermediate_size"]),
+        context=int(config["max_position_embeddings"]),
+        rope_theta=float(theta),
+        norm_eps=float(config["rms_norm_eps"]),
+    )
+
+
+def save_folder(folder: Path, model: Llama, tokenizer: str, facts: dict[str, Any]) -> None:
+    """Write a model that was trained from scratch; each file whole or not at all.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    partial = folder / "model.safetensors.partial"
+    save_file(tensors, partial, metadata={"format": "pt"})
+    partial.replace(folder / "model.safetensors")
+    special = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": facts["end"], "bos_token": facts["end"], "pad_token": facts["pad"], "clean_up_tokenization_spaces": False, "model_max_length": model.shape.context}  # fmt: skip
+    for name, text in (
+        ("config.json", json.dumps(llama_config(model.shape), indent=1)),
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", json.dumps(special, indent=1)),
+        (OWN, json.dumps(facts, indent=1)),
+    ):
+        part = folder / (name + ".partial")
+        part.write_text(text, encoding="utf-8")
+        part.replace(folder / name)
+
+
+def load_folder(folder: Path) -> ModelFolder:
+    """A model's files.
+
+    Raises:
+        UsageError: one is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        own = folder / OWN
+        facts = json.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
+        tensors: dict[str, Tensor] = {}
+        for part in sorted(folder.glob("model*.safetensors")):
+            tensors |= load_file(part)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UsageError(f"The model cannot be read: {error}.", file=str(folder)) from None
+    if not tensors:
+        raise UsageError("There are no weights (model.safetensors).", file=str(folder))
+    return ModelFolder(config, tensors, tokenizer, facts)
+
+
+def load_llama(found: ModelFolder) -> Llama:
+    """The trainer's own model of a folder, on the CPU.
+
+    Raises:
+        UsageError: it is of another kind, or tensors are missing.
+    """
+    model = Llama(shape_of(found.config))
+    try:
+        model.load_state_dict({name: value for name, value in found.tensors.items() if name != "lm_head.weight"})
+    except RuntimeError as error:
+        raise UsageError(f"The weights do not fit their configuration: {str(error).splitlines()[0]}") from None
+    return model

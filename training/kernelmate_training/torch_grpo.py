@@ -1,0 +1,185 @@
+"""Group relative policy optimisation: what was better than the other answers to its question becomes likelier, what was worse less likely.
+
+The objective is that of DeepSeekMath (Shao et al., arXiv 2402.03300, equations 3 and 4) with outcome rewards: for each token of
+answer i, with the ratio r of its chance now to its chance when it was drawn and the advantage A_i of the answer in its group,
+min(r A_i, clip(r, 1 - e, 1 + e) A_i) - b (s - log s - 1), where s is the ratio of the reference's chance to the model's; the mean
+over the tokens of an answer, then over answers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernelmate_training.rewards import Weighed
+from kernelmate_training.torch_attention import mask_of
+from kernelmate_training.torch_llama import Llama
+from kernelmate_training.torch_optimisers import optimisers
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SCORED_AT_ONCE = 32
+"""Answers in one forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a model is moved.
+
+    Attributes:
+        rate: of learning. clip: e above. kl: b above. passes: over a round's answers. batch: answers of one step.
+        norm: largest of the gradient. seed: of the answers' order.
+    """
+
+    rate: float = 1e-5
+    clip: float = 0.2
+    kl: float = 0.04
+    passes: int = 2
+    batch: int = 64
+    norm: float = 1.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a round's training came to: steps, share of tokens whose ratio was clipped, mean distance to the reference (nats per token)."""
+
+    steps: int
+    clipped: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Some answers behind their prompts, padded on the right, all [answers, tokens]; `answers` marks the targets that are theirs."""
+
+    tokens: Tensor
+    targets: Tensor
+    answers: Tensor
+    documents: Tensor
+
+
+def token_losses(now: Tensor, drawn: Tensor, reference: Tensor, advantages: Tensor, how: Policy) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The negated objective of each token, whether its ratio was clipped, and its distance to the reference.
+
+    Args:
+        now: log probabilities of the tokens as the model is [answers, tokens].
+        drawn: as it was when they were drawn.
+        reference: as the model was before all rounds.
+        advantages: of the answers [answers, 1].
+        how: with clip and kl.
+    """
+    ratio = (now - drawn).exp()
+    within = ratio.clamp(1 - how.clip, 1 + how.clip)
+    gained = torch.minimum(ratio * advantages, within * advantages)
+    behind = reference - now
+    distance = behind.exp() - behind - 1
+    return how.kl * distance - gained, ratio * advantages > gained, distance
+
+
+class GroupRelative:
+    """Moves a model, round after round; the reference is the model as it is when this is made.
+
+    Args:
+        model: that is moved, in place.
+        tokenizer: the model's.
+        how: it is moved.
+    """
+
+    def __init__(self, model: Llama, tokenizer: Tokenizer, how: Policy) -> None:
+        self._model, self._tokenizer, self._how = model, tokenizer, how
+        self._reference = copy.deepcopy(model).eval().requires_grad_(False)
+        self._optimisers = optimisers(model, "adamw", how.rate, 0.0)
+        self._round = 0
+
+    def learn(self, answers: Sequence[Weighed]) -> Moved:
+        """Take some steps on the answers of one round, which the model as it is has drawn; those without advantage move nothing."""
+        kept = [one for one in answers if one.advantage != 0.0 and self._fits(one)]
+        if not kept:
+            return Moved(0, 0.0, 0.0)
+        self._round += 1
+        self._reference.to(self._model.head.device)
+        texts = self._encoded(kept)
+        drawn, reference = self._scored(self._model, texts), self._scored(self._reference, texts)
+        steps, clipped, distance, tokens = 0, 0.0, 0.0, 0.0
+        self._model.train()
+        for chosen in self._batches(len(kept)):
+            here = _taken(texts, chosen)
+            weights = here.answers / here.answers.sum(1, keepdim=True).clamp(min=1)
+            advantages = torch.tensor([[kept[at].advantage] for at in chosen.tolist()], device=weights.device)
+            for optimiser in self._optimisers:
+                optimiser.zero_grad(set_to_none=True)
+            width = here.tokens.shape[1]
+            for part in range(0, len(chosen), SCORED_AT_ONCE):
+                at = slice(part, part + SCORED_AT_ONCE)
+                now = logprobs(self._model, _Texts(here.tokens[at], here.targets[at], here.answers[at], here.documents[at]))  # fmt: skip
+                losses, cut, far = token_losses(
+                    now, drawn[chosen[at], :width], reference[chosen[at], :width], advantages[at], self._how
+                )
+                ((losses * weights[at]).sum() / len(chosen)).backward()
+                clipped += float((cut & here.answers[at].bool()).sum())
+                distance += float((far * here.answers[at]).sum().detach())
+            tokens += float(here.answers.sum())
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._how.norm)
+            for optimiser in self._optimisers:
+                optimiser.step()
+            steps += 1
+        self._model.eval()
+        return Moved(steps, clipped / max(tokens, 1.0), distance / max(tokens, 1.0))
+
+    def _fits(self, one: Weighed) -> bool:
+        length = len(self._ids(one.prompt)) + len(self._ids(one.answer))
+        return bool(one.answer) and length <= self._model.shape.context
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _encoded(self, answers: Sequence[Weighed]) -> _Texts:
+        device = self._model.head.device
+        pairs = [(self._ids(one.prompt), self._ids(one.answer)) for one in answers]
+        longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
+        tokens, targets = torch.zeros(2, len(pairs), longest, dtype=torch.long)
+        marks = torch.zeros(len(pairs), longest)
+        documents = torch.ones(len(pairs), longest, dtype=torch.long)
+        for number, (prompt, answer) in enumerate(pairs):
+            text, size = torch.tensor([*prompt, *answer]), len(prompt) + len(answer)
+            tokens[number, :size], targets[number, : size - 1] = text, text[1:]
+            marks[number, max(len(prompt) - 1, 0) : size - 1] = 1.0
+            documents[number, :size] = 0
+        return _Texts(tokens.to(device), targets.to(device), marks.to(device), documents.to(device))
+
+    @torch.no_grad()
+    def _scored(self, model: Llama, texts: _Texts) -> Tensor:
+        """Log probabilities of all targets, [answers, tokens]."""
+        scores = torch.zeros_like(texts.answers)
+        for numbers in torch.arange(len(texts.tokens), device=texts.tokens.device).split(SCORED_AT_ONCE):
+            here = _taken(texts, numbers)
+            scores[numbers, : here.tokens.shape[1]] = logprobs(model, here)
+        return scores
+
+    def _batches(self, count: int) -> Iterator[Tensor]:
+        random = torch.Generator().manual_seed(self._how.seed * 1000 + self._round)
+        device = self._model.head.device
+        for _ in range(self._how.passes):
+            yield from (part.to(device) for part in torch.randperm(count, generator=random).split(self._how.batch))
+
+
+def logprobs(model: Llama, texts: Any) -> Tensor:
+    """Log probabilities of the targets under a model, [answers, tokens]; in float32, since their differences are what counts."""
+    positions = torch.arange(texts.tokens.shape[1], device=texts.tokens.device).expand_as(texts.tokens)
+    logits = model.logits(model(texts.tokens, positions, mask_of(texts.documents))).float()
+    return -functional.cross_entropy(logits.flatten(0, 1), texts.targets.flatten(), reduction="none").view_as(texts.targets)  # fmt: skip
+
+
+def _taken(texts: _Texts, numbers: Tensor) -> _Texts:
+    """Some of the texts, as wide as the longest of them."""
+    width = int((texts.documents[numbers] == 0).sum(1).max())
+    return _Texts(*(part[numbers, :width] for part in (texts.tokens, texts.targets, texts.answers, texts.documents)))

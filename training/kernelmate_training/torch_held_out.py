@@ -1,0 +1,75 @@
+"""The loss on what is held out, each task and family of problems by itself, so that no large one speaks for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelmate_training.batches import Batch, Packer
+from kernelmate_training.encoded import Encoded
+from kernelmate_training.examples import TASKS
+
+MOST_CELLS = 24
+"""Pairs of a task and a family that are looked at, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutLoss:
+    """Means over answers' tokens.
+
+    Attributes:
+        loss: over tasks by their weights, each the mean over its families. tasks: of each task.
+        families: the number of each family with its mean over tasks.
+    """
+
+    loss: float
+    tasks: Mapping[str, float]
+    families: Mapping[int, float]
+
+
+class HeldOut:
+    """Examples that are never learned, in one batch for each task and family.
+
+    Args:
+        data: the examples.
+        rows: of a batch, at most. length: tokens of a row.
+        weights: of the tasks. least_answer, full_gain: as in a plan.
+        even: all batches have one shape, so that compiled code serves all.
+    """
+
+    def __init__(self, data: Encoded, rows: int, length: int, weights: Mapping[str, float], *, least_answer: int = 0, full_gain: float = 0.0, even: bool) -> None:  # fmt: skip
+        self._weights = weights
+        self._cells = [
+            (task, family, packer.batch(some), packer.weight(some))
+            for task, family, packer, some in _cells(data, rows, length, least_answer, full_gain, even=even)
+        ]
+
+    def look(self, loss_of: Callable[[Batch], float]) -> HeldOutLoss:
+        """The loss now.
+
+        Args:
+            loss_of: gives the sum of the losses of a batch's answer tokens.
+        """
+        found = [(task, family, loss_of(batch) / max(weight, 1e-9)) for task, family, batch, weight in self._cells]
+        tasks = {name: [loss for task, _, loss in found if task == name] for name in TASKS}
+        means = {name: float(np.mean(losses)) for name, losses in tasks.items() if losses}
+        families = sorted({family for _, family, _ in found})
+        by_family = {one: float(np.mean([loss for _, family, loss in found if family == one])) for one in families}
+        shares = np.array([max(self._weights.get(name, 0.0), 0.0) for name in means])
+        total = float(np.average([*means.values()], weights=shares if shares.sum() else None))
+        return HeldOutLoss(total, means, by_family)
+
+
+def _cells(
+    data: Encoded, rows: int, length: int, least_answer: int, full_gain: float, *, even: bool
+) -> Iterator[tuple[str, int, Packer, list[list[int]]]]:
+    families = data.families if data.families is not None else np.zeros(len(data), dtype=np.int64)
+    pairs, counts = np.unique(np.stack([data.tasks.astype(np.int64), families.astype(np.int64)]), axis=1, return_counts=True)  # fmt: skip
+    for at in np.argsort(-counts, kind="stable")[:MOST_CELLS]:
+        task, family = int(pairs[0, at]), int(pairs[1, at])
+        chosen = np.flatnonzero((data.tasks == task) & (families == family))
+        packer = Packer(data.take(chosen), rows, length, {}, 0, least_answer=least_answer, full_gain=full_gain)
+        some = packer.epoch_rows(0)[:rows]
+        yield TASKS[task], family, packer, some + [[] for _ in range(rows - len(some) if even else 0)]

@@ -1,0 +1,143 @@
+"""The model in rounds: asked in batches, trained on what was learned with the corpus mixed in against forgetting."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from kernelmate_training.encoded import Encoded, encode
+from kernelmate_training.examples import Example
+from kernelmate_training.preparing import Prepared, prepare
+from kernelmate_training.rewards import Weighed
+from kernelmate_training.schedule import Schedule
+from kernelmate_training.settings import ModelSection, Upskill
+from kernelmate_training.torch_device import place
+from kernelmate_training.torch_folders import load_folder, load_llama, save_folder
+from kernelmate_training.torch_grpo import GroupRelative, Policy
+from kernelmate_training.torch_llama import Llama
+from kernelmate_training.torch_sampling import Drawing, answered, sample
+from kernelmate_training.torch_trainer import Trainer
+from kernelmate_training.varying import Variation, Varying
+
+REPLAY = 0.75
+"""Share of the corpus' examples among what a round trains on."""
+
+
+class Player:
+    """A trained model that is asked and trained on.
+
+    Args:
+        settings: all of the file.
+        model: which.
+        told: lines about how far it is.
+
+    Raises:
+        UsageError: it was not trained yet.
+    """
+
+    def __init__(self, settings: Upskill, model: ModelSection, told: Callable[[str], None]) -> None:
+        self._settings, self._model, self._told = settings, model, told
+        self._found = load_folder(settings.model_folder(model.name))
+        self._llama = load_llama(self._found)
+        self._tokenizer = Tokenizer.from_str(self._found.tokenizer)
+        self._asked, self._kept = 0, False
+        self._policy: GroupRelative | None = None
+
+    def draw(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
+        """Answers to prompts as users get them, by number; prompts that leave no room get none."""
+        like = self._settings.sampling
+        how = replace(self._drawing(), greedy_first=True, spread=like.spread, top_p=like.top_p, redraws=like.redraws)
+        renumber = Varying(Variation(), self._found.tokenizer, self._found.codec) if like.renumber else None
+        drawn = answered(self._here(), self._tokenizer, prompts, how, renumber=renumber)
+        return [(one.prompt, one.text) for one in drawn if one.finished]
+
+    def draw_by_chance(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
+        """Answers as likely as the model holds them, each with what ended it; one that was cut has no end."""
+        end = str(self._found.facts.get("end") or "")
+        drawn = sample(self._here(), self._tokenizer, prompts, self._drawing())
+        return [(one.prompt, one.text + (end if one.finished else "")) for one in drawn]
+
+    def _drawing(self) -> Drawing:
+        section = self._settings.rounds
+        self._asked += 1
+        most = section.most_tokens or self._settings.sampling.most_tokens
+        return Drawing(section.k, section.temperature, seed=self._settings.seed + self._asked, most_tokens=most)
+
+    def _here(self) -> Llama:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        model: Llama = self._llama.to(device).eval()
+        return model
+
+    def move(self, answers: Sequence[Weighed]) -> dict[str, Any]:
+        """Make answers likelier or less likely by their advantages; gives what came of it."""
+        if self._policy is None:
+            section = self._settings.rounds
+            how = Policy(section.rate, section.ratio, section.kl, section.passes, section.batch, seed=self._settings.seed)  # fmt: skip
+            self._policy = GroupRelative(self._here(), self._tokenizer, how)
+        self._here()
+        moved = asdict(self._policy.learn(answers))
+        self._told(f"{len(answers)} answers that differ from the others to their question: {moved}")
+        return moved
+
+    def train(self, learned: Sequence[Example], number: int) -> dict[str, Any] | None:
+        """Train some steps on what was learned, mixed with the corpus; gives the losses, None where there was nothing."""
+        new, _ = encode(learned, self._tokenizer, self._model.context)
+        if not len(new):
+            self._told("nothing to learn in this round")
+            return None
+        section = self._settings.rounds
+        corpus = self._corpus
+        wanted = int(len(new) * REPLAY / (1 - REPLAY))
+        data = joined(new, drawn(corpus.train, wanted, self._settings.seed + number))
+        plan = self._settings.plan(self._model)
+        # So few steps take less time than compiling would, or than starting processes that make batches.
+        plan = replace(plan, steps=section.steps, seconds=None, rate=section.rate, schedule=Schedule("cosine"), task_weights={}, held_out_s=0, held_out_steps=None, patience=0, compile=False, workers=0)  # fmt: skip
+        folder = self._settings.model_folder(self._model.name) / "rounds" / f"{number:02d}"
+        # A round is played whole or not at all, so nothing of an earlier one is gone on from.
+        shutil.rmtree(folder, ignore_errors=True)
+        with place(plan.precision) as here:
+            start = {name: tensor.to(here.device) for name, tensor in self._llama.state_dict().items()}
+            held_out = corpus.held_out if len(corpus.held_out) else None
+            varying = Varying(Variation.of(plan.augment), self._found.tokenizer, self._found.codec) if plan.augment else None  # fmt: skip
+            done = Trainer(plan, self._llama.shape, data, held_out, folder, here, varying=varying, start=start).run()
+            self._llama.load_state_dict(done.model.state_dict())
+        for path in folder.glob("step-*"):
+            path.unlink(missing_ok=True)
+        self._told(f"{len(new)} examples learned, loss {done.loss:.4f}, held out {done.held_out}")
+        return {"loss": done.loss, "held_out": done.held_out}
+
+    @cached_property
+    def _corpus(self) -> Prepared:
+        return prepare(self._settings, self._model)
+
+    def keep(self, rounds: list[dict[str, Any]]) -> None:
+        """The model in place of the one before the rounds, which stays in `before-rounds`."""
+        folder = self._settings.model_folder(self._model.name)
+        if not self._kept:
+            save_folder(folder / "before-rounds", load_llama(self._found), self._found.tokenizer, self._found.facts)
+            self._kept = True
+        save_folder(folder, self._llama.cpu(), self._found.tokenizer, {**self._found.facts, "rounds": rounds})
+
+
+def joined(one: Encoded, other: Encoded) -> Encoded:
+    """Two sets of examples as one."""
+    gains = None if one.gains is None or other.gains is None else np.concatenate([one.gains, other.gains])
+    return Encoded(
+        np.concatenate([one.tokens, other.tokens]),
+        np.concatenate([one.starts, other.starts[1:] + one.starts[-1]]),
+        np.concatenate([one.answers, other.answers]),
+        np.concatenate([one.tasks, other.tasks]),
+        gains=gains,
+    )
+
+
+def drawn(data: Encoded, count: int, seed: int) -> Encoded:
+    """Some of the examples, each at most once."""
+    return data.take(np.random.default_rng(seed).permutation(len(data))[:count])
