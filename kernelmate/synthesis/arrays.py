@@ -12,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.sizes import Real, Untraceable, dim, product, text_of
+from kernelmate.synthesis.sizes import Real, Unequal, Untraceable, dim, product, text_of
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import Loop
@@ -410,7 +410,8 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         sides = [shape[axis] for shape in shapes if len(shape) >= -axis]
         wide = [side for side in sides if text_of(side) != "1"]
         if any(int(side) != int(wide[0]) for side in wide):
-            raise Untraceable(
+            refused = len({int(side) for side in wide} - {1}) > 1
+            raise (Unequal if refused else Untraceable)(
                 f"arrays of {' and '.join(dict.fromkeys(text_of(side) for side in wide))} elements together"
             )
         result.append(wide[0] if wide else 1)

@@ -12,6 +12,10 @@ class Untraceable(Exception):
     """The reference does what has no counterpart in a graph; the message names it, without the line."""
 
 
+class Unequal(Untraceable):
+    """Sides that NumPy would refuse to broadcast at this size: the reference has no answer there."""
+
+
 class Dim(int):
     """A whole number with the expression over the contract's sizes that it is the value of.
 

@@ -69,7 +69,15 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
     tiles = [*fitting[first:], *reversed(fitting[:first])]
     makers = [partial(_text, plan, kernel, one, width) for one in tiles if plan.query is not None]
     single = partial(_single, plan, kernel, width)
-    yield from those_written([single, *makers[:1]] if queries <= FEW_QUERIES else [*makers, single])
+    if queries <= FEW_QUERIES:
+        yield from those_written([single, *makers[:1]])
+        return
+    # A block per query reads all keys for each: only where no tile can be written.
+    try:
+        tiled = list(those_written(makers))
+    except Refused:
+        tiled = []
+    yield from tiled or those_written([single])
 
 
 def _single(plan: Attention, kernel: KernelText, width: int) -> Written:

@@ -180,6 +180,11 @@ def test_a_branch_that_only_the_headline_takes_is_seen(make: Any, tmp_path: Path
         trace(contract, tmp_path)
 
 
+def test_sizes_at_which_numpy_would_refuse_are_not_traced(make: Any, tmp_path: Path) -> None:
+    _, contract = make(MATRIX, "def reference(x, rows):\n    return np.pad(x[:, :rows] * np.arange(rows), ((0, 0), (0, x.shape[1] - rows)))", sizes="{ rows = 5, cols = 9 }, { rows = 3, cols = 4 }")  # fmt: skip
+    assert trace(contract, tmp_path).outputs
+
+
 def test_an_expression_that_is_not_traced_names_the_contract(make: Any, tmp_path: Path) -> None:
     _, contract = make(MATRIX, "np.sort(x)")
     with pytest.raises(ReferenceFailed, match=r"np.sort in `np.sort\(x\)`"):
