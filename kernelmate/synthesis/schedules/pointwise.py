@@ -210,14 +210,18 @@ class _Flat:
         names, elements, packs = self.names, self.elements, self.elements.packs
         first, j, kpack = names.base, names.j, names.kPack
         texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
-        lines = []
-        column = f"{first} % {_grouped(self.columns)}" if self.plan.split else ""
+        lines: list[str] = []
+        columns = _grouped(self.columns)
+        # Rows of any length, where no pack is read along a row: only packs that two rows share are taken one by one.
+        anywhere = self.plan.split > 0 and all(name in elements.flat for name in packs.arrays)
+        places: list[str] = []
         if self.plan.split:
-            row = f"{first} / {_grouped(self.columns)}"
-            if "row" in [*elements.inputs.values(), *elements.positions]:
-                lines.append(f"const size_t {names.row} = {row};")
-            if "column" in [*elements.inputs.values(), *elements.positions]:
-                lines.append(f"const size_t {names.column} = {column};")
+            met = [*elements.inputs.values(), *elements.positions]
+            if "row" in met:
+                places.append(f"const size_t {names.row} = {first} / {columns};")
+            if "column" in met or anywhere:
+                places.append(f"const size_t {names.column} = {first} % {columns};")
+        lines += [] if anywhere else places
         for name, access in elements.inputs.items():
             if access == "row":
                 texts[name] = f"{name}[{names.row}]"
@@ -225,13 +229,17 @@ class _Flat:
         lines += _pack_lines(elements, names.element, texts, first, names.column, j, kpack)
         aligned = packs.aligned()
         guard = [names.aligned if aligned else "", f"{first} + {kpack} <= {names.count}"]
-        guard += [f"{_grouped(self.columns)} % {kpack} == 0"] if self.plan.split else []
+        if self.plan.split:
+            guard.append(f"{names.column} + {kpack} <= {columns}" if anywhere else f"{columns} % {kpack} == 0")
         i = names.i
         tail = block_of(
             f"for (size_t {i} = {first}; {i} < {names.count} && {i} < {first} + {kpack}; ++{i})",
             [elements.call(names.element, self._texts(i))],
         )
+        if anywhere:
+            guard = [one for one in guard if one != f"{first} + {kpack} <= {names.count}"]  # rows are whole
         return [
+            *(places if anywhere else []),
             "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
             *([f"const bool {names.aligned} = {aligned};"] if aligned else []),
             *block_of(f"if ({' && '.join(filter(None, guard))})", [*lines, "return;"]),
