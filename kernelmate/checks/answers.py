@@ -1,23 +1,27 @@
-"""Expected outputs with the errors that pass, measured more closely where an output is only a little beyond them."""
+"""Expected outputs with the errors that pass, measured more closely where an output is only a little beyond them, and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from kernelmate.checks import ties
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of
-from kernelmate.checks.tolerances import THOROUGH_DRAWS, Allowed, derive, rounded_outputs
+from kernelmate.checks.memo import Memo
+from kernelmate.checks.tolerances import Allowed, derive, rounded_outputs
 from kernelmate.records import Contract, Size
 
 NEARLY_MET = 100.0
 """Times a tolerance up to which an error may be the fault of few draws, or of pooling, and the tolerance is measured again."""
 
 LONGEST_S = 12.0
-"""Where measuring again would take longer on the host, the answer is left as it is."""
+"""Where measuring again would take longer on the host, fewer draws are made, or the answer is left as it is."""
+
+MOST_DRAWS, FEWEST_DRAWS = 32, 4
+"""Draws of moves: so many that no element's were all small by chance, and no fewer than usually."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,30 @@ class Theirs:
         yield from self.bits.values()
 
 
+REMEMBERED_BYTES = 96 << 20
+"""Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
+
+DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
+"""The same on a GPU, and no more than this part of its memory: what does not fit when it is needed makes it be given back."""
+
+INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
+ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED_BYTES)
+BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
+
+
+def bound_device(total: int) -> None:
+    """Keep no more on a GPU than its memory of so many bytes allows."""
+    for memo in (INPUTS, ANSWERS, BASELINES):
+        memo.bound_device(min(DEVICE_REMEMBERED_BYTES, total // DEVICE_SHARE))
+
+
+def forget_device(cupy: Any) -> None:
+    """Give back the GPU's memory that is kept for later."""
+    for memo in (INPUTS, ANSWERS, BASELINES):
+        memo.forget_device()
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
 Task = tuple[Contract, Reference, Arrays, Size]
 """What an answer is to: contract, reference, inputs and size."""
 
@@ -108,10 +136,12 @@ def thorough(answer: Answer, task: Task, seed: tuple[int, ...], seconds: float) 
         seed: of the moves.
         seconds: that an evaluation of the reference takes.
     """
-    if 3 * THOROUGH_DRAWS * seconds > LONGEST_S:
+    # A draw takes one evaluation for the sensitivity and two for the inner loss.
+    draws = min(MOST_DRAWS, int(LONGEST_S / (3 * seconds))) if seconds else MOST_DRAWS
+    if draws < FEWEST_DRAWS:
         return answer
     contract, reference, given, size = task
-    full = derive(contract, reference, given, size, answer.want, seed, exact=True, thorough=True)
+    full = derive(contract, reference, given, size, answer.want, seed, exact=True, draws=draws)
     pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
     error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
     return replace(answer, allowed=Allowed(error, coarse), again=True)

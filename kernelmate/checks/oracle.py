@@ -7,18 +7,28 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from kernelmate.backends.base import Computes
-from kernelmate.checks.answers import Answer, Theirs, near_ties, nearly_met, thorough, with_ties
+from kernelmate.checks.answers import (
+    ANSWERS,
+    BASELINES,
+    INPUTS,
+    Answer,
+    Theirs,
+    forget_device,
+    near_ties,
+    nearly_met,
+    thorough,
+    with_ties,
+)
 from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import Difference, absolute_error, nan_in
 from kernelmate.checks.evaluations import Expected, Reference, Told
 from kernelmate.checks.guards import lost_bits
 from kernelmate.checks.inputs import DeviceRandom
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of, on_device, on_host, wide
+from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, wide
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
@@ -30,7 +40,7 @@ from kernelmate.checks.laws import (
     learn,
     seconds_of,
 )
-from kernelmate.checks.memo import Memo
+from kernelmate.checks.placing import NotHad, on_device_or_host, on_host_again, refuse_long
 from kernelmate.checks.reference import kernel_reference, python_reference
 from kernelmate.checks.styles import Style
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
@@ -51,15 +61,6 @@ CASES_STAGE = "cases"
 GUARDS_STAGE = "guards"
 """The stage in which what they gave is looked at for false rightness; some guards make launches of their own."""
 
-REMEMBERED_BYTES = 96 << 20
-"""Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
-
-DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
-"""The same on a GPU, and no more than this part of its memory: what does not fit when it is needed makes it be given back."""
-
-LONGEST_REFERENCE_S = 3.0
-"""Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
-
 SEED_OF_LAWS = 0x1A37
 """Of the inputs and moves from which is learnt what does not depend on a verdict's own seed."""
 
@@ -67,23 +68,10 @@ LOOSENING_FROM = 1 / BASELINE_FACTOR
 """A baseline whose largest error is below this part of the tolerance widens it nowhere."""
 
 
-_INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
-_ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED_BYTES)
-_BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
 _LEARNT: dict[Hashable, Learnt] = {}
 """Facts measured at small sizes, by contract, reference and size."""
 _SECONDS: dict[Hashable, float] = {}
 """About how long an evaluation of a reference takes on the host, by size."""
-
-
-class NotHad(Exception):
-    """The reference's answer cannot be had at a size; the message says why."""
-
-
-def bound_device(total: int) -> None:
-    """Keep no more on a GPU than its memory of so many bytes allows."""
-    for memo in (_INPUTS, _ANSWERS, _BASELINES):
-        memo.bound_device(min(DEVICE_REMEMBERED_BYTES, total // DEVICE_SHARE))
 
 
 class Oracle:
@@ -141,20 +129,20 @@ class Oracle:
         def make() -> Theirs:
             return self._made_of(baseline.run(size, shot, given), size, shot, given, baseline.version.compiled.ptx)
 
-        return _BASELINES.get(self._of_version(baseline, size, shot), make)
+        return BASELINES.get(self._of_version(baseline, size, shot), make)
 
     def known_longest(self, size: Size, shot: Shot) -> int | None:
         """Instructions of the longest thread of the baseline's launch; None where that was not made yet, or not counted."""
         if self._baseline is None:
             return None
-        known = _BASELINES.known(self._of_version(self._baseline, size, shot))
+        known = BASELINES.known(self._of_version(self._baseline, size, shot))
         return None if known is None else known.longest_thread
 
     def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> Theirs:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)
         ptx = bench.version.compiled.ptx
-        return _BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
+        return BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
 
     def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
         compiled = bench.version.compiled
@@ -183,7 +171,7 @@ class Oracle:
         self, size: Size, shot: Shot, given: Arrays, found: Mapping[str, Difference], outputs: Mapping[str, Array]
     ) -> bool:
         """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done."""
-        answer = _ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
+        answer = ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
         if answer is None or answer.against == "baseline":
             return False
         close, whole = nearly_met(answer, found, outputs), near_ties(answer, found, outputs)
@@ -195,7 +183,7 @@ class Oracle:
                 more = thorough(answer, task, self._seed(shot), seconds) if close else more
                 more = with_ties(more, task, self._seed(shot), seconds) if whole else more
         if more is not answer:
-            _ANSWERS.replace(self._key(size, shot), more)
+            ANSWERS.replace(self._key(size, shot), more)
         wrong = [name for name, one in found.items() if not one.right]
         return any(more.again if is_inexact(outputs[name].dtype) else name in more.ties for name in wrong)
 
@@ -219,7 +207,7 @@ class Oracle:
         Raises:
             ReferenceFailed: the contract's own inputs cannot be had.
         """
-        return _INPUTS.get(self._key(size, shot), lambda: self._draw(size, shot))
+        return INPUTS.get(self._key(size, shot), lambda: self._draw(size, shot))
 
     def _draw(self, size: Size, shot: Shot) -> Arrays:
         if self.contract.inputs is not None:
@@ -243,7 +231,7 @@ class Oracle:
                     drawn = inputs_for(self.contract, size, shot, self._task.seed, self.directory, maker)
                     return {name: cupy.asarray(array) for name, array in drawn.items()}
                 except MemoryError:
-                    _forget_device(cupy)
+                    forget_device(cupy)
         return None
 
     def _context_of_answers(self) -> tuple[Hashable, ...]:
@@ -313,7 +301,7 @@ class Oracle:
         reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
         assert reference is not None
         told = reference if kernel is not None else Told(reference, lambda: self._tell(REFERENCE_STAGE, 0, 1))
-        return _ANSWERS.get(self._key(size, shot), lambda: self._ask(told, size, shot, given, exact=kernel is None))
+        return ANSWERS.get(self._key(size, shot), lambda: self._ask(told, size, shot, given, exact=kernel is None))
 
     def _from_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays, theirs: Theirs) -> Answer:
         """The baseline's own outputs as the wanted ones."""
@@ -321,7 +309,7 @@ class Oracle:
         reference = kernel_reference(self.contract, baseline, shot)
         key = (self._key(size, shot), "baseline", shot, baseline.version.compiled.binary)
         whose = baseline.version.compiled.binary or ""
-        return _ANSWERS.get(
+        return ANSWERS.get(
             key, lambda: replace(self._held(reference, whose, size, shot, given, want, exact=False), against="baseline")
         )
 
@@ -377,9 +365,9 @@ class Oracle:
         """
         learnt = self._learnt(reference, "", size, exact=exact)
         if not exact or (learnt.device and any(on_device(array) for array in given.values())):
-            return partial(_on_device_or_host, reference, learnt, elements_at(self.contract, size))
-        _refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
-        return partial(_on_host, reference)
+            return partial(on_device_or_host, reference, learnt, elements_at(self.contract, size))
+        refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
+        return partial(on_host_again, reference)
 
     def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays, ptx: str) -> Theirs:
         outputs = {
@@ -414,40 +402,3 @@ class Oracle:
             kept = {name: lost_bits.kept(ptx, outputs[name], w) for name, w in answer.want.items()}
             bits = {name: bound for name, bound in kept.items() if bound is not None}
         return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)
-
-
-def _on_host(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-    """The reference's answer by NumPy, for arrays that lie elsewhere."""
-    module = module_of(next((array for array in arrays.values() if on_device(array)), None))
-    expected = reference({name: on_host(array) for name, array in arrays.items()}, size, working)
-    return {name: module.asarray(array) for name, array in expected.items()}
-
-
-def _on_device_or_host(
-    reference: Reference, learnt: Learnt, elements: int, arrays: Arrays, size: Size,
-    working: np.dtype[Any] | None = None,
-) -> Expected:  # fmt: skip
-    """The reference's answer by the GPU; by NumPy where that has too little memory for it.
-
-    Raises:
-        NotHad: NumPy would take too long.
-    """
-    try:
-        return reference(arrays, size, working)
-    except (ReferenceFailed, MemoryError):
-        module = module_of(next(array for array in arrays.values() if on_device(array)))
-        _forget_device(module)
-    _refuse_long(learnt.seconds_at(elements))
-    return _on_host(reference, arrays, size, working)
-
-
-def _forget_device(cupy: Any) -> None:
-    """Give back the GPU's memory that is kept for later."""
-    for memo in (_INPUTS, _ANSWERS, _BASELINES):
-        memo.forget_device()
-    cupy.get_default_memory_pool().free_all_blocks()
-
-
-def _refuse_long(seconds: float) -> None:
-    if seconds > LONGEST_REFERENCE_S:
-        raise NotHad(f"the reference would take about {seconds:.0f} s there")

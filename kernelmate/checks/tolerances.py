@@ -91,8 +91,6 @@ INNER_DRAWS = 4
 KERNEL_MOVE = 2.0**-12
 """The same where the reference is a kernel: far above its rounding errors, far below what bends the function."""
 KERNEL_DRAWS = 3
-THOROUGH_DRAWS = 32
-"""Where an error is a little beyond a tolerance: so many that no element's moves were all small by chance."""
 
 COARSE_ROOT = 2.0
 COARSE_RELATIVE = 1 / 16
@@ -141,7 +139,7 @@ class Measured:
 
 def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    *, exact: bool = True, thorough: bool = False,
+    *, exact: bool = True, draws: int | None = None,
 ) -> Allowed:  # fmt: skip
     """The errors that pass at one size on one set of inputs.
 
@@ -153,11 +151,11 @@ def derive(
         want: the reference's answer to them.
         seed: of the moves.
         exact: the reference computes in float64; else it is a kernel.
-        thorough: take `THOROUGH_DRAWS` draws of moves.
+        draws: of moves, instead of the few that usually do.
     """
     if contract.tolerance is not None or not rounded_outputs(contract, want):
         return stated(contract, want)
-    found = measured(contract, reference, arrays, size, want, seed, exact=exact, thorough=thorough)
+    found = measured(contract, reference, arrays, size, want, seed, exact=exact, draws=draws)
     return toleranced(contract, want, found, exact=exact)
 
 
@@ -211,11 +209,13 @@ def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, ti
 
 def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
-    *, exact: bool = True, thorough: bool = False,
+    *, exact: bool = True, draws: int | None = None,
 ) -> dict[str, Measured]:  # fmt: skip
     """Sensitivity, inner loss and number of terms of each output that is rounded; arguments as of `derive`."""
-    draws = (THOROUGH_DRAWS, THOROUGH_DRAWS) if thorough else (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
-    moved, inner = _sensitivity(contract, reference, arrays, size, want, seed, exact, draws)
+    usual = (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
+    moved, inner = _sensitivity(
+        contract, reference, arrays, size, want, seed, exact, (draws, draws) if draws else usual
+    )
     terms = terms_of(contract, reference, arrays, size, want, seed, exact=exact)
     return {name: Measured(moved[name], inner[name], terms) for name in rounded_outputs(contract, want)}
 

@@ -235,7 +235,7 @@ def opened_gpu(
         runner.receive()
     except DeviceFailed as error:
         raise BackendUnavailable(error.message, hint=error.hint) from None
-    from kernelmate.checks.oracle import bound_device
+    from kernelmate.checks.answers import bound_device
 
     bound_device(own.memory.limit)
     return IsolatedCuda(runner, own)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelmate.checks import laws, oracle
+from kernelmate.checks import laws, oracle, placing
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import FIRST, Shot
@@ -69,7 +69,7 @@ def test_inputs_and_answers_of_a_large_size_come_from_the_gpu(beside) -> None:
 
 
 def test_a_reference_that_would_take_too_long_is_not_waited_for(beside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle, "LONGEST_REFERENCE_S", 1e-9)
+    monkeypatch.setattr(placing, "LONGEST_REFERENCE_S", 1e-9)
     monkeypatch.setattr(laws, "_same_on_device", lambda *_: False)
     one = beside("def f(x):\n    return 2 * x\n", Gpu())
     assert one.answer(SIZE, SHOT, one.inputs(SIZE, SHOT), None) is None
