@@ -35,6 +35,10 @@ SHORT_ROW = 1024
 """Elements up to which a warp takes a row: 32 of them per thread."""
 
 
+FEWEST = 4
+"""Elements of a row for each thread, below which a block is not tried."""
+
+
 def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     """The kernel's texts, the likeliest first.
 
@@ -45,7 +49,8 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
     blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
-    more = [Team("block", threads, threads) for threads in (128, 256, 512, 1024) if threads <= max(64, headline)]
+    # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
+    more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]
     makers, rest = ([partial(_text, plan, kernel, team) for team in some] for some in (teams[:3], others))
     yield from those_written(makers, rest)

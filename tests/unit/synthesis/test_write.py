@@ -608,7 +608,7 @@ def test_more_choices_are_tried_where_they_can_be_measured(name: str, make: Any,
         reference,
         body=body,
         grid=grid,
-        sizes="{ rows = 33, cols = 700 }, { rows = 5, cols = 7 }",
+        sizes="{ rows = 33, cols = 2060 }, { rows = 5, cols = 7 }",
         more='require = ["rows > 0"]',
     )
     usual = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),)).candidates
