@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import apply_edits, argument_shapes, change_launch, parse_contract
 from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -77,33 +78,6 @@ def those_written(
             continue
 
 
-class Names:
-    """Identifiers that are not taken: neither by the user's text nor by what was written before.
-
-    Args:
-        outer: names at the outermost level, which a local may not hide. every: all words, for names at that level.
-    """
-
-    def __init__(self, outer: Iterable[str], every: Iterable[str]) -> None:
-        self._taken, self._every = set(outer), set(every)
-
-    def outermost(self, wanted: str) -> str:
-        """A name for a function or constant beside the kernel."""
-        name, number = wanted, 2
-        while name in self._taken | self._every:
-            name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
-        return name
-
-    def fresh(self, wanted: str) -> str:
-        """The name, with a number behind it where it is taken."""
-        name, number = wanted, 2
-        while name in self._taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
-        return name
-
-
 def size_text(expression: str, parameters: Mapping[str, str]) -> str:
     """A size's expression in C++.
 
@@ -164,9 +138,9 @@ class KernelText:
         self.arguments = {one.name: one for one in contract.args}
         self._refuse()
         beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
-        plain = _without_comments(beside)
-        taken = {*_words(_without_bodies(plain)), *contract.sizes[0], *self.parameters, kernel.name}
-        self.names = Names(taken, _words(plain))
+        plain = without_comments(beside)
+        outer = {*words_of(_without_bodies(plain)), kernel.name}
+        self.names = Names(outer, words_of(plain), {*contract.sizes[0], *self.parameters})
         wide = any(one.dtype == "float64" for one in contract.args) or re.search(r"\bdouble\b", kernel.source)
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
         single = self.real == "float"
@@ -291,7 +265,7 @@ class KernelText:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
         lines = [self.styled(piece) for line in indented(body) for piece in _folded(line)]
-        return "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
+        return self.names.unnumbered("\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"]))
 
     def styled(self, text: str) -> str:
         """Lines that are indented by two blanks a level, in the file's own indentation."""
@@ -325,10 +299,6 @@ def fresh_names(kernel: KernelText, *wanted: str) -> SimpleNamespace:
     return SimpleNamespace(**{name: kernel.names.fresh(name) for name in wanted})
 
 
-def _without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-
-
 def _without_bodies(text: str) -> str:
     """What stands outside of braces and parentheses, and macros wherever they are."""
     macros = re.findall(r"#\s*define\s+\w+", text)
@@ -336,10 +306,6 @@ def _without_bodies(text: str) -> str:
     while text != before:
         before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
     return "\n".join([text, *macros])
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
 
 
 def _above_comment(text: str, start: int) -> int:

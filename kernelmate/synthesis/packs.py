@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, Names, camel
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, camel
+from kernelmate.synthesis.names import Names
 
 
 def pack_struct(name: str, element: str, count: str) -> list[str]:

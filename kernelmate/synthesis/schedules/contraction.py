@@ -94,9 +94,11 @@ class _Contraction:
         if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.names = fresh_names(
-            kernel, "kTileM", "kTileN", "kTileK", "kSide", "kPack", "m_first", "n_first", "k_first", "m_thread",
-            "n_thread", "m", "n", "k", "i", "j", "across", "down", "sum", "place", "stage",
-        )  # fmt: skip
+            kernel, "kTileM", "kTileN", "kTileK", "kSide", "kPack", "i", "j", "across", "down", "sum", "place", "stage"
+        )
+        for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
+            more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
+            self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in (*shape.left, *shape.right)}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
         self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}

@@ -19,3 +19,15 @@ def test_the_comment_of_a_long_statement_goes_above_it() -> None:
         f"  {statement}",
         "}",
     ]
+
+
+def test_a_local_has_a_number_only_where_its_name_is_taken() -> None:
+    unit = text_unit("#define offset 3\n" + SMALL)
+    (kernel,) = find_kernels(unit)
+    text = KernelText(kernel, contract_for(kernel))
+    names = [text.names.fresh(wanted) for wanted in ("x", "sum", "sum", "offset")]
+    assert names == ["x_2", "sum", "sum_2", "offset_2"]
+    helper = text.definition("float f(float x_2)", ["float sum_2 = x_2 + offset_2;", "return sum_2;"])
+    assert helper == "float f(float x) {\n  float sum = x + offset_2;\n  return sum;\n}"
+    both = text.definition("float g(float sum)", ["float sum_2 = sum;", "return sum_2;"])
+    assert both == "float g(float sum) {\n  float sum_2 = sum;\n  return sum_2;\n}"

@@ -1,0 +1,59 @@
+"""Identifiers of a written kernel that the user's text and other written names leave free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+class Names:
+    """Identifiers that are not taken: neither by the user's text nor by what was written before.
+
+    Args:
+        outer: names at the outermost level, which a local may not hide. every: all words, for names at that level.
+        kernels: other names that a local of the kernel may not have.
+    """
+
+    def __init__(self, outer: Iterable[str], every: Iterable[str], kernels: Iterable[str] = ()) -> None:
+        self._outer, self._every = set(outer), set(every)
+        self._taken = {*self._outer, *kernels}
+        self._numbered: dict[str, str] = {}
+
+    def outermost(self, wanted: str) -> str:
+        """A name for a function or constant beside the kernel."""
+        name, number = wanted, 2
+        while name in self._taken | self._every:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        self._outer.add(name)
+        return name
+
+    def fresh(self, wanted: str) -> str:
+        """The name, with a number behind it where it is taken."""
+        name, number = wanted, 2
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        if name != wanted:
+            self._numbered[name] = wanted
+        return name
+
+    def unnumbered(self, function: str) -> str:
+        """A function's text, its locals without numbers where no other name of the function or around it is the same."""
+        words = words_of(without_comments(function))
+        for name in dict.fromkeys(re.findall(r"\b[A-Za-z]\w*_\d+\b", function)):
+            wanted = self._numbered.get(name, "")
+            if wanted and wanted not in words and wanted not in self._outer:
+                function = re.sub(rf"\b{name}\b", wanted, function)
+                words.add(wanted)
+        return function
+
+
+def without_comments(text: str) -> str:
+    """C++ with a blank in the place of each comment."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+
+
+def words_of(text: str) -> set[str]:
+    """All identifiers and numbers of a text."""
+    return set(re.findall(r"\w+", text))
