@@ -57,7 +57,7 @@ def test_every_prediction_stands_beside_its_measurement(document) -> None:
     assert len(found["confirmations"]) == 4
     for one in found["confirmations"]:
         verdict = one["verdict"]
-        assert verdict["correct"] is True, (one["author"] if "author" in one else one, verdict["findings"])
+        assert verdict["correct"] is True, (one.get("author", one), verdict["findings"])
         assert verdict["timing"]["kind"] == verdict["speedup"]["kind"] == "measured"
         assert one["promised"]["timing"]["kind"] == "predicted"
         low, high = verdict["speedup"]["ci95"]

@@ -211,7 +211,7 @@ def test_results_for_each_query_beside_vectors_are_stored_once(make: Any, sessio
     args["scale"] = args.pop("scale")
     kernel, _ = make(args, reference, body=case.body() + "  logs[r] = m + logf(l);", grid="cdiv(T, block)", sizes=case.sizes)  # fmt: skip
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert [one.verdict.correct for one in found.candidates] == [True] * 3, found.notes
+    assert [one.verdict.correct for one in found.candidates] == [True] * 2, found.notes
 
 
 def test_a_size_that_the_kernel_does_not_get_is_that_of_its_grid(make: Any, session: Session) -> None:
@@ -220,7 +220,7 @@ def test_a_size_that_the_kernel_does_not_get_is_that_of_its_grid(make: Any, sess
     body = case.body().replace("int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= T) return;", "int r = blockIdx.x; if (threadIdx.x > 0) return;")  # fmt: skip
     kernel, _ = make(args, case.reference, body=body, grid="T", sizes=case.sizes)
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert [one.verdict.correct for one in found.candidates] == [True] * 3, found.notes
+    assert [one.verdict.correct for one in found.candidates] == [True] * 2, found.notes
 
 
 def test_large_tiles_and_long_vectors_are_right(make: Any, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
