@@ -18,7 +18,7 @@ NEARLY_MET = 100.0
 """Times a tolerance up to which an error may be the fault of few draws, or of pooling, and the tolerance is measured again."""
 
 LONGEST_S = 12.0
-"""Where measuring again would take longer on the host, fewer draws are made, or the answer is left as it is."""
+"""Seconds on the host for measuring a tolerance again: fewer draws are made within them, or the answer is left as it is."""
 
 MOST_DRAWS, FEWEST_DRAWS = 32, 4
 """Draws of moves: so many that no element's were all small by chance, and no fewer than usually."""
@@ -109,7 +109,7 @@ def forget_device(cupy: Any) -> None:
 
 
 Task = tuple[Contract, Reference, Arrays, Size]
-"""What an answer is to: contract, reference, inputs and size."""
+"""The contract, reference, inputs and size that an answer belongs to."""
 
 
 def nearly_met(answer: Answer, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:

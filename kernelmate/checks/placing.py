@@ -1,4 +1,4 @@
-"""Where a reference is evaluated at a large size: on the GPU that holds its inputs, else on the host."""
+"""Evaluation of references at large sizes: on the GPU that holds the inputs, else on the host."""
 
 from __future__ import annotations
 

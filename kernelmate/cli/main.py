@@ -49,7 +49,7 @@ ADDED = "kernelmate.commands"
 """The group of entry points by which other packages add commands."""
 
 TRAINING = {"upskill": "`upskill` comes with the package kernelmate-training: pip install kernelmate-training."}
-"""What is said of commands whose package is not installed."""
+"""Messages for commands whose package is not installed."""
 
 
 def added() -> dict[str, importlib.metadata.EntryPoint]:

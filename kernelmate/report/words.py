@@ -322,7 +322,7 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
 
 
 STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
-"""What is said while a stage of judging runs, by the name that `on_progress` gets."""
+"""Words for the stages of judging, by the name that `on_progress` gets."""
 
 NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
 """Findings that, where correctness is left open, say why nothing could be found out."""

@@ -110,7 +110,7 @@ def added_at(target: Any, index: Any, values: Any) -> None:
 
 
 def _added(target: Array, sums: Array) -> Array:
-    """What was in an array and sums; those alone where the array was made of zeros."""
+    """Sums added to what an array held; the sums alone where it was made of zeros."""
     node = target.builder.nodes[target.node]
     return sums if node.op == "constant" and node.data[0] == 0 else target + sums
 

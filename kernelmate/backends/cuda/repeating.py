@@ -36,7 +36,7 @@ REPLAYS = 3
 """The fastest of so many counts: other work on the machine makes a replay slower and never faster."""
 
 DOUBTED, ROUNDS = 0.6, 4
-"""Where a launch over its own results takes less than this share of another, all is measured again, so many times at most."""
+"""Share of another launch's time below which one over its own results is measured again, and how often at most."""
 
 
 def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:

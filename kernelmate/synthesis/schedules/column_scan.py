@@ -66,6 +66,19 @@ def scans_of(plan: Plan) -> list[Key]:
     return list(dict.fromkeys(found))
 
 
+def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
+    """The neutral value of a kind of scan.
+
+    Raises:
+        Refused: there is none for a type of whole numbers.
+    """
+    if ctype == expressions.real:
+        return expressions.number(STARTS[kind])
+    if kind not in ("sum", "prod") or ctype == "bool":
+        raise Refused(f"the scan {kind} of whole numbers")
+    return str(int(STARTS[kind]))
+
+
 class Columns(Passes):
     """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody.
 
@@ -141,18 +154,10 @@ class Columns(Passes):
         names = []
         for (kind, ctype), text in zip(self.kinds, texts, strict=True):
             name = self.kernel.names.fresh(NAMES[kind])
-            carried.append(f"{ctype} {name} = {self.start(kind, ctype)};")
+            carried.append(f"{ctype} {name} = {neutral(self.expressions, kind, ctype)};")
             body.append(self.reductions.combined(kind, name, text))
             names.append(name)
         return names, carried, body
-
-    def start(self, kind: str, ctype: str) -> str:
-        """The neutral value of a kind of scan."""
-        if ctype == self.kernel.real:
-            return self.expressions.number(STARTS[kind])
-        if kind not in ("sum", "prod") or ctype == "bool":
-            raise Refused(f"the scan {kind} of whole numbers")
-        return str(int(STARTS[kind]))
 
     def results(self) -> list[str]:
         """Statements that compute and store the outputs of one element."""
@@ -280,7 +285,14 @@ class Tiles(Columns):
         line = line.replace("[kRows]", f"[{self.names.kRows}]")
         groups = zip(self.kinds, self.sums, self.prefixes, self.carries, self.befores, strict=True)
         return [
-            line.format(ctype=kind[1], start=self.start(*kind), sums=sums, prefix=prefix, carry=carry, before=before)
+            line.format(
+                ctype=kind[1],
+                start=neutral(self.expressions, *kind),
+                sums=sums,
+                prefix=prefix,
+                carry=carry,
+                before=before,
+            )
             for kind, sums, prefix, carry, before in groups
         ]
 

@@ -16,7 +16,7 @@ from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fres
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
-from kernelmate.synthesis.schedules.column_scan import NAMES, STARTS, scans_of
+from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
@@ -121,7 +121,7 @@ class _Rows(Rows):
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
 
     def _function(self, kind: str, ctype: str, name: str) -> list[str]:
-        names, reductions, start = self.names, self.reductions, self.start(kind, ctype)
+        names, reductions, start = self.names, self.reductions, neutral(self.expressions, kind, ctype)
         value, offset, other, before, total = names.value, names.offset, names.other, names.before, names.total
         shifted = [
             f"const {ctype} {other} = __shfl_up_sync(0xffffffffu, {value}, {offset});",
@@ -153,14 +153,6 @@ class _Rows(Rows):
         head = f"__device__ __forceinline__ {ctype} {name}({ctype} {value}, {ctype}& {total})"
         return [comment, self.kernel.definition(head, body), ""]
 
-    def start(self, kind: str, ctype: str) -> str:
-        """The neutral value."""
-        if ctype == self.kernel.real:
-            return self.expressions.number(STARTS[kind])
-        if kind not in ("sum", "prod") or ctype == "bool":
-            raise Refused(f"the scan {kind} of whole numbers")
-        return str(int(STARTS[kind]))
-
     def results(self) -> list[str]:
         """The last pass: a tile of the row after the other, with what was before it."""
         plan, names, packs = self.plan, self.names, self.packs
@@ -182,7 +174,7 @@ class _Rows(Rows):
             body += [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
         outer, self.expressions.outer = self.expressions.outer, []
         self._forget()
-        starts = [self.start(*kind) for kind in kinds]
+        starts = [neutral(self.expressions, *kind) for kind in kinds]
         carried = [f"{kind[1]} {name} = {start};" for kind, name, start in zip(kinds, carries, starts, strict=True)]
         lines = self._position_lines(kpack)
         lines += [f"{kind[1]} {sum_}[{kpack}];" for kind, sum_ in zip(kinds, sums, strict=True)]
