@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmate.records import Contract
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kernel_text import block_of, fresh_names
-from kernelmate.synthesis.plan import Key, Plan
+from kernelmate.synthesis.plan import Key, Plan, behind
 from kernelmate.synthesis.reductions import WARP, Reductions
 
 
@@ -32,15 +32,15 @@ def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) 
     (total,), (squares,) = levels
     if any(plan.node(one).data[0] != "sum" or not plan.node(one).dtype.startswith("float") for one in (total, squares)):
         return None
-    product = _behind(plan, plan.operands(squares)[0])
+    product = behind(plan, plan.operands(squares)[0])
     if plan.node(product).op != "map" or plan.node(product).data[0] not in ("multiply", "square"):
         return None
-    differences = {_behind(plan, one) for one in plan.operands(product)}
+    differences = {behind(plan, one) for one in plan.operands(product)}
     difference = differences.pop()
     if differences or plan.node(difference).op != "map" or plan.node(difference).data[0] != "subtract":
         return None
-    value, mean = (_behind(plan, one) for one in plan.operands(difference))
-    if value != _behind(plan, plan.operands(total)[0]) or not plan.node(value).dtype.startswith("float"):
+    value, mean = (behind(plan, one) for one in plan.operands(difference))
+    if value != behind(plan, plan.operands(total)[0]) or not plan.node(value).dtype.startswith("float"):
         return None
     return Centred(total, squares, value) if _is_mean(plan, contract, mean, total) else None
 
@@ -49,20 +49,11 @@ def _is_mean(plan: Plan, contract: Contract, key: Key, total: Key) -> bool:
     """Whether a value is a sum over the number of its elements."""
     if plan.node(key).op != "map" or plan.node(key).data[0] != "divide":
         return False
-    above, below = (_behind(plan, one) for one in plan.operands(key))
+    above, below = (behind(plan, one) for one in plan.operands(key))
     number = plan.node(below)
     if above[0] != total[0] or number.op not in ("size", "constant"):
         return False
     return always_equal(contract, str(number.data[0]), " * ".join(plan.domain[axis] for axis in plan.gone))
-
-
-def _behind(plan: Plan, key: Key) -> Key:
-    """The key behind views, and casts between floats."""
-    node = plan.node(key)
-    widened = node.op == "cast" and node.dtype in ("float32", "float64")
-    if node.op == "view" or (widened and plan.graph.nodes[node.args[0]].dtype in ("float32", "float64")):
-        return _behind(plan, plan.operands(key)[0])
-    return key
 
 
 class Moments:

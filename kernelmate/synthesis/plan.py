@@ -171,6 +171,15 @@ def walk(plan: Plan) -> Iterator[Key]:
             stack += [(one, False) for one in reversed(plan.operands(key)) if one not in seen]
 
 
+def behind(plan: Plan, key: Key) -> Key:
+    """The key behind views, and casts between floats."""
+    node = plan.node(key)
+    widened = node.op == "cast" and node.dtype in ("float32", "float64")
+    if node.op == "view" or (widened and plan.graph.nodes[node.args[0]].dtype in ("float32", "float64")):
+        return behind(plan, plan.operands(key)[0])
+    return key
+
+
 def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...]:
     node, index = graph.nodes[key[0]], key[1]
     match node.op:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
-from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.kernel_text import KernelText, block_of
+from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, behind, walk
 from kernelmate.synthesis.reductions import Reductions
 
 IN_FLIGHT = 64
@@ -26,7 +27,7 @@ class _Accumulator:
     Attributes:
         key: the reduction. kind: `sum`, ... ctype: the type of its values. name: of the local that holds what was found.
         starts: declarations before the pass. final: the statement after it. result: the text of the result.
-        at: the local that holds a position, where one is wanted.
+        at: the local that holds a position, where one is wanted. own: the local that keeps what a thread found itself.
     """
 
     key: Key
@@ -37,6 +38,7 @@ class _Accumulator:
     final: str
     result: str
     at: str = ""
+    own: str = ""
 
 
 _NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
@@ -48,6 +50,7 @@ class Passes:
     Attributes:
         inputs: arrays that are read, with their access.
         expressions: of the kernel. reductions: the functions that combine what several threads found.
+        online: sums that are found beside a maximum on which they depend, and that maximum, as numbers of nodes.
     """
 
     plan: Plan
@@ -55,6 +58,7 @@ class Passes:
     inputs: dict[str, str]
     expressions: Expressions
     reductions: Reductions
+    online: Mapping[int, int] = {}
 
     @functools.cached_property
     def positions(self) -> dict[str, str]:
@@ -143,15 +147,47 @@ class Passes:
             if key[0] not in by_node:
                 by_node[key[0]] = self._with_position(key, by_node) or self._accumulator(key)
         found = [one for node, one in by_node.items() if one.key[0] == node]
-        roots = [self.plan.operands(one.key)[0] for one in found]
         body: list[str] = []
-        for one, text in zip(found, self.expressions.locals_for(roots, body), strict=True):
-            body += self._taken(one, text, body)
+        sums = [one for one in found if one.key[0] in self.online]
+        self._take([one for one in found if one not in sums], sums, body)
+        self.expressions.known |= {key: by_node[key[0]].name for key in keys if key[0] in self.online.values()}
+        self._take(sums, (), body)
+        roots = [self.plan.operands(one.key)[0] for one in found]
         loop = self.loop(roots, body, (), [line for one in found for line in one.starts])
         self.expressions.known |= {
             key: by_node[key[0]].result if by_node[key[0]].key[0] == key[0] else by_node[key[0]].name for key in keys
         }
-        return [*loop, *(one.final for one in found)]
+        return [*loop, *(line for one in found for line in self._final(one, by_node))]
+
+    def _take(self, found: Sequence[_Accumulator], online: Sequence[_Accumulator], body: list[str]) -> None:
+        """Add statements that take one more value into some reductions; sums of `online` are scaled to a maximum that grows."""
+        roots = [self.plan.operands(one.key)[0] for one in found]
+        for one, root, text in zip(found, roots, self.expressions.locals_for(roots, body), strict=True):
+            scaled = [other.name for other in online if self.online[other.key[0]] == one.key[0]]
+            if not scaled:
+                body += self._taken(one, text, body)
+                continue
+            if not text.isidentifier():
+                held = self.kernel.names.fresh("element")
+                body.append(f"const {one.ctype} {held} = {text};")
+                text = self.expressions.known[behind(self.plan, root)] = held
+            lines = [f"{other} *= {self._exp}({one.name} - {text});" for other in scaled]
+            lines[0] += "  // what was summed is relative to the largest"
+            body += block_of(f"if ({text} > {one.name})", [*lines, f"{one.name} = {text};"])
+
+    @property
+    def _exp(self) -> str:
+        return "expf" if self.kernel.real == "float" else "exp"
+
+    def _final(self, one: _Accumulator, found: Mapping[int, _Accumulator]) -> list[str]:
+        """Statements after a pass: every thread gets what all of them found."""
+        if one.key[0] in self.online.values():
+            return [f"const {one.ctype} {one.own} = {one.name};", one.final]
+        if one.key[0] not in self.online:
+            return [one.final]
+        largest = found[self.online[one.key[0]]]
+        function = self.reductions.function(one.kind, one.ctype)
+        return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
     def _with_position(self, key: Key, found: Mapping[int, _Accumulator]) -> _Accumulator | None:
         """The reduction to the position of what a reduction finds, whose local holds it too; None where there is none."""
@@ -183,10 +219,14 @@ class Passes:
             )
         name = names.fresh("squares" if kind == "sum" and self.expressions.squares(node) else _NAMES[kind])
         start = start_of(kind, ctype, infinity) if kind in ("max", "min") else {"sum": "0", "prod": "1"}[kind]
+        if key[0] in self.online.values():
+            start = self.expressions.number(LOWEST_REAL[ctype])
         if ctype == self.kernel.real and kind in ("sum", "prod"):
             start = self.expressions.number(float(start))
         final = f"{name} = {self.reductions.function(kind, ctype)}({name});"
-        return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};",), final, name)
+        own = names.fresh(f"own_{name}") if key[0] in self.online.values() else ""
+        finite = "  // finite: the difference of two infinities is not a number" if own else ""
+        return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
 
     def _taken(self, one: _Accumulator, text: str, body: list[str]) -> list[str]:
         """Statements that take one more value; `body` gets what they need."""

@@ -23,9 +23,11 @@ from kernelmate.synthesis.kernel_text import (
     those_written,
     wrapped,
 )
+from kernelmate.synthesis.online import online_of
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.row_ends import RowEnd, ends_of
 from kernelmate.synthesis.schedules.passes import Passes
 
 ROWS_PER_BLOCK = 8
@@ -34,6 +36,9 @@ ROWS_PER_BLOCK = 8
 SHORT_ROW = 1024
 """Elements up to which a warp takes a row: 32 of them per thread."""
 
+
+LONG_ROW = 8192
+"""Elements of a row that is not read again from a cache: maxima and sums of exponentials are found in one pass."""
 
 FEWEST = 4
 """Elements of a row for each thread, below which a block is not tried."""
@@ -52,12 +57,15 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
     more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]
-    makers, rest = ([partial(_text, plan, kernel, team) for team in some] for some in (teams[:3], others))
+    makers, rest = (
+        [partial(_text, plan, kernel, team, online=headline > LONG_ROW) for team in some]
+        for some in (teams[:3], others)
+    )
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
-    return Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Written:
+    return Rows(plan, KernelText(kernel.kernel, kernel.contract), team, online=online).written()
 
 
 def block_sizes(columns: int) -> list[int]:
@@ -65,7 +73,7 @@ def block_sizes(columns: int) -> list[int]:
     fitting = 64
     while fitting < 256 and fitting * 8 < columns:
         fitting *= 2
-    return [fitting, 512] if columns > 8192 else [fitting]
+    return [fitting, 512] if columns > LONG_ROW else [fitting]
 
 
 class Rows(Passes):
@@ -73,12 +81,13 @@ class Rows(Passes):
 
     schedule = "rows"
 
-    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team, *, online: bool = False) -> None:
         self.plan, self.kernel, self.team = plan, kernel, team
+        self.online = online_of(plan, self.levels()) if online else {}
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
-        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed")
+        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed", "end")
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
@@ -108,6 +117,13 @@ class Rows(Passes):
             self.constants.append(f"constexpr int {self.names.kAhead} = {self.ahead};{comment}")
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
+        self.end = self._end()
+        self.last = self.names.columns
+
+    def _end(self) -> RowEnd | None:
+        """Where the part of a row ends that is read, if that is known from the row alone."""
+        found = [one for one in ends_of(self.plan) if one.skips(self.plan, self.levels()[0])]
+        return found[0] if found else None
 
     def _ahead(self) -> int:
         """Elements whose loads are on their way at once: those of a thread at the first size; 0 where that is one pack.
@@ -193,8 +209,10 @@ class Rows(Passes):
         kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
         length = kernel.size(plan.columns)
         body = self._opening(length)
-        for keys in self.levels():
+        for keys in self.passes():
+            self.last = names.end if self.end is not None and self.end.skips(plan, keys) else names.columns
             body += ["", *self.reduction(keys)]
+        self.last = names.columns
         body += ["", *self.results()]
         width = self.packs.width
         passed = list(kernel.parameters)
@@ -225,6 +243,16 @@ class Rows(Passes):
             team.block,
         )
 
+    def passes(self) -> list[list[Key]]:
+        """The reductions of each pass."""
+        found: list[list[Key]] = []
+        for keys in self.levels():
+            if keys[0][0] in self.online:
+                found[-1] += keys
+            else:
+                found.append(keys)
+        return found
+
     def helpers(self) -> list[str]:
         """Device functions of a kind of rows of its own, each followed by an empty line."""
         return []
@@ -247,7 +275,30 @@ class Rows(Passes):
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
             pitch = self.pitches.get(name, names.columns)
             lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {pitch};")
-        return lines
+        return [*lines, *self._end_lines()]
+
+    def _stays(self, key: Key) -> bool:
+        """Whether the text of a value that differs between elements is the same in every pass."""
+        return key[0] < 0 or (self.end is not None and key in self.end.conditions)
+
+    def _end_lines(self) -> list[str]:
+        """The declaration of where the part of a row ends that is read."""
+        if self.end is None:
+            return []
+        lines: list[str] = []
+        (text,) = self.expressions.locals_for([self.end.bound], lines)
+        text = re.sub(r"^static_cast<long long>\((\w+)\)$", r"\1", text)
+        columns, more = self.names.columns, f" + {self.end.more}" * bool(self.end.more)
+        node = self.plan.node(self.end.bound)
+        if node.op == "iota" and self.kernel.arguments.get(node.shape[0], node).dtype == "int32":
+            end = f"min({columns}, static_cast<int>({text}){more})"
+        elif not more and node.dtype == "int32":
+            end = f"min({columns}, {text})"
+        else:
+            end = f"static_cast<int>(min(static_cast<long long>({columns}), static_cast<long long>({text}){more}))"
+        sign = ">=" if self.end.beyond else "<"
+        self.expressions.known |= dict.fromkeys(self.end.conditions, f"({self.position()[0]} {sign} {self.names.end})")
+        return [*lines, f"const int {self.names.end} = {end};  // columns from there on are masked"]
 
     def position(self) -> tuple[str, str]:
         """The number of an element in its row, and its type."""
@@ -277,15 +328,43 @@ class Rows(Passes):
         threads = WARP if self.team.name == "warp" else names.kThreads
         step = f"{threads} * {kpack}" if packs.width > 1 else str(threads)
         start = f"{names.rank} * {kpack}" if packs.width > 1 else names.rank
-        head = f"for (int {names.c} = {start}; {names.c} < {names.columns}; {names.c} += {step})"
+        skips = stores and self.last != names.columns
+        first = "" if skips else f"int {names.c} = {start}"
+        head = f"for ({first}; {names.c} < {self.last}; {names.c} += {step})"
+        if skips:
+            before = [*before, f"int {names.c} = {start};"]
         known = self.expressions.known
         self.expressions.known = {
-            key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
+            key: name for key, name in known.items() if self._stays(key) or not self.expressions.varies(key)
         }
         unroll = []
         if self.ahead:
             unroll = [f"#pragma unroll {f'({names.kAhead} / {kpack})' if packs.width > 1 else f'({names.kAhead})'}"]
-        return [*outer, *before, *unroll, *block_of(head, lines)]
+        rest = self._rest(stores, step) if skips else []
+        return [*outer, *before, *unroll, *block_of(head, lines), *rest]
+
+    def _rest(self, stores: Sequence[str], step: str) -> list[str]:
+        """The loop over the part of a row that does not count: its results are the same number for all elements."""
+        names, packs = self.names, self.packs
+        lines, body = [], []
+        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+            if name not in stores:
+                continue
+            value = float(self._beyond(key) or 0)
+            pack = packs.type_of(name)
+            filled = f"{pack}{{}}"
+            if value:
+                filled = self.kernel.names.fresh(f"{name}_rest")
+                text = self.kernel.stored(name, self.expressions.number(value), self.plan.node(key).dtype)
+                element = self.kernel.names.fresh("element")
+                each = block_of(f"for ({self.kernel.element(name)}& {element} : {filled}.at)", [f"{element} = {text};"])
+                lines += [f"{pack} {filled};", *each]
+            body.append(f"*reinterpret_cast<{pack}*>({self.pointers[name]} + {names.c}) = {filled};")
+        return [*lines, *block_of(f"for (; {names.c} < {names.columns}; {names.c} += {step})", body)]
+
+    def _beyond(self, output: Key) -> float | None:
+        """The number that an output is where nothing counts; None where that is not one number."""
+        return None if self.end is None else self.end.values[output]
 
     def stored_pack(self, output: str) -> str:
         """The local of the pack that is stored."""
@@ -317,10 +396,11 @@ class Rows(Passes):
         if single:
             body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
             lines += block_of(f"if ({self.names.rank} == 0)", body)
-            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or key[0] < 0}  # fmt: skip
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self._stays(key)}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
             body = self.stores(whole, lambda name: f"{self.stored_pack(name)}.at[{self.names.j}]")
+            self.last = self.names.end if all(self._beyond(key) is not None for key, _ in whole) else self.names.columns
             lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
 
@@ -351,7 +431,7 @@ class Rows(Passes):
 
     def why(self) -> str:
         """One or two sentences."""
-        passes = len(self.levels()) + any(self.full.values())
+        passes = len(self.passes()) + any(self.full.values())
         times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
