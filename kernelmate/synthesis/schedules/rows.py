@@ -9,11 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from kernelmate.records import Size
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.identities import always
 from kernelmate.synthesis.kernel_text import (
     KernelText,
     Written,
@@ -25,10 +22,10 @@ from kernelmate.synthesis.kernel_text import (
 )
 from kernelmate.synthesis.online import online_of
 from kernelmate.synthesis.packs import Packs
-from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_ends import RowEnd, ends_of
-from kernelmate.synthesis.schedules.passes import Passes
+from kernelmate.synthesis.schedules.row_elements import RowElements
 
 ROWS_PER_BLOCK = 8
 """Rows, each of a warp, in one block."""
@@ -76,7 +73,7 @@ def block_sizes(columns: int) -> list[int]:
     return [fitting, 512] if columns > LONG_ROW else [fitting]
 
 
-class Rows(Passes):
+class Rows(RowElements):
     """The text for one team."""
 
     schedule = "rows"
@@ -133,76 +130,6 @@ class Rows(Passes):
         share = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0])) // self.team.threads
         ahead = min(self.most_ahead(), 1 << max(0, share.bit_length() - 1))
         return ahead if ahead >= 2 * self.packs.width else 0
-
-    def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "iota":
-            return self._position(key)
-        name = str(node.data[0])
-        if node.op == "scalar":
-            return self.kernel.loaded(name, name)
-        access = self.plan.access(key)
-        if access == "part":
-            return self.kernel.loaded(name, f"{name}[{self._part(key)}]")
-        if access == "across":
-            return self.kernel.loaded(name, f"{name}[{self._across(key)}]")
-        if access.startswith("@"):
-            return self.kernel.loaded(name, f"{self.pointers[name]}[{self.expressions.at[access]}]")
-        texts = {"once": f"{name}[0]", "row": f"{name}[{self.names.row}]"}
-        return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{self.names.j}]")
-
-    def _position(self, key: Key) -> str:
-        """The position along an axis, of a row or within it."""
-        access = self.plan.access(key)
-        if access == "across":
-            return f"static_cast<long long>({self._across(key)})"
-        if access == "column":
-            return f"{self.names.c} + {self.names.j}"
-        return {"once": "0", "row": f"static_cast<long long>({self.names.row})"}.get(access) or self._part(key)
-
-    def _meet_across(self, key: Key) -> None:
-        """Name the position along an axis of another shape at which a row begins: a row has a whole number of its elements.
-
-        Raises:
-            Refused: it does not, or not at every size.
-        """
-        axis = next(str(one) for one in key[1] if one is not None)
-        inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")
-        columns = self.plan.columns
-
-        def fits(size: Size) -> bool:
-            behind, row = int(evaluate(inner, size)), int(evaluate(columns, size))
-            steps = row // behind if behind and row % behind == 0 else 0
-            return row == 0 or (steps > 0 and (not side or int(evaluate(side, size)) % steps == 0))
-
-        if not always(self.kernel.contract, fits):
-            raise Refused("it meets an array along an axis that crosses its rows")
-        if axis not in self.firsts:
-            name = self.kernel.names.fresh(side[:-1] if re.fullmatch(r"\w+s", side) else "part")
-            behind = self.kernel.size(inner)
-            first = self.kernel.names.fresh(f"first_{name}")
-            self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"
-
-    def _across(self, key: Key) -> str:
-        """The name of the position along an axis of another shape."""
-        return self.firsts[next(str(one) for one in key[1] if one is not None)][0]
-
-    def _part(self, key: Key) -> str:
-        """The number of an element in an array that has some axes of the rows."""
-        domain, split = self.plan.domain, self.plan.split
-        order = order_of(key[1])
-        lengths = {axis: self.kernel.size(domain[axis]) for axis in order[1:] if isinstance(axis, int)}
-        at: dict[int | str, str] = {}
-        for axis in (one for one in order if isinstance(one, int)):
-            inner = self.kernel.size(" * ".join(domain[axis + 1 : split]) or "1")
-            inner = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
-            text = self.names.row if inner == "1" else f"{self.names.row} / {inner}"
-            side = self.kernel.size(domain[axis])
-            side = side if re.fullmatch(r"\w+", side) else f"({side})"
-            at[axis] = text if axis == 0 else f"{text} % {side}"
-        if len(order) > 1:
-            at = {axis: f"({text})" if " " in text else text for axis, text in at.items()}
-        return address(order, lengths, at)
 
     def written(self) -> Written:
         """The text."""
