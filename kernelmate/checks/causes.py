@@ -53,7 +53,11 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     plain = [one for one in wrong if one.seen.plain]
     # A case whose wrong launches all had other scalars, or values equal to them, is wrong for that and not for its size.
     usual = [one for one in plain if not one.seen.outcome.shot.style.vary and not one.seen.outcome.shot.style.planted]
-    code = _code_plain(contract, records, plain) if usual else _code_stress(plain or wrong)
+    # Digits that other inputs lose at other sizes too are not lost for a size.
+    coarse = all(d.coarse for one in wrong for d in one.seen.differences if not d.right)
+    elsewhere = {id(one.record) for one in wrong} - {id(one.record) for one in plain}
+    by_size = usual and not (coarse and elsewhere)
+    code = _code_plain(contract, records, plain) if by_size else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
     return Cause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
 
