@@ -9,6 +9,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.variables import names_of, variables_of
 from kernelmate.backends.timed import CannotCapture
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
@@ -123,6 +124,16 @@ def test_cooperative_and_clustered_launches_are_timed(backend) -> None:
         with backend.turns.alone(), backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
             (timing,) = measure(rig, 0.05, full=True).timings
         assert 1 < timing.median_us < 50
+
+
+def test_of_a_module_s_variables_only_those_that_its_code_uses_are_reset(backend) -> None:
+    head = "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n__device__ int calls = 3;\n"
+    body = "  if (i < n) y[i] = 2 * x[i];\n  if (i == 0) atomicAdd(&calls, 1);\n}\n"
+    module = loaded(backend, head + HEAD + TWICE + body)
+    assert len(names_of(module.compiled.ptx)) > 1
+    shape, _ = launch_of(1024)
+    used = variables_of(module.ready(shape), module.compiled.ptx)
+    assert [(one.name, one.size) for one in used] == [("calls", 4)]
 
 
 def test_a_graph_that_cannot_be_made_leaves_the_rig_of_use(backend) -> None:

@@ -38,7 +38,9 @@ def used_names_of(ptx: str) -> tuple[str, ...]:
 
 
 def variables_of(function: Any, ptx: str) -> tuple[Variable, ...]:
-    """Where the variables of a loaded module lie; those that ptxas has left out are left out here.
+    """Where the variables lie that a loaded module uses.
+
+    Headers define constants by the dozen that nothing reads, and each would cost a copy where a launch's memory is reset.
 
     Args:
         function: a compiled cupy.RawKernel of the module.
@@ -46,7 +48,7 @@ def variables_of(function: Any, ptx: str) -> tuple[Variable, ...]:
     """
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     found = []
-    for name in names_of(ptx):
+    for name in used_names_of(ptx):
         address, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = library.cuModuleGetGlobal_v2(
             ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(function.kernel.module.ptr), name.encode()
