@@ -1,4 +1,4 @@
-"""The papers about the house say what the house is."""
+"""ARCHITECTURE.md, README.md and the project file agree with the code."""
 
 from __future__ import annotations
 
@@ -8,75 +8,60 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.checks.findings import CODES
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = (
-    "kernelmate",
-    "lsp/kernelmate_lsp",
-    "widgets/kernelmate_widgets",
-    "training/kernelmate_training",
-    "benchmarks",
-)
-CODES = [
-    "forbidden-source",
-    "compile-error",
-    "unsupported-instruction",
-    "launch-failure",
-    "hang",
-    "time-limit",
-    "trap",
-    "worker-crash",
-    "out-of-memory",
-    "output-flood",
-    "illegal-address",
-    "out-of-bounds-write",
-    "out-of-bounds-read",
-    "misaligned-access",
-    "index-overflow",
-    "shared-race",
-    "global-race",
-    "divergent-barrier",
-    "shuffle-mask",
-    "uninitialised-shared",
-    "uninitialised-local",
-    "uninitialised-global",
-    "input-mutated",
-    "stateful",
-    "aliasing",
-    "stale-output",
-    "constant-output",
-    "wrong-at-size",
-    "nan-handling",
-    "precision-loss",
-    "wrong-values",
-    "nondeterministic",
-    "sub-physical-time",
-    "suspicious-speedup",
-]
 
 
-def table_rows(heading: str) -> dict[str, str]:
-    """The two-column table rows below a heading of ARCHITECTURE.md."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return dict(re.findall(r"^\| `([^`]+)` \| (.+?) \|$", section, flags=re.MULTILINE))
+def architecture() -> str:
+    return (ROOT / "ARCHITECTURE.md").read_text()
 
 
-def modules() -> set[str]:
-    return {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+def table_rows(heading: str) -> list[list[str]]:
+    """The cells of the table rows below a heading of ARCHITECTURE.md, without the table's head."""
+    section = architecture().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return rows[2:]
 
 
-def test_architecture_names_every_module_and_no_other() -> None:
-    assert set(table_rows("Modules")) == modules()
+def layers() -> list[tuple[int, str]]:
+    """Layer and package of each row of the table of packages."""
+    return [(int(number), package.split("`")[1]) for number, package, _ in table_rows("Layers and packages")]
 
 
-def test_every_module_has_a_sentence_of_its_own() -> None:
-    rows = table_rows("Modules")
-    assert all(len(sentence) > 15 for sentence in rows.values())
-    assert len(set(rows.values())) == len(rows)
+def test_architecture_is_one_read() -> None:
+    assert len(architecture().splitlines()) <= 250
 
 
-def test_every_finding_code_is_explained_in_the_order_in_which_they_win() -> None:
-    assert list(table_rows("Finding codes")) == CODES
+def test_every_path_in_architecture_exists() -> None:
+    named = re.findall(r"`([\w./]+/[\w./]*)`", architecture()) + re.findall(r"docs/\w+\.md", architecture())
+    assert len(named) > 80
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_package_has_a_row_in_architecture() -> None:
+    found = {
+        file.parent.relative_to(ROOT / root).as_posix().replace("/", ".")
+        for root in ("", "lsp", "widgets", "training")
+        for file in (ROOT / root).glob("kernelmate*/**/__init__.py")
+    }
+    assert {package for _, package in layers()} >= found - {"kernelmate"}
+
+
+def test_layers_of_architecture_are_those_of_import_linter() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    wanted = [set(layer.split(" | ")) for layer in contract["layers"]]
+    packages = {package: number for number, package in layers()}
+    top = {package: number for package, number in packages.items() if package.rpartition(".")[0] not in packages}
+    assert [{one for one in top if top[one] == number} for number in sorted(set(top.values()))] == wanted
+    assert all(
+        number == packages[package.rpartition(".")[0]] for package, number in packages.items() if package not in top
+    )
+
+
+def test_every_finding_code_is_explained_in_the_order_of_precedence() -> None:
+    assert [code.strip("`") for code, _ in table_rows("Finding codes")] == list(CODES)
+    assert all(len(meaning) > 15 for _, meaning in table_rows("Finding codes"))
 
 
 @pytest.mark.parametrize("package", ["kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets"])
