@@ -52,7 +52,10 @@ class RowElements(Passes):
             return f"static_cast<long long>({self._across(key)})"
         if access == "column":
             return f"{self.names.c} + {self.names.j}"
-        return {"once": "0", "row": f"static_cast<long long>({self.names.row})"}.get(access) or self._part(key)
+        if access == "once":
+            return "0"
+        # Signed: what is computed from the number of a row, a size_t, would wrap where it is less than zero.
+        return f"static_cast<long long>({self.names.row if access == 'row' else self._part(key)})"
 
     def _meet_across(self, key: Key) -> None:
         """Name the position along an axis of another shape at which a row begins: a row has a whole number of its elements.

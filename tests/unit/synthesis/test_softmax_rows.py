@@ -141,3 +141,25 @@ def test_a_mask_with_a_value_that_counts_ends_nothing(make: Any, tmp_path: Path)
     kernel, contract = built(make, reference, ROW, args)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
     assert " end = " not in text.helpers
+
+
+def test_distances_from_a_row_s_own_position_have_a_sign(make: Any, session: Session) -> None:
+    args = {"x": "in float32[heads, rows, cols] ~ normal", "w": "in float32[heads]", "y": "out float32[heads, rows, cols]"}  # fmt: skip
+    args |= {"heads": "int32", "rows": "int32", "cols": "int32"}
+    reference = (
+        "def reference(x, w):\n    _, rows, cols = x.shape\n    distance = np.arange(cols) - np.arange(rows)[:, None]\n"
+        "    x = x + w[:, None, None] * distance\n    e = np.exp(x - x.max(axis=-1, keepdims=True))\n"
+        "    return e / e.sum(axis=-1, keepdims=True)"
+    )
+    body = (
+        "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= heads * rows) return;\n  int i = r % rows;\n"
+        "  float k = w[r / rows], t = -INFINITY, s = 0;\n"
+        "  for (int c = 0; c < cols; ++c) t = fmaxf(t, x[r * cols + c] + k * (c - i));\n"
+        "  for (int c = 0; c < cols; ++c) s += exp(x[r * cols + c] + k * (c - i) - t);\n"
+        "  for (int c = 0; c < cols; ++c) y[r * cols + c] = exp(x[r * cols + c] + k * (c - i) - t) / s;"
+    )
+    sizes = "{ heads = 2, rows = 5, cols = 65 }, { heads = 3, rows = 2, cols = 9 }, { heads = 1, rows = 1, cols = 1 }"
+    kernel, _ = make(
+        args, reference, body=body, grid="cdiv(heads * rows, block)", sizes=sizes, more='require = ["cols > 0"]'
+    )
+    assert judged(session, kernel)
