@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from kernelmate.backends.base import Backend, Computes, EmulationTooLarge, Run, RunResult, UnsupportedInstruction
+from kernelmate.checks.capacity import further_sizes
 from kernelmate.checks.case_records import CaseRecord, Noted, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
@@ -14,7 +15,7 @@ from kernelmate.checks.code import code_findings
 from kernelmate.checks.elsewhere import surroundings_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
-from kernelmate.checks.guards import assumptions, remembered
+from kernelmate.checks.guards import assumptions, remembered, surroundings
 from kernelmate.checks.later import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
@@ -161,13 +162,21 @@ class _Judge:
     def _sizes(self, listed: tuple[Size, ...]) -> list[Tried]:
         if not self.task.own_sizes:
             return [Tried(size, "contract") for size in listed]
-        sizes, beyond = tried_sizes(self.contract, listed, self.task.seed, self.conditions if self.compared else ())
+        conditions = self.conditions if self.compared else ()
+        taken = surroundings.dependence(self.version, self.contract)
+        sizes, beyond = tried_sizes(
+            self.contract, listed, self.task.seed, conditions, aligned=taken is not None and taken.aligned
+        )
         self.reasons.extend(beyond)
         narrow = narrow_inputs(self.contract) if self.compared else ()
         holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
         more = [] if holding is None else [holding]
         more += scratch_sizes(self.version, self.task.baseline, listed)
         sizes += [Tried(size, "own") for size in more]
+        if self.compared and self.task.baseline is not None:
+            known = [one.size for one in sizes]
+            found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
+            sizes += [Tried(size, "own", once=True, styled=False) for size in found]
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:
