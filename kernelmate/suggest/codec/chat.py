@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -16,7 +17,7 @@ import msgspec
 
 from kernelmate.compiler.targets import find_target
 from kernelmate.decide.objective import read_objective
-from kernelmate.errors import KernelmateError
+from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Verdict
 from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
@@ -185,7 +186,7 @@ def _with(contract: Contract, launch: Launch) -> Contract:
 
 def _objective(question: Question, verdict: Verdict) -> Objective:
     """As the prompt is read, where that gives the metric; else the metric in plain words."""
-    if question.prompt.strip():
+    with suppress(UsageError):
         read = read_objective(question.prompt, verdict)
         if read.metric == question.metric:
             return read

@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import chain
 
 from kernelmate.errors import KernelmateError
+from kernelmate.suggest.codec import STARTER, header, mends
 from kernelmate.suggest.codec import edits as line_edits
-from kernelmate.suggest.codec import header, mends
 from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.filling import fill_tokens, filled
@@ -29,10 +29,9 @@ from kernelmate.suggest.codec.offers import Offer, assumed, offer_tokens, offere
 from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
 from kernelmate.suggest.codec.regions import Regions, regions
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.codec.starter import (
+from kernelmate.suggest.codec.shown import (
     END,
-    AskedByLines,
-    LineCodec,
+    ShownLines,
     after_sides,
     arguments_of,
     cleaned,
@@ -44,9 +43,6 @@ from kernelmate.suggest.codec.starter import (
 )  # fmt: skip
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
 
-NAME = "mixed-2"
-PLAIN = "mixed-2-plain"
-"""The same with names and literals as they are, to see what placeholders are worth."""
 TOP, WANTS = "@top", "@wants"
 
 _SECTION = re.compile(
@@ -67,7 +63,7 @@ class MixedCodec:
         name: as in `Codec`. hides: names and long literals stand as placeholders.
     """
 
-    name: str = NAME
+    name: str = STARTER
     hides: bool = True
     end: str = END
 
@@ -75,7 +71,7 @@ class MixedCodec:
         """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
-            lines = LineCodec(self.name, hides=self.hides).ask(question)
+            lines = ShownLines.of(question, hides=self.hides)
             last = _LAST[self.name] = AskedMixed(self, question, lines, regions(lines.unit.shown, question.kernel))
         return last
 
@@ -127,7 +123,7 @@ class AskedMixed:
 
     codec: MixedCodec
     question: Question
-    lines: AskedByLines
+    lines: ShownLines
     where: Regions
     messages: tuple[tuple[str, str], ...] = ()
 
@@ -139,7 +135,7 @@ class AskedMixed:
         numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
         asked_for = [tag.token for tag in tags_of([question.prompt]) if tag.kind == "do"] if question.prompt else []
         wants = [*([WANTS, *asked_for] if asked_for else []), *filled(question)]
-        said = header.header(question, names, arguments_of(question), numbers, wants=wants, coarse=True)
+        said = header.header(question, names, arguments_of(question), numbers, wants)
         code = "".join(
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)
