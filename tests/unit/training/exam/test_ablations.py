@@ -22,7 +22,7 @@ def result(met: int, *, of: int = 4, greedy: int = 0, sha256: str = "a" * 64, **
 
     goals = tuple(goal(number) for number in range(of))
     return ExamResult(
-        1, sha256, True, "emulator", "H100 SXM", 1, {"name": "m", "codec": "mixed-2"}, 2, False, goals, labels
+        1, sha256, True, "emulator", "H100 SXM", 1, {"name": "m", "codec": "lines-1"}, 2, False, goals, labels
     )
 
 
@@ -35,8 +35,8 @@ def leave(folder: Path, one: ExamResult, **facts: Any) -> Path:
 
 def test_rows_take_what_a_model_was_from_its_own_facts(tmp_path: Path) -> None:
     corpus = {"train": {"examples": 1200}}
-    leave(tmp_path / "a", result(3, greedy=1), name="a", codec="mixed-2", parameters=35_000_000, corpus=corpus)
-    leave(tmp_path / "b" / "deep", result(1), name="b", codec="mixed-2-plain", parameters=35_000_000, corpus=corpus)
+    leave(tmp_path / "a", result(3, greedy=1), name="a", codec="lines-1", parameters=35_000_000, corpus=corpus)
+    leave(tmp_path / "b" / "deep", result(1), name="b", codec="whole-1-plain", parameters=35_000_000, corpus=corpus)
     first, second = rows_of([tmp_path])
     assert (first.model, first.output, first.placeholders, first.parameters, first.pairs) == (
         "a", "line edits", True, 35_000_000, 1200,
@@ -58,8 +58,8 @@ def test_labels_say_it_where_the_model_lies_elsewhere(tmp_path: Path) -> None:
 
 
 def test_the_best_stands_first_and_single_choices_are_compared(tmp_path: Path) -> None:
-    leave(tmp_path / "a", result(1), name="small", codec="mixed-2", parameters=15_000_000)
-    leave(tmp_path / "b", result(3), name="large", codec="mixed-2", parameters=80_000_000)
+    leave(tmp_path / "a", result(1), name="small", codec="lines-1", parameters=15_000_000)
+    leave(tmp_path / "b", result(3), name="large", codec="lines-1", parameters=80_000_000)
     leave(tmp_path / "c", result(2), name="other", codec="whole-1", parameters=35_000_000)
     lines = list(table(list(rows_of([tmp_path]))))
     names = [line.split()[0] for line in lines if line[:1].isalpha() and "%" in line]
@@ -89,13 +89,13 @@ def test_what_a_codec_and_its_vocabulary_change_of_the_numbers_is_no_other_choic
 
 
 def test_results_of_different_exams_are_not_in_one_table(tmp_path: Path) -> None:
-    leave(tmp_path / "a", result(1), name="a", codec="mixed-2")
-    leave(tmp_path / "b", result(1, sha256="b" * 64), name="b", codec="mixed-2")
+    leave(tmp_path / "a", result(1), name="a", codec="lines-1")
+    leave(tmp_path / "b", result(1, sha256="b" * 64), name="b", codec="lines-1")
     assert sum("exam " in line for line in table(list(rows_of([tmp_path])))) == 2
 
 
 def test_answers_that_were_not_judged_are_found(tmp_path: Path) -> None:
-    leave(tmp_path / "done", result(1), codec="mixed-2")
+    leave(tmp_path / "done", result(1), codec="lines-1")
     (tmp_path / "done" / "answers.jsonl").write_text("")
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "answers.jsonl").write_text("")
