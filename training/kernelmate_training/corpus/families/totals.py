@@ -16,6 +16,7 @@ from kernelmate_training.corpus.drafting import (
 from kernelmate_training.corpus.expressions import (
     UNARY,
     Expr,
+    Real,
     call,
     const,
     divides,
@@ -38,7 +39,7 @@ def total(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         names = pick(rng, 3, "array")
         n = pick(rng, 1, "length")[0]
         whole = form in ("count", "ints")
-        real = "int" if whole else "float"
+        real: Real = "int" if whole else "float"
         dtype = "int32" if form == "ints" else "float32"
         two = form in ("dot", "error") or (form == "partials" and rng.random() < 0.4)
         inputs = tuple(
