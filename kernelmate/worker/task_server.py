@@ -133,7 +133,10 @@ class TaskServer:
 
             self._helped = self._helped or HelpedEmulator(self._emulators)
             return self._helped
-        return opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        gpu = opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        if self._runner is not None:
+            cast("IsolatedCuda", gpu).limit(task.timeout_s)
+        return gpu
 
 
 class _Reporter:
