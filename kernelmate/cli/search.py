@@ -113,7 +113,7 @@ def search(
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage) as session,
     ):
-        options = SearchOptions(
+        asked = SearchOptions(
             options["author"],
             options["samples"],
             options["rounds"],
@@ -128,7 +128,7 @@ def search(
             options["max_candidates"],
             progress.judged,
             budget_s=options["budget"],
-            suggesters=authors(settings, kernel, options),
+            suggesters=authors(settings, kernel, asked),
             reference=reference,
             objective=objective,
             on_trying=progress.trying,
