@@ -12,10 +12,10 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract
 from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
 from kernelmate.suggest.codec import header
-from kernelmate.suggest.codec.base import Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.edits import MOST_LINES
-from kernelmate.suggest.codec.lines import Canonical, Line, mark_object_macros
-from kernelmate.suggest.codec.names import Names
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros
+from kernelmate.suggest.codec.names import Placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate.suggest.codec.tokens import read_tokens
@@ -42,7 +42,7 @@ class ShownLines:
 
     question: Question
     unit: Canonical
-    names: Names
+    names: Placeholders
     lines: tuple[str, ...]
 
     @classmethod
@@ -50,30 +50,30 @@ class ShownLines:
         """The lines of a question's kernel; `hides`: names and long literals stand as placeholders.
 
         Raises:
-            Untellable: there are too many lines, or the kernel is not among them.
+            NotEncodable: there are too many lines, or the kernel is not among them.
         """
         unit = _canonical(question.text, question.kernel)
         shown = unit.shown
         if len(shown) > MOST_LINES:
-            raise Untellable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
+            raise NotEncodable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
         if not any("__global__" in line.texts for line in shown):
-            raise Untellable(f"The kernel {question.kernel} is not in the text.")
-        names = Names.of([line.texts for line in shown], question.seed, replace=hides)
+            raise NotEncodable(f"The kernel {question.kernel} is not in the text.")
+        names = Placeholders.of([line.texts for line in shown], question.seed, replace=hides)
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
-    def compared(self, after: Version) -> tuple[Canonical, list[str]]:
+    def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
         """A version in canonical form, and its shown lines as a model would see them beside those of the question.
 
         Raises:
-            Untellable: it changes what is not shown.
+            NotEncodable: it changes what is not shown.
         """
         unit = _canonical(after.text, self.question.kernel)
         relaunched = after.launch != self.question.launch
         if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
-            raise Untellable("The version changes code that the model is not shown.")
+            raise NotEncodable("The version changes code that the model is not shown.")
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
 
-    def launch_told(self, launch: Launch) -> str:
+    def launch_told(self, launch: CodecLaunch) -> str:
         """What makes the question's launch another one; empty for the same."""
         old = self.question.launch
         parts = []
@@ -88,11 +88,11 @@ class ShownLines:
             parts.append(header.REQUIRE + header.SIDE.join(sides))
         return "".join(parts)
 
-    def launch_read(self, text: str, position: int, launch: Launch) -> tuple[Launch, int]:
+    def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
         """A launch after the changes that stand in a text from `position` on, and where they end.
 
         Raises:
-            Unreadable: a side is empty. KeyError: a placeholder stands for nothing.
+            UndecodableAnswer: a side is empty. KeyError: a placeholder stands for nothing.
         """
         while (found := _LAUNCH.match(text, position)) is not None:
             following = after_sides(text, found.end())
@@ -102,7 +102,7 @@ class ShownLines:
             )
             key = found[1]
             if not all(sides) and not (key == "require" and sides == ("",)):
-                raise Unreadable(f"The answer leaves {key} empty.")
+                raise UndecodableAnswer(f"The answer leaves {key} empty.")
             if key == "shared":
                 launch = replace(launch, shared=sides[0])
             else:
@@ -111,16 +111,16 @@ class ShownLines:
         return launch, position
 
 
-def tried_told(question: Question, told: Callable[[Version], str]) -> str:
+def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
     """Versions that were tried, each with what became of it; what cannot be told is left out.
 
     Args:
         question: with what was tried.
-        told: the answer that leads to a version; raises `Untellable`.
+        told: the answer that leads to a version; raises `NotEncodable`.
     """
     found = []
     for one in question.tried[: header.MOST_TRIED]:
-        with suppress(Untellable):
+        with suppress(NotEncodable):
             found.append(header.TRIED + header.outcome(one) + told(one.version))
     return "".join(found)
 
@@ -129,39 +129,39 @@ def cleaned(answer: str, end: str) -> str:
     """An answer without blanks around it and without the token that ends it.
 
     Raises:
-        Unreadable: it is longer than what is read.
+        UndecodableAnswer: it is longer than what is read.
     """
     if len(answer) > MOST_ANSWER:
-        raise Unreadable(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
+        raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
     return answer.strip().removesuffix(end).strip()
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Whatever goes wrong when an answer is put into a text, as `Unreadable`."""
+    """Whatever goes wrong when an answer is put into a text, as `UndecodableAnswer`."""
     try:
         yield
     except KeyError as error:
-        raise Unreadable(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+        raise UndecodableAnswer(f"The answer uses {error.args[0]}, which stands for nothing.") from None
     except KernelmateError as error:
-        raise Unreadable(f"The answer cannot be put into the text: {error.message}") from None
-    except Untellable as error:
-        raise Unreadable(str(error)) from None
+        raise UndecodableAnswer(f"The answer cannot be put into the text: {error.message}") from None
+    except NotEncodable as error:
+        raise UndecodableAnswer(str(error)) from None
     except RecursionError:
-        raise Unreadable("The answer is nested too deep.") from None
+        raise UndecodableAnswer("The answer is nested too deep.") from None
 
 
 def tokens_of(lines: Sequence[str]) -> list[list[str]]:
     """The tokens of an answer's lines, placeholders as they are; empty lines are left out.
 
     Raises:
-        Unreadable: a special token stands within a line.
+        UndecodableAnswer: a special token stands within a line.
     """
     found = []
     for line in lines:
         special = _SPECIAL.search(line)
         if special is not None and not _in_literal(line, special.start()):
-            raise Unreadable(f"The answer has {special.group()!r} in the middle of a line.")
+            raise UndecodableAnswer(f"The answer has {special.group()!r} in the middle of a line.")
         tokens = read_tokens(line)
         mark_object_macros(tokens)
         if tokens.texts:
@@ -191,7 +191,7 @@ def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
     return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
 
 
-def _without_launches(line: Line) -> list[str]:
+def _without_launches(line: CanonicalLine) -> list[str]:
     """A line's tokens but those between a launch's brackets, and but the number of a name that is an argument there."""
     kept: list[str] = []
     inside: list[str] = []
@@ -259,19 +259,19 @@ def _arguments_in(text: str) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def version_of(question: Question, text: str, launch: Launch) -> Version:
+def version_of(question: Question, text: str, launch: CodecLaunch) -> CodecVersion:
     """The text with a launch in its contract and wherever the file launches the kernel."""
     if launch == question.launch:
-        return Version(text, launch)
+        return CodecVersion(text, launch)
     short = question.kernel
     kernel = next((one for one in find_kernels(text_unit(text)) if one.name == short), None)
     if kernel is None:
-        raise Unreadable(f"The answer leaves no kernel {short}.")
+        raise UndecodableAnswer(f"The answer leaves no kernel {short}.")
     contract: Contract | None = question.contract or parse_contract(kernel)
     if contract is None:
-        return Version(text, launch)
+        return CodecVersion(text, launch)
     changed = change_launch(kernel, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract)
     if launch.require != contract.require:
         written = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
         changed = write_contract(changed, written)
-    return Version(changed.unit.text, launch)
+    return CodecVersion(changed.unit.text, launch)

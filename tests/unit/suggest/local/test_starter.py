@@ -12,7 +12,7 @@ from tiny_gguf import write_tiny_gguf
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.session import authors
-from kernelmate.session.authors import Wishes, local_model
+from kernelmate.session.authors import SearchOptions, local_model
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.codec.fingerprint import computed
 from kernelmate.suggest.local.library import Library
@@ -137,10 +137,13 @@ def test_a_search_asks_it_by_its_codec(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
     settings = Settings(models_dir=tmp_path / "models", starter=True)
-    found = local_model(settings, KERNEL, Wishes(), wanted=False)
+    found = local_model(settings, KERNEL, SearchOptions(), wanted=False)
     assert found is not None
     assert (found.name, found.codec) == ("local:starter", "mixed-2")
-    assert local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes(), wanted=False) is None
+    assert (
+        local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, SearchOptions(), wanted=False)
+        is None
+    )
 
 
 def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
@@ -148,14 +151,16 @@ def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
 ) -> None:
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, SearchOptions())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.recipes.most, router.samples) == (24, 8)
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, Wishes())
+    *_, router = authors.authors(
+        Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, SearchOptions()
+    )
     assert isinstance(router, Router)
     assert router.samples == 3
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, SearchOptions())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.local, router.recipes.most) == (None, None)
@@ -165,5 +170,5 @@ def test_without_llama_cpp_nobody_is_bothered(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: None)
     settings = Settings(models_dir=tmp_path / "models", starter=True)
-    assert local_model(settings, KERNEL, Wishes(), wanted=False) is None
-    assert local_model(settings, KERNEL, Wishes(), wanted=True) is not None
+    assert local_model(settings, KERNEL, SearchOptions(), wanted=False) is None
+    assert local_model(settings, KERNEL, SearchOptions(), wanted=True) is not None
