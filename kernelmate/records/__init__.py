@@ -46,6 +46,7 @@ from kernelmate.records.suggestions import (
     Preference,
     SearchState,
 )
+from kernelmate.records.tuning import DispatchRule, Tuned, TunedVersion
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -93,6 +94,7 @@ __all__ = [
     "Device",
     "Diagnostic",
     "Direction",
+    "DispatchRule",
     "Figure",
     "Finding",
     "FirstWrong",
@@ -139,6 +141,8 @@ __all__ = [
     "Target",
     "Timing",
     "Tolerance",
+    "Tuned",
+    "TunedVersion",
     "Twin",
     "Unit",
     "Verdict",
