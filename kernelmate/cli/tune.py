@@ -95,7 +95,9 @@ def show_tuned(tuned: Tuned, kernel: Kernel, output: Output) -> None:
     from kernelmate.report.tuning import rule_words, tuned_view
 
     if output.quiet:
-        show_lines(output.stdout(), f"{kernel.name}: {rule_words(tuned)}")
+        from rich.text import Text
+
+        show_lines(output.stdout(), Text(f"{kernel.name}: {rule_words(tuned)}"))
     else:
         show(output.stdout(), *tuned_view(tuned))
 

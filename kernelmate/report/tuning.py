@@ -95,14 +95,11 @@ def tuned_page(tuned: Tuned, kernel: Kernel) -> str:
 
     letters = [_letter(index) for index in range(len(tuned.versions))]
     mark = "~" if tuned.kind == "predicted" else ""
-    rows = [
-        [
-            text(size_words(size)),
-            *("-" if t is None else f"{mark}{time_words(t)}" for t in (v.times_us[i] for v in tuned.versions)),
-            "-" if tuned.chosen[i] is None else letters[tuned.chosen[i]],
-        ]
-        for i, size in enumerate(tuned.sizes)
-    ]
+    rows = []
+    for index, (size, chosen) in enumerate(zip(tuned.sizes, tuned.chosen, strict=True)):
+        times = [version.times_us[index] for version in tuned.versions]
+        cells = ["-" if time is None else f"{mark}{time_words(time)}" for time in times]
+        rows.append([text(size_words(size)), *cells, "-" if chosen is None else letters[chosen]])
     parts = [
         f"<h1>{text(kernel.name)} by size</h1>",
         f'<p class="faint">Times are {tuned.kind} for {text(tuned.target)}.</p>',

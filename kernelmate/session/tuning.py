@@ -165,9 +165,8 @@ def _tuned(found: _Found, baseline: Verdict, notes: tuple[str, ...]) -> Tuned:
     kept = _shown(versions, chosen)
     number = {old: new for new, old in enumerate(kept)}
     again = tuple(None if one is None else number[one] for one in chosen)
-    kind = "measured" if baseline.backend == "cuda" else "predicted"
     return Tuned(
-        kind, baseline.target, found.sizes, tuple(versions[one] for one in kept), again,
+        "measured" if baseline.backend == "cuda" else "predicted", baseline.target, found.sizes, tuple(versions[one] for one in kept), again,
         dispatch_rule(found.sizes, again), notes,
     )  # fmt: skip
 
