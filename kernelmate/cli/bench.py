@@ -75,13 +75,13 @@ def bench(
         return _sweep(file, sweep, sizes, reference, settings, output, **asked)
     if any(asked.values()):
         raise UsageError("--with, --html and --dispatch belong to a sweep.", hint="Add --sweep NAME=A..B.")
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
     with (
-        Progress(output.stderr(), quiet=output.quiet) as progress,
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage, nvcc=nvcc) as session,
     ):
         verdicts = session.bench(kernel, sizes, reference)
@@ -111,7 +111,7 @@ def _sweep(
     file: str, along: tuple[str, int, int], sizes: tuple[Mapping[str, int], ...], reference: str | None,
     settings: Settings, output: Output, *, others: tuple[str, ...], page: str | None, dispatch: str | None,
 ) -> int:  # fmt: skip
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.cli.tune import check_outputs, show_tuned, write_outputs
     from kernelmate.session import Session
     from kernelmate.session.tuning import sweep, sweep_sizes
@@ -121,7 +121,10 @@ def _sweep(
     kernel, versions = load_kernel(file), [load_kernel(other) for other in others]
     base = {**contract_for(kernel).sizes[0], **(sizes[0] if sizes else {})}
     points = sweep_sizes(base, *along)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         tuned = sweep(session, kernel, points, versions, reference=reference)
     tell_notices(session)
     show_tuned(tuned, kernel, output)

@@ -48,7 +48,7 @@ def tune(file: str, page: str | None, dispatch: str | None, budget: float | None
     The table marks the version to launch at each size. As few versions are chosen as keep every size within 3 %
     of its fastest time. Without a GPU times are predicted.
     """
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.tuning import tune as tuned_by
     from kernelmate.source import load_kernel
@@ -56,7 +56,10 @@ def tune(file: str, page: str | None, dispatch: str | None, budget: float | None
     output, settings = output_of(options), settings_of(options)
     check_outputs(page, dispatch)
     kernel = load_kernel(file)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         tuned = tuned_by(
             session, kernel, sizes, budget_s=budget, max_candidates=max_candidates, reference=reference,
             on_judged=progress.judged, on_trying=progress.trying,
