@@ -293,7 +293,7 @@ class KernelText:
         launch = {"grid": grid, "block": block, "shared": str(written.shared)}
         changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
         own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=grid, block=block, shared=launch["shared"])
+        fallback = replace(self.contract, grid=grid, block=block, shared=str(written.shared))
         return changed, fallback if own is None else replace(fallback, line=own.line)
 
 
