@@ -12,6 +12,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
@@ -58,6 +59,14 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if "window" in found:
+        parted = with_parts(graph, [*text.parameters])
+        if parted is not None:
+            try:
+                yield from _free(parted[0], KernelText(text.kernel, text.contract, parted[1]))
+                return
+            except Refused:
+                pass
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
     ways: list[Callable[[KernelText], Iterator[Written]]] = [partial(_by_operation, graph)]
@@ -107,7 +116,7 @@ def _either(ways: Sequence[Callable[[KernelText], Iterator[Written]]], text: Ker
     """
     for place, way in enumerate(ways, 1):
         try:
-            yield from way(KernelText(text.kernel, text.contract))
+            yield from way(text.again())
             return
         except Refused:
             if place == len(ways):

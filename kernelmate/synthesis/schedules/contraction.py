@@ -31,6 +31,7 @@ from kernelmate.synthesis.kernel_text import (
 )
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.triangles import computed_where, corner
 
 BLOCK = 256
 PACK = 4
@@ -76,7 +77,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
 
@@ -115,6 +116,8 @@ class _Contraction:
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
+        if node.op == "iota":
+            return f"static_cast<long long>({self.at[self.shape.position(key)]})"
         name = str(node.data[0])
         if node.op == "scalar":
             return self.kernel.loaded(name, name)
@@ -161,6 +164,7 @@ class _Contraction:
             "// what is stored by column meets different banks.",
             *self._shared(),
             *self._block(),
+            *self._untouched(),
             *whole,
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
@@ -243,6 +247,25 @@ class _Contraction:
             f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
             f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
         ]
+
+    def _untouched(self) -> list[str]:
+        """The end of a block whose results all stay as they are."""
+        shape, names = self.shape, self.names
+        condition = computed_where(self.plan, self.plan.outputs[0], self.outputs[0])
+        if condition is None or len(self.outputs) > 1:
+            return []
+        firsts = {shape.m: (names.m_first, names.kTileM), shape.n: (names.n_first, names.kTileN)}
+        corners = corner(self.plan, condition)
+        places = {shape.axes.order((axis,))[0]: last for axis, last in corners.items()}
+        if not {*places} <= {*firsts}:
+            return []
+        before, self.at = self.at, dict(self.at)
+        for axis, last in places.items():
+            first, tile = firsts[int(axis)]
+            self.at[axis] = f"{first} + {tile} - 1" if last else str(first)
+        (text,) = Expressions(self.plan, self.kernel, self._leaf, frozenset()).locals_for([condition], [])
+        self.at = before
+        return ["// Of results that stay as they are, whole tiles are left out.", f"if (!({text})) return;"]
 
     def _along(self, name: str) -> int:
         """The axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
