@@ -24,6 +24,7 @@ from kernelmate.synthesis.schedules import (
     convolution,
     gather,
     histogram,
+    interleaved,
     permutation,
     pointwise,
     rows,
@@ -136,7 +137,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    yield from _either([partial(convolution.written, graph), pooled, partial(windows.written, graph)], text)
+    packed = [partial(interleaved.written, one) for one in (few, graph)]
+    yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[Written]:
