@@ -26,6 +26,7 @@ class RowLoops(RowElements):
         team: who computes a row. outputs: names of the results. last: where the part of a row ends that a pass reads.
         end: where a mask ends a row; None without. ahead: elements whose loads are on their way at once; 0 for one pack.
         kept: arrays whose packs stay in registers for the next pass, where a row is no longer than those of all threads.
+        registers: those of a thread for what is kept.
     """
 
     team: Team
@@ -34,6 +35,7 @@ class RowLoops(RowElements):
     end: RowEnd | None
     ahead: int
     kept: list[str]
+    registers: int = 0
 
     def keep(self, passes: Sequence[Sequence[Key]]) -> None:
         """Keep what several passes read in registers.
@@ -51,7 +53,7 @@ class RowLoops(RowElements):
         columns = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0]))
         pack = self.team.threads * self.packs.width
         self.ahead = max(1, -(-columns // pack)) * self.packs.width
-        each = self.ahead * sum(ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept) // 4
+        self.registers = each = self.ahead * sum(ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept) // 4
         if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
             raise Refused("a thread has too few registers for its part of a row")
         bare, names = self.kernel.kernel.name.rpartition("::")[2], self.kernel.names

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -38,7 +39,10 @@ LONG_ROW = 8192
 """Elements of a row that is not read again from a cache: maxima and sums of exponentials are found in one pass."""
 
 KEPT = 32
-"""Elements of a row that a thread keeps in registers, at best: enough loads are on their way at once, and enough threads fit."""
+"""Registers of a thread for elements of its row, at best: enough loads are on their way at once, and enough threads fit."""
+
+LONGEST_KEPT = 32768
+"""Elements of a row of which a block of 1024 threads keeps 32 each."""
 
 WARPS_THAT_KEEP = 4
 """Warps of a block, each with rows of its own."""
@@ -60,34 +64,39 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
     more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]
-    kept = [partial(_text, plan, kernel, team, keeps=True) for team in keeping_teams(headline)]
+    kept = _kept(plan, kernel, headline)
     again = [partial(_text, plan, kernel, team, online=headline > LONG_ROW) for team in [*teams, *others]]
-    try:
-        first = [one() for one in kept[:2]]
-    except Refused:
-        yield from those_written(again[:3], again[3:])
+    if not kept:
+        yield from those_written(again[: len(teams[:3])], again[len(teams[:3]) :])
         return
-    yield from first
-    yield from those_written([], [*again[:1], *kept[2:], *again[1:]])
+    yield from kept[:2]
+    yield from those_written([], [*again[:1], *(partial(replace, one) for one in kept[2:]), *again[1:]])
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool = False, keeps: bool = False) -> Written:
-    return Rows(plan, kernel.again(), team, online=online, keeps=keeps).written()
+def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Written:
+    return Rows(plan, kernel.again(), team, online=online).written()
 
 
-def keeping_teams(columns: int) -> list[Team]:
-    """Who keeps rows of so many elements in registers, the likeliest first: fewest threads with at most `KEPT` each."""
-    threads = 4
-    while threads < WARP and columns > threads * 8:
-        threads *= 2
-    while threads < 1024 and columns > threads * KEPT:
-        threads *= 2
-    several = [threads, 2 * threads, threads // 2]
-    return [
-        Team("block", one, one) if one > WARP else Team("warp", one, WARP * WARPS_THAT_KEEP)
-        for one in several
-        if 4 <= one <= 1024 and one * 2 <= max(columns, 8)
-    ]
+def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[Written]:
+    """Kernels that keep rows in registers, of three teams the likeliest first: the fewest threads with at most `KEPT` each."""
+    found: list[tuple[int, Written]] = []
+    if columns > LONGEST_KEPT:
+        return []
+    for threads in (4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        if threads > 4 and threads * 2 > columns:
+            break
+        team = Team("block", threads, threads) if threads > WARP else Team("warp", threads, WARP * WARPS_THAT_KEEP)
+        try:
+            rows = Rows(plan, kernel.again(), team, keeps=True)
+            found.append((rows.registers, rows.written()))
+        except Refused:
+            continue
+    # A warp's threads that share a row have two packs each: more rows at once would divide what each load brings.
+    enough = [place for place, (registers, _) in enumerate(found) if registers <= KEPT]
+    short = [place for place in enough if columns <= found[place][1].block and found[place][0] >= 2 * 4]
+    first = (short or enough or [0])[-1 if short else 0]
+    order = [place for place in (first, first + 1, first - 1) if 0 <= place < len(found)]
+    return [found[place][1] for place in order]
 
 
 def block_sizes(columns: int) -> list[int]:
@@ -302,8 +311,10 @@ class Rows(RowLoops):
         passes = len(self.passes()) + any(self.full.values())
         again = f"{passes} times, all but the first from {'registers' if self.kept else 'the cache'}"
         times = "once" if passes == 1 else again
+        count, lanes = self.team.threads, self.team.threads < WARP
+        team = f"a group of {count} neighbouring threads" if lanes else f"a {self.team.name} of {count} threads"
         return (
-            f"Written from the reference: {self.team.threads} threads per row, which read it {times}, "
-            f"{self.packs.width} elements per load, and combine partial results by shuffles."
+            f"Written from the reference: {team} per row, which reads it {times}, "
+            f"{self.packs.width} elements per load, and combines partial results by shuffles."
             + self.kernel.promise(self.inputs, 1 if self.kept else passes)
         )
