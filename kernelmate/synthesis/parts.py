@@ -85,9 +85,7 @@ def _part_of(graph: Graph, index: int) -> _Part | None:
         if linear(long) == length:
             continue
         counts = [count for count in range(2, MOST_PARTS) if linear(long) == length.times(count)]
-        numbers = [
-            number for count in counts for number in range(count) if linear(one.offset) == length.times(number)
-        ]
+        numbers = [number for count in counts for number in range(count) if linear(one.offset) == length.times(number)]
         if not numbers:
             return None
         found.append(_Part(axis, numbers[0], counts[0]))

@@ -247,9 +247,7 @@ def _viewed(source: Node, node: Node, index: Index) -> Index:
         return index
     places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
     sides = enumerate(source.shape)
-    return tuple(
-        None if side == "1" else side if side.startswith("#") else index[places[axis]] for axis, side in sides
-    )
+    return tuple(None if side == "1" else side if side.startswith("#") else index[places[axis]] for axis, side in sides)
 
 
 def _operand(graph: Graph, reduction: int) -> int:

@@ -118,7 +118,9 @@ class Reductions:
         """A warp's values are exchanged in halves."""
         value, offset = self.names.value, self.names.offset
         step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
-        loop = block_of(f"for (int {offset} = {min(WARP, self.team.threads) // 2}; {offset} > 0; {offset} /= 2)", [step])
+        loop = block_of(
+            f"for (int {offset} = {min(WARP, self.team.threads) // 2}; {offset} > 0; {offset} /= 2)", [step]
+        )
         return [*loop, f"return {value};"]
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:

@@ -16,6 +16,7 @@ from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
+    apart,
     attention,
     bags,
     both_ways,
@@ -27,6 +28,7 @@ from kernelmate.synthesis.schedules import (
     interleaved,
     permutation,
     pointwise,
+    row_sums,
     rows,
     scan,
     segments,
@@ -69,6 +71,9 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
             except Refused:
                 pass
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
+    if len(graph.outputs) > 1 and "scatter" in found:
+        yield from apart.written(graph, text, _by_operation)
+        return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
     ways: list[Callable[[KernelText], Iterator[Written]]] = [partial(_by_operation, graph)]
     if bagged:
@@ -91,6 +96,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
     found = {node.op for node in graph.nodes}
     for op, own in _OWN.items():
         if op in found:
+            if op == "scatter" and any(node.op == "scatter" and len(node.shape) > 1 for node in graph.nodes):
+                own = row_sums
             yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:

@@ -312,9 +312,9 @@ class _Interleaved(WindowText):
         lines += [
             "// Packs need addresses of whole packs.",
             f"const bool {local.aligned} = {aligned};",
-            *block_of(f"if ({local.aligned} && {i} + {width} <= {length})", [f"{function}<{width}>({arguments}, {i});"])[
-                :-1
-            ],
+            *block_of(
+                f"if ({local.aligned} && {i} + {width} <= {length})", [f"{function}<{width}>({arguments}, {i});"]
+            )[:-1],
             "} else {",
             *[f"  {line}" for line in block_of(single, [f"{function}<1>({arguments}, {k});"])],
             "}",

@@ -146,7 +146,9 @@ def test_rows_longer_than_the_registers_are_loaded_again_part_by_part(
     real = "double" if dtype == "float64" else "float"
     body = softmax(real=real) if dtype != "float16" else HALF
     sizes = f"{{ rows = 7, cols = {cols} }}, {{ rows = 3, cols = 2100 }}, {{ rows = 2, cols = 1 }}"
-    kernel, _ = make(args, WHOLE, body=body, grid="cdiv(rows, block)", sizes=sizes, more='require = ["cols > 0"]')
+    above = "#include <cuda_fp16.h>\n" if dtype == "float16" else ""
+    more = 'require = ["cols > 0"]'
+    kernel, _ = make(args, WHOLE, body=body, grid="cdiv(rows, block)", sizes=sizes, more=more, above=above)
     assert all(one.candidate.author.endswith("-kept") for one in judged(session, kernel))
 
 
