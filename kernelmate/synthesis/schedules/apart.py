@@ -25,7 +25,8 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
     """The kernel's text.
 
     Args:
-        graph: with several results. kernel: the baseline.
+        graph: with several results.
+        kernel: the baseline.
         writer: writes the kernels of one result.
 
     Raises:
