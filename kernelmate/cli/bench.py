@@ -57,13 +57,13 @@ def bench(
     """
     output = output_of(options)
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
     with (
-        Progress(output.stderr(), quiet=output.quiet) as progress,
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage, nvcc=nvcc) as session,
     ):
         verdicts = session.bench(kernel, sizes, reference)

@@ -18,11 +18,11 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Calibration,
     Confirmation,
-    Confirmed,
+    ConfirmationReport,
     Contract,
     Gate,
-    Given,
     Judged,
+    JudgingInputs,
     Kernel,
     Listing,
     Optimization,
@@ -75,7 +75,7 @@ def verdict_json(verdict: Verdict) -> Document:
 
 
 def verdicts_json(
-    verdicts: Sequence[Verdict], given: Given | None = None, candidate: Kernel | None = None,
+    verdicts: Sequence[Verdict], given: JudgingInputs | None = None, candidate: Kernel | None = None,
     contract: Contract | None = None, prompt: str | None = None,
 ) -> Document:  # fmt: skip
     """What `check`, `bench` and `compare` print.
@@ -98,7 +98,7 @@ def verdicts_json(
     }
 
 
-def optimization_json(optimization: Optimization, given: Given | None = None) -> Document:
+def optimization_json(optimization: Optimization, given: JudgingInputs | None = None) -> Document:
     """What `optimize` prints; `given` is what it rests on, so that `confirm` can judge again."""
     return {
         "schema": SCHEMA,
@@ -123,7 +123,7 @@ def _candidate(judged: Judged) -> Document:
     }
 
 
-def confirmed_json(confirmed: Confirmed) -> Document:
+def confirmed_json(confirmed: ConfirmationReport) -> Document:
     """What `confirm` prints."""
     return {
         "schema": SCHEMA,
@@ -252,7 +252,7 @@ def calibration_json(calibration: Calibration) -> Document:
 
 
 def models_json(models: Sequence[object], current: object | None) -> Document:
-    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.Model`."""
+    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.LocalModelFile`."""
     use = None if current is None else getattr(current, "name", None)
     return {"schema": SCHEMA, "use": use, "models": [plain(model) for model in models]}
 

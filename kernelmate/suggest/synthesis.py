@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernelmate.decide.holding import suits
+from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Kernel
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.leftovers import without_own_helpers, without_unused_numbers
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.plan import Refused

@@ -13,8 +13,8 @@ from kernelmate.config import load_settings
 from kernelmate.records import Diagnostic, Finding, Optimization
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
-from kernelmate.suggest.mending import Mending, distance, nearer
 from kernelmate.suggest.offline import Offline
+from kernelmate.suggest.repairing import RepairSequences, distance, nearer
 from kernelmate.suggest.repairs import ALL
 from kernelmate.suggest.scripted import Scripted
 
@@ -134,7 +134,9 @@ def test_another_message_of_the_compiler_is_a_step(fixed: Any) -> None:
 def test_it_hands_out_no_more_than_it_may(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
     path.write_text(BROKEN)
-    found = session.optimize(load_kernel(str(path)), "fix it", suggesters=[Mending(most=1)], objective="correct")
+    found = session.optimize(
+        load_kernel(str(path)), "fix it", suggesters=[RepairSequences(most=1)], objective="correct"
+    )
     assert len(found.candidates) == 1
 
 

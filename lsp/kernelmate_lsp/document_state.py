@@ -8,11 +8,11 @@ from difflib import SequenceMatcher
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, LaunchShape, Occupancy, Optimization, Resources, Verdict
-from kernelmate_lsp.reading import Reading, Spot
+from kernelmate_lsp.reading import DocumentKernel, Reading
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TargetFit:
     """What a kernel takes on another GPU than the target."""
 
     target: str
@@ -22,7 +22,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CompileResult:
     """What compiling told of one kernel.
 
     Attributes:
@@ -38,7 +38,7 @@ class Checked:
     shape: LaunchShape | None = None
     lifts: tuple[str, ...] = ()
     error: KernelmateError | None = None
-    others: tuple[Fit, ...] = ()
+    others: tuple[TargetFit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Benched:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """One search: what was asked for and what came of it, for the kernel as it then was."""
 
     kernel: Kernel
@@ -67,7 +67,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Known:
+class DocumentState:
     """All that is known of one open document.
 
     Attributes:
@@ -81,16 +81,16 @@ class Known:
     uri: str
     language: str | None = None
     reading: Reading | None = None
-    checked: dict[str, Checked] = field(default_factory=dict)
+    checked: dict[str, CompileResult] = field(default_factory=dict)
     checked_version: int = -1
     benched: dict[str, Benched] = field(default_factory=dict)
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, SearchOutcome] = field(default_factory=dict)
     pinned: dict[str, Kernel] = field(default_factory=dict)
     compared: dict[str, Benched] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
 
 
-def is_current(then: Kernel, spot: Spot) -> bool:
+def is_current(then: Kernel, spot: DocumentKernel) -> bool:
     """Whether what was found out about a kernel still holds: its whole unit and its contract are as they were."""
     now = spot.kernel
     return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text

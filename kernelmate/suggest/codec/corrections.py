@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.known import KEYWORDS, is_known, is_type
-from kernelmate.suggest.codec.lines import Canonical, Line
+from kernelmate.suggest.codec.known_words import KEYWORDS, is_known, is_type
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
 from kernelmate.suggest.codec.names import is_fixed
 from kernelmate.suggest.codec.tokens import is_word
 
@@ -26,7 +26,7 @@ _TYPE_WORDS = KEYWORDS & frozenset(
     {"const", "unsigned", "signed", "static", "constexpr", "volatile", "struct", "typename"}
 )
 
-Changed = Sequence[Line | list[str]]
+Changed = Sequence[CanonicalLine | list[str]]
 
 
 def named(old: Canonical, changed: Changed) -> dict[str, str]:
@@ -53,11 +53,11 @@ def named(old: Canonical, changed: Changed) -> dict[str, str]:
     return found
 
 
-def renamed(changed: Changed, meant: Mapping[str, str]) -> list[Line | list[str]]:
+def renamed(changed: Changed, meant: Mapping[str, str]) -> list[CanonicalLine | list[str]]:
     """All lines, with names of the new ones as they are meant."""
     if not meant:
         return list(changed)
-    return [line if isinstance(line, Line) else [meant.get(text, text) for text in line] for line in changed]
+    return [line if isinstance(line, CanonicalLine) else [meant.get(text, text) for text in line] for line in changed]
 
 
 def undeclared(old: Canonical, changed: Changed, words: set[str]) -> str | None:
@@ -83,8 +83,8 @@ def paired(lines: Sequence[Sequence[list[str]]], short: int) -> list[list[list[s
     return kept
 
 
-def _texts(line: Line | list[str]) -> list[str]:
-    return line.texts if isinstance(line, Line) else line
+def _texts(line: CanonicalLine | list[str]) -> list[str]:
+    return line.texts if isinstance(line, CanonicalLine) else line
 
 
 def _uses(lines: Iterator[list[str]]) -> Iterator[str]:

@@ -7,8 +7,7 @@ import pytest
 from kernelmate.records import Diagnostic, Finding
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest import recipes, repairs
-from kernelmate.suggest.codec.base import Launch, Question
-from kernelmate.suggest.codec.offers import (
+from kernelmate.suggest.codec.applicable import (
     MOST_VARIANTS,
     REWRITES,
     assumed,
@@ -18,6 +17,7 @@ from kernelmate.suggest.codec.offers import (
     offered,
     without_offers,
 )
+from kernelmate.suggest.codec.base import CodecLaunch, Question
 from kernelmate.suggest.codec.programs import taken
 from kernelmate.suggest.codec.requests import finding_of, words_on
 from kernelmate.suggest.codec.requests import question_of as question_of_request
@@ -34,7 +34,7 @@ MISSPELT = GUARDLESS.replace("2.0f * input[index]", "2.0f * input[indx]")
 
 
 def broken(text: str, words: str) -> Question:
-    return Question(text, "scale", Launch(("cdiv(count, 256)",), ("256",)), "correct", task="debug", broken=words)
+    return Question(text, "scale", CodecLaunch(("cdiv(count, 256)",), ("256",)), "correct", task="debug", broken=words)
 
 
 def test_no_two_rewrites_have_one_name() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError
 from kernelmate.worker import protocol
-from kernelmate.worker.arrival import Arrival
+from kernelmate.worker.unpacking import UnpackedFiles
 
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
@@ -33,7 +33,7 @@ AHEAD_STEP_S = 0.5
 """Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
 
 
-class Desk:
+class TaskServer:
     """Answers tasks, one after another.
 
     Args:
@@ -47,7 +47,7 @@ class Desk:
     def __init__(
         self,
         hello: protocol.Hello,
-        arrival: Arrival | None,
+        arrival: UnpackedFiles | None,
         send: Callable[[protocol.FromChild], None],
         emulators: Emulators | None,
         runner: Runner | None = None,
@@ -57,19 +57,19 @@ class Desk:
         self._slowest_reference_s = 0.0
         self._helped: HelpedEmulator | None = None
 
-    def serve(self, request: protocol.Judge | protocol.Trace) -> bool:
+    def serve(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> bool:
         """Answer one task; False when this process is not to be trusted with another one."""
         report = _Reporter(request.number, self._send)
         number = request.number
         backend: Backend | None = None
         try:
             task = self._settled(request.task, request.files)
-            if isinstance(request, protocol.Trace):
-                self._send(protocol.Traced(number, _trace(task, report)))
+            if isinstance(request, protocol.TraceRequest):
+                self._send(protocol.TraceResult(number, _trace(task, report)))
                 return True
             backend = self._backend(task)
             judgement = _judge(task, backend, report)
-            self._send(protocol.Result(number, judgement, last=spent(backend)))
+            self._send(protocol.TaskResult(number, judgement, last=spent(backend)))
         except KernelmateError as error:
             if self._arrival is not None:
                 error = self._arrival.homeward(error, request.task)
@@ -82,12 +82,12 @@ class Desk:
                 self._send(protocol.OutOfMemory(number, str(error)))
                 return False
             traceback.print_exc()
-            self._send(protocol.Broken(number, f"{type(error).__name__}: {error}"[:2000]))
+            self._send(protocol.ChildFailed(number, f"{type(error).__name__}: {error}"[:2000]))
             return False
         self._slowest_reference_s = report.slowest_reference_s
         return not spent(backend)
 
-    def work_ahead(self, request: protocol.Ahead, interrupted: Callable[[], bool]) -> None:
+    def work_ahead(self, request: protocol.PrefetchRequest, interrupted: Callable[[], bool]) -> None:
         """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
 
         Not where a call of the reference takes so long that another task would have to wait for its end.
@@ -101,7 +101,7 @@ class Desk:
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
 
-    def begin(self, request: protocol.Ahead) -> None:
+    def begin(self, request: protocol.PrefetchRequest) -> None:
         """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
         if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
             return
@@ -133,7 +133,10 @@ class Desk:
 
             self._helped = self._helped or HelpedEmulator(self._emulators)
             return self._helped
-        return opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        gpu = opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        if self._runner is not None:
+            cast("IsolatedCuda", gpu).limit(task.timeout_s)
+        return gpu
 
 
 class _Reporter:
@@ -160,7 +163,7 @@ class _Reporter:
         if stage == self.stage and now - self._sent < PROGRESS_INTERVAL_S:
             return
         self.stage, self._sent = stage, now
-        self._send(protocol.Progress(self._number, stage, done, total))
+        self._send(protocol.ProgressMessage(self._number, stage, done, total))
 
 
 def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:

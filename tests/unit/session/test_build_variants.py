@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.session.twins import _architectures, is_unassigned
+from kernelmate.session.build_variants import _architectures, is_unassigned
 from kernelmate.source import find_kernels, text_unit
 
 

@@ -9,8 +9,8 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Judged
 from kernelmate.session import Session
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate_lsp.knowledge import Checked
-from kernelmate_lsp.lane import Job
+from kernelmate_lsp.document_state import CompileResult
+from kernelmate_lsp.job_queue import QueuedJob
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ def _judge_nothing(_: Candidate) -> Judged:
     raise KernelmateError("Nothing is judged while offers are collected.")
 
 
-def offers_of(job: Job, session: Session, checked: Checked) -> dict[str, Candidate]:
+def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[str, Candidate]:
     """The first change that each recipe has for a kernel, by the recipe's name. None is compiled or judged.
 
     Args:

@@ -7,7 +7,7 @@ from math import prod
 from kernelmate.compiler.targets import sm_limits
 from kernelmate.errors import KernelmateError
 from kernelmate.source import launch_shape
-from kernelmate.suggest.codec.base import Question, Untellable
+from kernelmate.suggest.codec.base import NotEncodable, Question
 from kernelmate.suggest.codec.chat import request_of
 
 FILLS = (0.0625, 0.25, 1, 4)
@@ -27,7 +27,7 @@ def filled(question: Question) -> list[str]:
         shape = launch_shape(request.contract, size)
         target = request.target
         held = target.sms * sm_limits(target.capability).threads_per_sm
-    except (KernelmateError, Untellable):
+    except (KernelmateError, NotEncodable):
         return []
     share = prod(shape.grid) * shape.threads / held
     bound = next((bound for bound in FILLS if share <= bound), None)

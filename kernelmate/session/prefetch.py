@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
 from kernelmate.records import Contract, Kernel, Objective
-from kernelmate.session.judging import Court, Trial
+from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.preparing import Prepared
 
 BEGUN = 2
@@ -17,19 +17,19 @@ _Key: TypeAlias = "tuple[str, str | None]"
 """A version's content key, and the instance that is compiled."""
 
 
-class Foresight:
+class Prefetcher:
     """Versions that are expected. Nothing that is found out depends on them, only when.
 
     Each compilation is a process of its own, and the worker emulates on several cores: so the next versions are compiled
     while one is looked at, as many at once as the compiler has children, and their launches made beside its own. What was
-    compiled is kept: who judges in full what was glimpsed at does not compile it again.
+    compiled is kept: who judges in full what was evaluated quickly does not compile it again.
 
     Args:
-        court: judges. baseline: what versions are held against. objective: what was asked for.
+        context: judges. baseline: what versions are held against. objective: what was asked for.
     """
 
-    def __init__(self, court: Court, baseline: Trial, objective: Objective) -> None:
-        self._court, self._baseline, self._objective = court, baseline, objective
+    def __init__(self, context: JudgingContext, baseline: Trial, objective: Objective) -> None:
+        self._context, self._baseline, self._objective = context, baseline, objective
         self._instance = baseline.prepared.compiled.instance
         self._compiling: dict[_Key, Future[Prepared]] = {}
         self._ready: dict[_Key, Prepared] = {}
@@ -45,7 +45,7 @@ class Foresight:
     def _expect(self, named: _Key, kernel: Kernel, contract: Contract) -> None:
         if named not in self._compiling and named not in self._ready:
             self._pool = self._pool or self._started()
-            prepare = self._court.workshop.prepare_candidate
+            prepare = self._context.preparer.prepare_candidate
             self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
 
     def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
@@ -58,7 +58,7 @@ class Foresight:
         if named not in self._ready:
             waiting = self._compiling.pop(named, None)
             if waiting is None:
-                prepare = self._court.workshop.prepare_candidate
+                prepare = self._context.preparer.prepare_candidate
                 self._ready[named] = prepare(kernel, contract, instance)
             else:
                 self._ready[named] = waiting.result()
@@ -70,7 +70,7 @@ class Foresight:
         self._compiling.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._court.workshop.compiler.abandon(self._threads)
+            self._context.preparer.compiler.abandon(self._threads)
 
     def _begin_others(self) -> None:
         waiting = (item for item in self._compiling.items() if item[0][1] == self._instance)
@@ -78,10 +78,10 @@ class Foresight:
         for named, one in open_[:BEGUN]:
             self._begun.add(named)
             if one.exception() is None:
-                self._court.begin_glimpse(one.result(), self._baseline, self._objective)
+                self._context.begin_quick_evaluation(one.result(), self._baseline, self._objective)
 
     def _started(self) -> ThreadPoolExecutor:
         def note() -> None:
             self._threads.add(threading.get_ident())
 
-        return ThreadPoolExecutor(self._court.workshop.compiler.children, "kernelmate-foresight", note)
+        return ThreadPoolExecutor(self._context.preparer.compiler.children, "kernelmate-foresight", note)

@@ -16,10 +16,10 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.requests import question_of
 from kernelmate.suggest.local.author import LocalModel
-from kernelmate.suggest.local.chat import Question, ask
-from kernelmate.suggest.local.coded import LIKELY as LIKELIEST
-from kernelmate.suggest.local.coded import sample_question
-from kernelmate.suggest.local.library import Library, Model, read_facts
+from kernelmate.suggest.local.chat import ChatRequest, ask
+from kernelmate.suggest.local.codec_query import LIKELY as LIKELIEST
+from kernelmate.suggest.local.codec_query import sample_question
+from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary, read_facts
 from kernelmate.suggest.local.serving import Endpoint, ModelServer
 from kernelmate.suggest.local.starter import shipped
 from kernelmate.suggest.router import Router
@@ -41,7 +41,7 @@ def coded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def coded(library: Library, coded_file: Path) -> Model:
+def coded(library: ModelLibrary, coded_file: Path) -> LocalModelFile:
     return library.add(coded_file)
 
 
@@ -274,7 +274,7 @@ def starter(serve: Callable[..., ModelServer]) -> Callable[[], Endpoint]:
     if model is None:
         pytest.skip("this checkout comes without the starter model")
     server = serve(context=2048)
-    server.library = Library(server.library.folder, model)
+    server.library = ModelLibrary(server.library.folder, model)
     return lambda: server.ensure(model)
 
 
@@ -293,26 +293,26 @@ def test_probabilities_are_those_of_what_it_would_write(
     starter: Callable[[], Endpoint], request_: SuggestRequest
 ) -> None:
     prompt = codec_named("mixed-2").ask(question_of(request_)).prompt
-    told = ask(starter(), Question("", "", prompt=prompt, most_tokens=1, likely=LIKELIEST))
-    greedy = ask(starter(), Question("", "", prompt=prompt, most_tokens=1))
+    told = ask(starter(), ChatRequest("", "", prompt=prompt, most_tokens=1, likely=LIKELIEST))
+    greedy = ask(starter(), ChatRequest("", "", prompt=prompt, most_tokens=1))
     assert len(told.likely) > 100
     assert max(told.likely, key=lambda token: told.likely[token]) == greedy.text
     assert 0.99 < sum(map(math.exp, told.likely.values())) < 1.0001
 
 
-def test_a_real_server_goes_on_from_the_exact_text(serve: Callable[..., ModelServer], coded: Model) -> None:
+def test_a_real_server_goes_on_from_the_exact_text(serve: Callable[..., ModelServer], coded: LocalModelFile) -> None:
     endpoint = serve(context=2048).ensure(coded)
     answer = ask(endpoint, sample_question("lines-1", 24))
     # 22 special tokens and few others stand in the prompt: were they read as text, there would be several times as many.
     assert answer.input_tokens is not None
     assert 40 < answer.input_tokens < 140
-    again = ask(endpoint, Question("", "", prompt="@code@1:__syncthreads();@answer", most_tokens=8))
+    again = ask(endpoint, ChatRequest("", "", prompt="@code@1:__syncthreads();@answer", most_tokens=8))
     assert again.input_tokens is not None
     assert again.input_tokens <= 20
 
 
 def test_the_nonsense_of_a_random_model_costs_one_line_and_the_loop_goes_on(
-    serve: Callable[..., ModelServer], coded: Model, request_: SuggestRequest
+    serve: Callable[..., ModelServer], coded: LocalModelFile, request_: SuggestRequest
 ) -> None:
     server = serve(context=2048)
     local = LocalModel(lambda: server.ensure(coded), coded.name, timeout_s=60.0, codec=coded.codec or "")

@@ -14,7 +14,7 @@ from kernelmate.worker.process import Process
 Started: TypeAlias = "concurrent.futures.Future[Process]"
 
 
-class Supply:
+class ProcessPool:
     """Starts processes, and ends them without anybody having to wait for that.
 
     The end of a process on a GPU takes as long as the driver needs to stop its kernels and free its memory, and the

@@ -1,4 +1,4 @@
-"""Words of prompts that carry no wish: what is left of a prompt beside them was not understood."""
+"""Stopwords of prompts: the words left of a prompt beside them were not understood."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ _WORDS = """
 """
 
 FILLERS = frozenset(_WORDS.split())
-"""English words that stand around wishes, and those of kernels that are no wish by themselves."""
+"""English words around a request, and words about kernels that ask for nothing by themselves."""

@@ -18,16 +18,16 @@ from kernelmate.config import Settings, load_settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Compiled, Contract, Kernel, Verdict
 from kernelmate.session import Session
-from kernelmate.session.authors import Purse
+from kernelmate.session.authors import SpendingBudget
 from kernelmate_widgets.failing import FOLDER_PREFIX
-from kernelmate_widgets.handle import KernelHandle, Prepare, Version
+from kernelmate_widgets.handle import KernelHandle, KernelVersion, Prepare
 from kernelmate_widgets.launching import Launcher, make_launcher
 
 OnStage = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BoundKernel:
     """A kernel that is bound, as it was judged.
 
     Attributes:
@@ -41,7 +41,7 @@ class Known:
     options: Mapping[str, Any]
 
 
-class Desk:
+class NotebookState:
     """One notebook's sessions and kernels.
 
     Attributes:
@@ -51,14 +51,14 @@ class Desk:
 
     def __init__(self) -> None:
         self.settings_given: dict[str, Any] = {}
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, BoundKernel] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
         self._turn = threading.RLock()
         self._listeners = threading.local()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copies = 0
         self._kept: dict[str, Path] = {}
-        self._purse: Purse | None = None
+        self._spending: SpendingBudget | None = None
         _desks.add(self)
 
     def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
@@ -86,13 +86,13 @@ class Desk:
                 self._sessions[key] = Session(settings, self._stage)
             return self._sessions[key]
 
-    def purse(self, settings: Settings) -> Purse:
+    def spending(self, settings: Settings) -> SpendingBudget:
         """What the notebook's searches may pay for, all of them together; what was spent counts when the limit is raised."""
         with self._turn:
-            if self._purse is None:
-                self._purse = Purse(settings.claude_budget_usd)
-            self._purse.limit_usd = settings.claude_budget_usd
-            return self._purse
+            if self._spending is None:
+                self._spending = SpendingBudget(settings.claude_budget_usd)
+            self._spending.limit_usd = settings.claude_budget_usd
+            return self._spending
 
     def close_session(self, owner: str) -> None:
         """Give back an owner's workers, whatever they are doing."""
@@ -152,7 +152,7 @@ class Desk:
     def preparer(self, session: Session) -> Prepare:
         """How versions judged by a session are loaded into this process."""
 
-        def prepare(version: Version) -> tuple[Compiled, Launcher]:
+        def prepare(version: KernelVersion) -> tuple[Compiled, Launcher]:
             prepared = session.prepare(version.kernel, version.verdict.instance, version.contract)[0]
             compiled = prepared.compiled
             if not compiled.ok or compiled.binary != version.verdict.binary:
@@ -195,10 +195,10 @@ def handle_named(namespace: Mapping[str, Any], name: str) -> KernelHandle:
     raise UsageError(f"{what} {name} in this notebook.", hint=hint)
 
 
-_desks: weakref.WeakSet[Desk] = weakref.WeakSet()
+_desks: weakref.WeakSet[NotebookState] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    for desk in tuple(_desks):
-        desk.close()
+    for notebook in tuple(_desks):
+        notebook.close()

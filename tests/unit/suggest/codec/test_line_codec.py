@@ -10,7 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    TriedVersion,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
 from tests.unit.suggest.codec.conftest import FILES, ROOT, kernels_of, question_of, recipe_versions, words_of
@@ -87,10 +95,10 @@ def mutated(draw: st.DrawFn) -> tuple[Question, str]:
 @given(mutated())
 def test_any_change_of_shown_code_comes_back_token_for_token(pair: tuple[Question, str]) -> None:
     question, text = pair
-    after = Version(text, question.launch)
+    after = CodecVersion(text, question.launch)
     try:
         answer = LINES.answer(question, after)
-    except Untellable:
+    except NotEncodable:
         return
     got = LINES.ask(question).read(answer).version
     assert got is not None
@@ -125,9 +133,9 @@ def test_a_garbled_answer_is_unreadable_and_nothing_worse(question: Question, pa
     for codec in ALL_OF_THEM:
         try:
             got = codec.ask(question).read("".join(parts))
-        except Unreadable:
+        except UndecodableAnswer:
             continue
-        assert isinstance(got, Answer)
+        assert isinstance(got, DecodedAnswer)
         assert got.version is not None
 
 
@@ -143,7 +151,7 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
     for answer in (text[: cut[0]] + text[cut[1] :], text[cut[0] :], text[: cut[1]] * 2):
         try:
             asked.read(answer)
-        except Unreadable:
+        except UndecodableAnswer:
             continue
 
 
@@ -151,12 +159,12 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
 @given(st.text(alphabet="{}();ifelsordw#\n /*\"'<>=+-@$\\", max_size=120))
 def test_text_that_is_hardly_a_kernel_is_kept(noise: str) -> None:
     text = f"__global__ void k(int n) {{\n{noise}\n}}\n__global__ void other() {{}}\n"
-    question = Question(text, "k", Launch(("n",), ("32",)))
+    question = Question(text, "k", CodecLaunch(("n",), ("32",)))
     try:
         asked = LINES.ask(question)
-    except Untellable:
+    except NotEncodable:
         return
-    assert asked.read("").version == Version(text, question.launch)
+    assert asked.read("").version == CodecVersion(text, question.launch)
 
 
 def test_a_prompt_holds_no_name_of_the_author(softmax: Question) -> None:
@@ -184,8 +192,11 @@ def test_a_compilers_message_names_shown_lines_and_placeholders(softmax: Questio
 
 
 def test_earlier_versions_are_told_with_what_became_of_them(softmax: Question) -> None:
-    tried = Tried(
-        Version(softmax.text.replace("total = 0.0f", "total = 1.0f"), softmax.launch), False, None, ("wrong-values",)
+    tried = TriedVersion(
+        CodecVersion(softmax.text.replace("total = 0.0f", "total = 1.0f"), softmax.launch),
+        False,
+        None,
+        ("wrong-values",),
     )
     prompt = LINES.ask(replace(softmax, tried=(tried,))).prompt
     assert "@tried@x-wrong@rep@" in prompt
@@ -237,7 +248,7 @@ def test_a_changed_launch_goes_into_contract_and_host_code(softmax: Question) ->
 
 def test_an_else_does_not_change_its_if() -> None:
     text = "__global__ void k(int* a) {\n  if (a[0])\n    if (a[1]) a[2] = 1;\n  a[3] = 2;\n}\n"
-    question = Question(text, "k", Launch(("1",), ("32",)))
+    question = Question(text, "k", CodecLaunch(("1",), ("32",)))
     asked = LINES.ask(question)
     assert asked.lines[1:6] == ("if(@v1[0]){", "if(@v1[1]){", "@v1[2]=1;", "}", "}")
     got = asked.read("@rep@6:@|}else{@|@v1[4]=3;@|}").version
@@ -263,7 +274,7 @@ def test_an_unreadable_answer_says_why(softmax: Question, answer: str, says: str
     if says is None:
         assert LINES.ask(softmax).read(answer).version is not None
         return
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UndecodableAnswer, match=says):
         LINES.ask(softmax).read(answer)
 
 
@@ -279,9 +290,9 @@ def test_analysis_is_told_in_tags_and_read_as_sentences(softmax: Question) -> No
 
 
 def test_what_cannot_be_told_says_so(softmax: Question) -> None:
-    with pytest.raises(Untellable, match="not shown"):
+    with pytest.raises(NotEncodable, match="not shown"):
         LINES.answer(
-            softmax, Version(softmax.text.replace("void launch_softmax", "void start_softmax"), softmax.launch)
+            softmax, CodecVersion(softmax.text.replace("void launch_softmax", "void start_softmax"), softmax.launch)
         )
-    with pytest.raises(Untellable, match="is the one that was asked about"):
-        LINES.answer(softmax, Version(softmax.text, softmax.launch))
+    with pytest.raises(NotEncodable, match="is the one that was asked about"):
+        LINES.answer(softmax, CodecVersion(softmax.text, softmax.launch))

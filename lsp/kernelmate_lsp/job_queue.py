@@ -17,12 +17,12 @@ PATIENCE_S = 0.25
 """How long work that nobody wants any more may go on before it is killed: most is done sooner, and killing costs a new child."""
 
 
-class Unwanted(Exception):
+class JobUnwanted(Exception):
     """Work found that nobody wants it any more."""
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class QueuedJob:
     """One piece of work.
 
     Attributes:
@@ -31,7 +31,7 @@ class Job:
     """
 
     key: Hashable
-    work: Callable[[Job], Any]
+    work: Callable[[QueuedJob], Any]
     future: Future[Any] = field(default_factory=Future)
     unwanted: threading.Event = field(default_factory=threading.Event)
 
@@ -42,10 +42,10 @@ class Job:
             Unwanted: nobody does.
         """
         if self.unwanted.is_set():
-            raise Unwanted
+            raise JobUnwanted
 
 
-class Lane:
+class JobQueue:
     """A thread that does jobs in the order in which they came.
 
     Args:
@@ -57,8 +57,8 @@ class Lane:
     def __init__(self, name: str, kill: Callable[[], None], patience_s: float = PATIENCE_S) -> None:
         self._kill = kill
         self._patience_s = patience_s
-        self._waiting: OrderedDict[Hashable, Job] = OrderedDict()
-        self._running: Job | None = None
+        self._waiting: OrderedDict[Hashable, QueuedJob] = OrderedDict()
+        self._running: QueuedJob | None = None
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -70,9 +70,9 @@ class Lane:
         with self._changed:
             return self._running is not None or bool(self._waiting)
 
-    def submit(self, key: Hashable, work: Callable[[Job], T]) -> asyncio.Future[T]:
+    def submit(self, key: Hashable, work: Callable[[QueuedJob], T]) -> asyncio.Future[T]:
         """Have work done; what waits or runs under the same key is dropped. Cancelling the future drops this one."""
-        job = Job(key, work)
+        job = QueuedJob(key, work)
         with self._changed:
             self._drop(key)
             self._waiting[key] = job
@@ -86,7 +86,7 @@ class Lane:
         with self._changed:
             self._drop(key)
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: QueuedJob) -> None:
         """Drop one job."""
         with self._changed:
             if self._waiting.get(job.key) is job:
@@ -112,7 +112,7 @@ class Lane:
         if self._running is not None and self._running.key == key:
             self._stop(self._running)
 
-    def _stop(self, job: Job) -> None:
+    def _stop(self, job: QueuedJob) -> None:
         """Tell a running job that it is unwanted, and kill what it waits for if it does not end soon."""
         if job.unwanted.is_set():
             return
@@ -124,7 +124,7 @@ class Lane:
         timer.daemon = True
         timer.start()
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: QueuedJob) -> None:
         with self._changed:
             if self._running is job:
                 self._kill()
@@ -143,7 +143,7 @@ class Lane:
                 self._running = None
 
     @staticmethod
-    def _do(job: Job) -> None:
+    def _do(job: QueuedJob) -> None:
         if not job.future.set_running_or_notify_cancel():
             return
         try:
@@ -154,15 +154,15 @@ class Lane:
             _settle(job, None, result)
 
 
-def _forget(job: Job) -> None:
+def _forget(job: QueuedJob) -> None:
     """Tell whoever waits for a job that was not begun that it never will be."""
     job.unwanted.set()
     _settle(job, None)
 
 
-def _settle(job: Job, error: BaseException | None, result: object = None) -> None:
+def _settle(job: QueuedJob, error: BaseException | None, result: object = None) -> None:
     if job.unwanted.is_set():
-        error = Unwanted()
+        error = JobUnwanted()
     # The loop that waits may be gone, and whoever waited may have cancelled.
     with contextlib.suppress(RuntimeError, InvalidStateError):
         if error is not None:

@@ -15,8 +15,8 @@ import tree_sitter
 from kernelmate.checks.guards.compilers import architectures
 from kernelmate.compiler import TARGETS
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Kernel, Twin
-from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.records import BuildVariant, Kernel
+from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.suggest.syntax import language
 
 UNOPTIMISED = "--device-debug"
@@ -26,27 +26,27 @@ _ELSEWHERE = frozenset({"__shared__", "extern", "static", "__constant__", "__dev
 _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 
 
-def twins_of(prepared: Prepared, baseline: Kernel | None, workshop: Workshop) -> tuple[Twin, ...]:
+def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
     """What is to be run beside a version; what does not compile that way is left out."""
     kernel = prepared.kernel
     found = []
     if prepared.contract is not None and is_unassigned(kernel):
-        found.append(_twin(prepared, workshop, None))
+        found.append(_twin(prepared, preparer, None))
     numbers = architectures(kernel.unit.text, baseline.unit.text) if baseline is not None else frozenset[int]()
-    for arch in _architectures(numbers, workshop.target.arch)[:MOST_ARCHITECTURES]:
-        found.append(_twin(prepared, workshop, arch))
+    for arch in _architectures(numbers, preparer.target.arch)[:MOST_ARCHITECTURES]:
+        found.append(_twin(prepared, preparer, arch))
     return tuple(twin for twin in found if twin is not None)
 
 
-def _twin(prepared: Prepared, workshop: Workshop, arch: str | None) -> Twin | None:
+def _twin(prepared: Prepared, preparer: KernelPreparer, arch: str | None) -> BuildVariant | None:
     assert prepared.contract is not None
     try:
-        compiled = workshop.compiled_as(
+        compiled = preparer.compiled_as(
             prepared.kernel, prepared.contract, prepared.compiled.instance, arch, (UNOPTIMISED,) if arch is None else ()
         )
     except KernelmateError:
         return None
-    return Twin(compiled, arch) if compiled.ok else None
+    return BuildVariant(compiled, arch) if compiled.ok else None
 
 
 def _architectures(numbers: frozenset[int], arch: str) -> list[str]:

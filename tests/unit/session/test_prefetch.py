@@ -11,7 +11,7 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
-from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 
@@ -23,7 +23,7 @@ def variants(kernel: Kernel, count: int) -> list[Kernel]:
 
 
 class Looking:
-    """Expects all of its versions, then glimpses at them."""
+    """Expects all of its versions, then evaluates them quickly."""
 
     name = "looking"
 
@@ -34,11 +34,11 @@ class Looking:
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         found = [Candidate(self._author, "", one, request.contract) for one in variants(request.kernel, self._count)]
         assert request.expect is not None
-        assert request.glimpse is not None
+        assert request.quick_evaluation is not None
         if self._expecting:
             for one in found:
                 request.expect(one)
-        self.seen = [request.glimpse(one) for one in found]
+        self.seen = [request.quick_evaluation(one) for one in found]
         return
         yield
 
@@ -53,18 +53,18 @@ def one_child() -> Iterator[CompilerProcess]:
 @pytest.fixture
 def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
-    prepare = Workshop.prepare_candidate
+    prepare = KernelPreparer.prepare_candidate
 
-    def noted(self: Workshop, kernel: Kernel, *rest: object) -> Prepared:
+    def noted(self: KernelPreparer, kernel: Kernel, *rest: object) -> Prepared:
         texts.append(kernel.unit.text)
         return prepare(self, kernel, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Workshop, "prepare_candidate", noted)
+    monkeypatch.setattr(KernelPreparer, "prepare_candidate", noted)
     return texts
 
 
 @pytest.mark.parametrize("expecting", [True, False])
-def test_a_glimpse_is_the_same_whether_it_was_expected(
+def test_a_quick_evaluation_is_the_same_whether_it_was_expected(
     expecting: bool, scripted: Callable, load: Callable[..., Kernel], scale: str, compiled_texts: list[str]
 ) -> None:
     session, worker = scripted(backend="emulator")
@@ -93,8 +93,8 @@ def test_what_is_compiled_when_it_is_not_yet_looked_at_is_begun(
             )
             for one in (second, third, first):  # one child compiles: the others are ready once the first is
                 request.expect(one)
-            assert request.glimpse is not None
-            request.glimpse(first)
+            assert request.quick_evaluation is not None
+            request.quick_evaluation(first)
             self.begun = [task.candidate.unit.text for task in worker.foreseen]
             self.wanted = [second.kernel.unit.text, third.kernel.unit.text]
             return
@@ -122,42 +122,44 @@ def test_a_compiler_that_is_gone_is_told_where_the_version_is_asked_for(
     def gone(*_: object) -> Prepared:
         raise CompilerUnavailable("NVRTC is gone.")
 
-    monkeypatch.setattr(Workshop, "prepare_candidate", gone)
+    monkeypatch.setattr(KernelPreparer, "prepare_candidate", gone)
     with pytest.raises(CompilerUnavailable, match="gone"):
         session.optimize(load(scale), "make it faster", suggesters=(Looking(2, expecting=True),))
     assert [task.glance for task in worker.tasks if isinstance(task, JudgeTask)] == [False]
 
 
 @pytest.mark.parametrize(("prompt", "counts"), [("make it faster", False), ("reduce global memory traffic", True)])
-def test_on_a_gpu_a_glimpse_times_the_headline_shortly_and_makes_one_small_case(
+def test_on_a_gpu_a_quick_evaluation_times_the_headline_shortly_and_makes_one_small_case(
     prompt: str, counts: bool, scripted: Callable, load: Callable[..., Kernel], scale: str
 ) -> None:
     session, _ = scripted(backend="emulator")
     text = scale.replace("{ n = 1024 }, { n = 1 }", "{ n = 1024 }, { n = 700 }, { n = 3 }, { n = 5 }")
-    court = replace(session._court(load(text), (), None), backend="cuda")
-    (baseline,) = court.baselines()
-    court.glimpse(court.workshop.prepare(court.kernel, court.contract, None), baseline, read_objective(prompt))
-    task = court.worker.tasks[-1]
+    context = replace(session._context(load(text), (), None), backend="cuda")
+    (baseline,) = context.baselines()
+    context.quick_evaluation(
+        context.preparer.prepare(context.kernel, context.contract, None), baseline, read_objective(prompt)
+    )
+    task = context.worker.tasks[-1]
     assert task.glance
     assert task.sizes == ({"n": 1024}, {"n": 3})
-    assert 0 < task.timing_budget_s < court.timing_budget_s
+    assert 0 < task.timing_budget_s < context.timing_budget_s
     assert task.count is counts
     assert not task.own_sizes
-    assert court.worker.timeouts[-1] == court.timeout_s
+    assert context.worker.timeouts[-1] == context.timeout_s
 
 
 def test_a_quick_evaluation_may_have_a_time_limit_of_its_own(
     scripted: Callable, load: Callable[..., Kernel], scale: str
 ) -> None:
     session, worker = scripted(backend="emulator")
-    court = replace(session._court(load(scale), (), None), quick_timeout_s=6.0)
-    (baseline,) = court.baselines()
-    court.glimpse(baseline.prepared, baseline, read_objective("make it faster"))
-    court.candidates(court.kernel, court.contract, (baseline,), None)
-    assert worker.timeouts == [court.timeout_s, 6.0, court.timeout_s]
+    context = replace(session._context(load(scale), (), None), quick_timeout_s=6.0)
+    (baseline,) = context.baselines()
+    context.quick_evaluation(baseline.prepared, baseline, read_objective("make it faster"))
+    context.candidates(context.kernel, context.contract, (baseline,), None)
+    assert worker.timeouts == [context.timeout_s, 6.0, context.timeout_s]
 
 
-def test_what_was_glimpsed_at_is_not_compiled_again_to_be_judged(
+def test_what_was_evaluated_quickly_is_not_compiled_again_to_be_judged(
     scripted: Callable, load: Callable[..., Kernel], scale: str, compiled_texts: list[str]
 ) -> None:
     class Thorough(Looking):

@@ -14,14 +14,14 @@ import msgspec
 
 from kernelmate.errors import UsageError
 from kernelmate.records import (
-    Carried,
-    CarriedFile,
     CompileOptions,
     Contract,
-    Given,
+    JudgingInputs,
     Kernel,
     Objective,
     ObjectiveResult,
+    PortableFile,
+    PortableJudgement,
     Promise,
     Speedup,
     Timing,
@@ -36,7 +36,9 @@ _Record = TypeVar("_Record")
 _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --json` printed."
 
 
-def given_of(kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Iterable[str]) -> Given:
+def given_of(
+    kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Iterable[str]
+) -> JudgingInputs:
     """What a judgement of a kernel rests on.
 
     Args:
@@ -49,7 +51,7 @@ def given_of(kernel: Kernel, contract: Contract, options: CompileOptions, target
     path = Path(kernel.unit.path)
     directory = path.resolve().parent if path.is_file() else Path.cwd()
     needed = [directory / one for one in _python_files(contract)] + [Path(one) for one in headers]
-    return Given(
+    return JudgingInputs(
         file=kernel.unit.path,
         directory=str(directory),
         kernel=kernel.name,
@@ -70,18 +72,18 @@ def _python_files(contract: Contract) -> Iterator[str]:
         yield contract.inputs.rpartition(":")[0]
 
 
-def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[CarriedFile]:
+def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:
     """Texts of files in the folder or below it; what lies elsewhere must be there on the other machine too."""
     for path in dict.fromkeys(Path(one).resolve() for one in paths):
         with contextlib.suppress(OSError, ValueError):
             if path.is_relative_to(directory) and path.stat().st_size <= LARGEST_CARRIED:
-                yield CarriedFile(path.relative_to(directory).as_posix(), path.read_text(encoding="utf-8"))
+                yield PortableFile(path.relative_to(directory).as_posix(), path.read_text(encoding="utf-8"))
 
 
 # ----------------------------------------------------------------------------------------------------- reading
 
 
-def read_carried(text: str, name: str) -> Carried:
+def read_carried(text: str, name: str) -> PortableJudgement:
     """What a document carries.
 
     Args:
@@ -102,31 +104,33 @@ def read_carried(text: str, name: str) -> Carried:
         raise UsageError(f"{name} says why a command stopped: {message}", hint="Run that command again.")
     if document.get("given") is None:
         raise UsageError(f"{name} does not carry the kernel that it speaks of.", hint=_HINT)
-    given = _convert(document["given"], Given, name, "given")
+    given = _convert(document["given"], JudgingInputs, name, "given")
     if "candidates" in document:
         return _of_optimize(document, given, name)
     return _of_verdicts(document, given, name)
 
 
-def _of_optimize(document: Mapping[str, Any], given: Given, name: str) -> Carried:
+def _of_optimize(document: Mapping[str, Any], given: JudgingInputs, name: str) -> PortableJudgement:
     objective = _convert(document.get("objective"), Objective, name, "objective")
     baseline = _part(document, "baseline", name)
     promises = [
         _promise(one, _part(one, "verdict", name), name, f"candidates[{index}]")
         for index, one in enumerate(document["candidates"])
     ]
-    return Carried(given, objective, None, _seed(baseline), _optional(baseline, "timing", Timing), tuple(promises))
+    return PortableJudgement(
+        given, objective, None, _seed(baseline), _optional(baseline, "timing", Timing), tuple(promises)
+    )
 
 
-def _of_verdicts(document: Mapping[str, Any], given: Given, name: str) -> Carried:
+def _of_verdicts(document: Mapping[str, Any], given: JudgingInputs, name: str) -> PortableJudgement:
     verdicts = document.get("verdicts")
     if not isinstance(verdicts, list) or not verdicts or not isinstance(verdicts[0], dict):
         raise UsageError(f"{name} holds no verdict.", hint=_HINT)
     candidate = document.get("candidate")
     if candidate is None:
-        return Carried(given, None, None, _seed(verdicts[0]), _optional(verdicts[0], "timing", Timing), ())
+        return PortableJudgement(given, None, None, _seed(verdicts[0]), _optional(verdicts[0], "timing", Timing), ())
     promise = _promise({"author": "user", "why": "", **candidate}, verdicts[0], name, "candidate")
-    return Carried(given, None, candidate.get("prompt"), _seed(verdicts[0]), None, (promise,))
+    return PortableJudgement(given, None, candidate.get("prompt"), _seed(verdicts[0]), None, (promise,))
 
 
 def _promise(candidate: Mapping[str, Any], verdict: Mapping[str, Any], name: str, where: str) -> Promise:
@@ -183,7 +187,7 @@ def _optional(verdict: Mapping[str, Any], key: str, kind: type[_Record]) -> _Rec
 
 
 @contextlib.contextmanager
-def placed(given: Given) -> Iterator[Kernel]:
+def placed(given: JudgingInputs) -> Iterator[Kernel]:
     """The carried kernel in its own folder where this machine has it, else in a temporary one with what came along.
 
     Raises:
@@ -199,7 +203,7 @@ def placed(given: Given) -> Iterator[Kernel]:
         yield kernel_of(given, str(directory / name))
 
 
-def kernel_of(given: Given, path: str) -> Kernel:
+def kernel_of(given: JudgingInputs, path: str) -> Kernel:
     """The carried kernel within its unit.
 
     Raises:

@@ -14,7 +14,7 @@ Outcome = Literal["confirmed", "refuted", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedFile:
+class PortableFile:
     """A text that judging needs: a reference, or a header. `path` is relative to the kernel's folder."""
 
     path: str
@@ -22,7 +22,7 @@ class CarriedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class JudgingInputs:
     """All that a judgement rests on.
 
     Attributes:
@@ -42,7 +42,7 @@ class Given:
     contract: Contract
     options: CompileOptions
     target: str
-    files: tuple[CarriedFile, ...] = ()
+    files: tuple[PortableFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PortableJudgement:
     """What a document of `optimize`, `compare` or `bench` carries to the GPU.
 
     Attributes:
@@ -84,7 +84,7 @@ class Carried:
         promises: versions of the kernel; empty where it was judged by itself.
     """
 
-    given: Given
+    given: JudgingInputs
     objective: Objective | None
     prompt: str | None
     seed: int
@@ -102,7 +102,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ConfirmationReport:
     """What became of all promises, the best version first.
 
     Attributes:
@@ -110,7 +110,7 @@ class Confirmed:
         notes: what a reader of the figures must know.
     """
 
-    given: Given
+    given: JudgingInputs
     objective: Objective | None
     baseline: Verdict
     timing: Timing | None

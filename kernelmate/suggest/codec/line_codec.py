@@ -14,11 +14,18 @@ from kernelmate.records import Argument, Contract
 from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.layout import put_back, replaced
-from kernelmate.suggest.codec.lines import Canonical, Line, mark_object_macros
-from kernelmate.suggest.codec.names import Names, placeholders
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros
+from kernelmate.suggest.codec.names import Placeholders, placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_told
@@ -51,25 +58,25 @@ class LineCodec:
     hides: bool = True
     end: str = END
 
-    def ask(self, question: Question) -> AskedByLines:
+    def ask(self, question: Question) -> LineQuestion:
         """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
             last = _LAST[self.name] = self._asked(question)
         return last
 
-    def _asked(self, question: Question) -> AskedByLines:
+    def _asked(self, question: Question) -> LineQuestion:
         unit = _canonical(question.text, question.kernel)
         shown = unit.shown
         if len(shown) > MOST_LINES:
-            raise Untellable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
+            raise NotEncodable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
         if not any("__global__" in line.texts for line in shown):
-            raise Untellable(f"The kernel {question.kernel} is not in the text.")
-        names = Names.of([line.texts for line in shown], question.seed, replace=self.hides)
+            raise NotEncodable(f"The kernel {question.kernel} is not in the text.")
+        names = Placeholders.of([line.texts for line in shown], question.seed, replace=self.hides)
         lines = tuple(dense(names.hide(line.texts)) for line in shown)
-        return AskedByLines(self, question, unit, names, lines)
+        return LineQuestion(self, question, unit, names, lines)
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`."""
         if after is None:
             return tags_told(analysis, alone=True)
@@ -88,13 +95,13 @@ class LineCodec:
 
 
 @dataclass
-class AskedByLines:
-    """One question as lines, as `Asked`."""
+class LineQuestion:
+    """One question as lines, as `EncodedQuestion`."""
 
     codec: LineCodec
     question: Question
     unit: Canonical
-    names: Names
+    names: Placeholders
     lines: tuple[str, ...]
     messages: tuple[tuple[str, str], ...] = field(default=())
 
@@ -109,7 +116,7 @@ class AskedByLines:
         code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
         return said + header.CODE + code + tried + header.ANSWER
 
-    def told(self, after: Version) -> str:
+    def told(self, after: CodecVersion) -> str:
         """The answer that leads to a version.
 
         Raises:
@@ -124,10 +131,10 @@ class AskedByLines:
             changes = line_edits.written(edits)
         answer = self.launch_told(after.launch) + changes
         if not answer:
-            raise Untellable("The version is the one that was asked about.")
+            raise NotEncodable("The version is the one that was asked about.")
         return answer
 
-    def compared(self, after: Version) -> tuple[Canonical, list[str]]:
+    def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
         """A version in canonical form, and its shown lines as a model would see them beside those of the question.
 
         Raises:
@@ -136,7 +143,7 @@ class AskedByLines:
         unit = _canonical(after.text, self.question.kernel)
         relaunched = after.launch != self.question.launch
         if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
-            raise Untellable("The version changes code that the model is not shown.")
+            raise NotEncodable("The version changes code that the model is not shown.")
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
 
     def must_keep_order(self, unit: Canonical, edits: Sequence[Edit]) -> None:
@@ -146,10 +153,12 @@ class AskedByLines:
             Untellable: they do not.
         """
         changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
-        if [isinstance(line, Line) and line.hidden for line in changed] != [line.hidden for line in unit.lines]:
-            raise Untellable("The version has new code among code that the model is not shown.")
+        if [isinstance(line, CanonicalLine) and line.hidden for line in changed] != [
+            line.hidden for line in unit.lines
+        ]:
+            raise NotEncodable("The version has new code among code that the model is not shown.")
 
-    def launch_told(self, launch: Launch) -> str:
+    def launch_told(self, launch: CodecLaunch) -> str:
         """What makes the question's launch another one; empty for the same."""
         old = self.question.launch
         parts = []
@@ -166,7 +175,7 @@ class AskedByLines:
 
     # ------------------------------------------------------------------------------------------------- reading
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """As `Asked.read`."""
         said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
@@ -176,7 +185,7 @@ class AskedByLines:
             changed = self._changed(text[position:])
             return replace(said, version=version_of(self.question, changed, launch))
 
-    def launch_read(self, text: str, position: int, launch: Launch) -> tuple[Launch, int]:
+    def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
         """A launch after the changes that stand in a text from `position` on, and where they end.
 
         Raises:
@@ -190,7 +199,7 @@ class AskedByLines:
             )
             key = found[1]
             if not all(sides) and not (key == "require" and sides == ("",)):
-                raise Unreadable(f"The answer leaves {key} empty.")
+                raise UndecodableAnswer(f"The answer leaves {key} empty.")
             if key == "shared":
                 launch = replace(launch, shared=sides[0])
             else:
@@ -207,7 +216,7 @@ class AskedByLines:
         else:
             lead, *lines = text.split(LINE)
             if lead.strip():
-                raise Unreadable(f"The answer holds {lead[:40]!r} where a line should begin.")
+                raise UndecodableAnswer(f"The answer holds {lead[:40]!r} where a line should begin.")
             edits = line_edits.difference(self.lines, [line.strip() for line in lines])
         changed = list(replaced(self.unit, [(edit.start, edit.stop, self._tokens(edit)) for edit in edits]))
         return put_back(self.unit, changed)
@@ -217,20 +226,20 @@ class AskedByLines:
         return [self.names.show(texts) for texts in tokens_of(edit.lines)]
 
 
-_LAST: dict[str, AskedByLines] = {}
+_LAST: dict[str, LineQuestion] = {}
 """The last question of each codec."""
 
 
-def tried_told(question: Question, told: Callable[[Version], str]) -> str:
+def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
     """Versions that were tried, each with what became of it; what cannot be told is left out.
 
     Args:
         question: with what was tried.
-        told: the answer that leads to a version; raises `Untellable`.
+        told: the answer that leads to a version; raises `NotEncodable`.
     """
     found = []
     for one in question.tried[: header.MOST_TRIED]:
-        with suppress(Untellable):
+        with suppress(NotEncodable):
             found.append(header.TRIED + header.outcome(one) + told(one.version))
     return "".join(found)
 
@@ -242,23 +251,23 @@ def cleaned(answer: str, end: str) -> str:
         Unreadable: it is longer than what is read.
     """
     if len(answer) > MOST_ANSWER:
-        raise Unreadable(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
+        raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
     return answer.strip().removesuffix(end).strip()
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Whatever goes wrong when an answer is put into a text, as `Unreadable`."""
+    """Whatever goes wrong when an answer is put into a text, as `UndecodableAnswer`."""
     try:
         yield
     except KeyError as error:
-        raise Unreadable(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+        raise UndecodableAnswer(f"The answer uses {error.args[0]}, which stands for nothing.") from None
     except KernelmateError as error:
-        raise Unreadable(f"The answer cannot be put into the text: {error.message}") from None
-    except Untellable as error:
-        raise Unreadable(str(error)) from None
+        raise UndecodableAnswer(f"The answer cannot be put into the text: {error.message}") from None
+    except NotEncodable as error:
+        raise UndecodableAnswer(str(error)) from None
     except RecursionError:
-        raise Unreadable("The answer is nested too deep.") from None
+        raise UndecodableAnswer("The answer is nested too deep.") from None
 
 
 def tokens_of(lines: Sequence[str]) -> list[list[str]]:
@@ -271,7 +280,7 @@ def tokens_of(lines: Sequence[str]) -> list[list[str]]:
     for line in lines:
         special = _SPECIAL.search(line)
         if special is not None and not _in_literal(line, special.start()):
-            raise Unreadable(f"The answer has {special.group()!r} in the middle of a line.")
+            raise UndecodableAnswer(f"The answer has {special.group()!r} in the middle of a line.")
         tokens = read_tokens(line)
         mark_object_macros(tokens)
         if tokens.texts:
@@ -301,7 +310,7 @@ def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
     return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
 
 
-def _without_launches(line: Line) -> list[str]:
+def _without_launches(line: CanonicalLine) -> list[str]:
     """A line's tokens but those between a launch's brackets, and but the number of a name that is an argument there."""
     kept: list[str] = []
     inside: list[str] = []
@@ -369,19 +378,19 @@ def _arguments_in(text: str) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def version_of(question: Question, text: str, launch: Launch) -> Version:
+def version_of(question: Question, text: str, launch: CodecLaunch) -> CodecVersion:
     """The text with a launch in its contract and wherever the file launches the kernel."""
     if launch == question.launch:
-        return Version(text, launch)
+        return CodecVersion(text, launch)
     short = question.kernel
     kernel = next((one for one in find_kernels(text_unit(text)) if one.name == short), None)
     if kernel is None:
-        raise Unreadable(f"The answer leaves no kernel {short}.")
+        raise UndecodableAnswer(f"The answer leaves no kernel {short}.")
     contract: Contract | None = question.contract or parse_contract(kernel)
     if contract is None:
-        return Version(text, launch)
+        return CodecVersion(text, launch)
     changed = change_launch(kernel, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract)
     if launch.require != contract.require:
         written = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
         changed = write_contract(changed, written)
-    return Version(changed.unit.text, launch)
+    return CodecVersion(changed.unit.text, launch)

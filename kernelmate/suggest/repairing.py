@@ -25,7 +25,7 @@ Distance = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairStep:
     """A version on the way: what it is, how it was judged, and which repairs led to it."""
 
     kernel: Kernel
@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Mending:
+class RepairSequences:
     """The built-in repairs and sequences of them, as one suggester.
 
     Attributes:
@@ -57,10 +57,10 @@ class Mending:
                 return
 
     def _search(self, request: SuggestRequest) -> Iterator[Candidate]:
-        frontier = [Step(request.kernel, request.contract, request.verdict)]
+        frontier = [RepairStep(request.kernel, request.contract, request.verdict)]
         known = {_content(frontier[0])}
         for depth in range(DEPTH):
-            reached: list[Step] = []
+            reached: list[RepairStep] = []
             for step in frontier:
                 tried = 0
                 for candidate in self._candidates(request, step, known):
@@ -78,7 +78,9 @@ class Mending:
             if right or not frontier:
                 return
 
-    def _candidates(self, request: SuggestRequest, step: Step, known: set[tuple[str, str]]) -> Iterator[Candidate]:
+    def _candidates(
+        self, request: SuggestRequest, step: RepairStep, known: set[tuple[str, str]]
+    ) -> Iterator[Candidate]:
         here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
         codes = {finding.code for finding in step.verdict.findings if finding.severity == "error"}
         for repair in self.repairs:
@@ -96,7 +98,7 @@ class Mending:
                 if taken == VARIANTS:
                     break
 
-    def _tell(self, step: Step, depth: int) -> None:
+    def _tell(self, step: RepairStep, depth: int) -> None:
         """What was looked for at a version that no repair applies to."""
         codes = list(dict.fromkeys(finding.code for finding in step.verdict.findings if finding.severity == "error"))
         fitting = [repair.name for repair in self.repairs if repair.codes & set(codes)]
@@ -133,18 +135,18 @@ def _first_message(verdict: Verdict) -> str | None:
     return next((one.message for one in verdict.diagnostics if one.severity == "error"), None)
 
 
-def _step(step: Step, candidate: Candidate, judged: Judged) -> Step:
+def _step(step: RepairStep, candidate: Candidate, judged: Judged) -> RepairStep:
     names = tuple(candidate.author.removeprefix("recipe:").split("+"))
     why = candidate.why.removeprefix(" Then: ".join(step.whys)).removeprefix(" Then: ")
-    return Step(candidate.kernel, candidate.contract, judged.verdict, names, (*step.whys, why))
+    return RepairStep(candidate.kernel, candidate.contract, judged.verdict, names, (*step.whys, why))
 
 
-def _joined(step: Step, repair: Repair, alone: Candidate) -> Candidate:
+def _joined(step: RepairStep, repair: Repair, alone: Candidate) -> Candidate:
     """A repair's candidate with all the steps before it in its author and its reason."""
     names = (*step.repairs, repair.name)
     return replace(alone, author=f"recipe:{'+'.join(names)}", why=" Then: ".join((*step.whys, alone.why)))
 
 
-def _content(version: Step | Candidate) -> tuple[str, str]:
+def _content(version: RepairStep | Candidate) -> tuple[str, str]:
     contract = version.contract
     return version.kernel.unit.text, repr((contract.grid, contract.block, contract.shared, contract.require))

@@ -1,4 +1,4 @@
-"""Wishes in a prompt beside its metric: what must hold, which structure is preferred, and the sizes that decide."""
+"""Modifiers in a prompt beside its metric: constraints, preferred structure, and the sizes that decide."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelmate.decide.fillers import FILLERS
+from kernelmate.decide.stopwords import FILLERS
 from kernelmate.records import Constraint, Preference
 
 NOT = (
@@ -149,7 +149,7 @@ _QUESTION = re.compile(
 
 
 @dataclass(slots=True)
-class Wishes:
+class PromptModifiers:
     """What a prompt asks for beside its metric, and the folded text that is left of it."""
 
     text: str
@@ -169,50 +169,50 @@ class Wishes:
         return bool(self.constraints or self.preferences)
 
 
-def read_wishes(text: str) -> Wishes:
-    """The wishes in a folded prompt."""
-    wishes = Wishes(text)
-    while wishes.take(NEED_NOT):
+def read_modifiers(text: str) -> PromptModifiers:
+    """The modifiers in a folded prompt."""
+    modifiers = PromptModifiers(text)
+    while modifiers.take(NEED_NOT):
         pass
-    if wishes.take(NOT_SLOWER):
-        wishes.limits["time"] = 0.0
+    if modifiers.take(NOT_SLOWER):
+        modifiers.limits["time"] = 0.0
     for pattern, less in BOUNDS:
-        found = wishes.take(pattern)
+        found = modifiers.take(pattern)
         if found is not None:
             most = int(found[1]) - less
-            wishes.constraints.append(Constraint("registers", most, f"at most {most} registers"))
+            modifiers.constraints.append(Constraint("registers", most, f"at most {most} registers"))
             break
-    _shared(wishes)
-    if wishes.take(NO_ATOMICS):
-        wishes.constraints.append(Constraint("atomics", 0, "no atomics"))
-    if wishes.take(DETERMINISTIC):
-        wishes.constraints.append(Constraint("deterministic", None, "the same bits in every run"))
-    _structures(wishes)
-    return wishes
+    _shared(modifiers)
+    if modifiers.take(NO_ATOMICS):
+        modifiers.constraints.append(Constraint("atomics", 0, "no atomics"))
+    if modifiers.take(DETERMINISTIC):
+        modifiers.constraints.append(Constraint("deterministic", None, "the same bits in every run"))
+    _structures(modifiers)
+    return modifiers
 
 
-def _shared(wishes: Wishes) -> None:
-    found = wishes.take(SHARED_BOUND)
+def _shared(modifiers: PromptModifiers) -> None:
+    found = modifiers.take(SHARED_BOUND)
     if found is not None:
         number, unit = (found[1], found[2]) if found[1] else (found[3], found[4])
         most = int(number) * (1024 if unit.startswith("k") else 1)
-        wishes.constraints.append(Constraint("shared_bytes", most, f"at most {most} bytes of shared memory"))
-    elif wishes.take(rf"{NOT}{SHARED}"):
-        wishes.constraints.append(Constraint("shared_bytes", 0, "no shared memory"))
+        modifiers.constraints.append(Constraint("shared_bytes", most, f"at most {most} bytes of shared memory"))
+    elif modifiers.take(rf"{NOT}{SHARED}"):
+        modifiers.constraints.append(Constraint("shared_bytes", 0, "no shared memory"))
 
 
-def _structures(wishes: Wishes) -> None:
-    block = wishes.take(BLOCK)
+def _structures(modifiers: PromptModifiers) -> None:
+    block = modifiers.take(BLOCK)
     if block is not None:
         threads = int(block[1] or block[2])
-        wishes.preferences.append(Preference(f"{threads} threads per block", rf"block-{threads}\b|block-size"))
+        modifiers.preferences.append(Preference(f"{threads} threads per block", rf"block-{threads}\b|block-size"))
     for words, authors, pattern in _STRUCTURES:
-        found = pattern.search(wishes.text)
+        found = pattern.search(modifiers.text)
         if found is not None:
-            wishes.text = pattern.sub(" \0 ", wishes.text)
+            modifiers.text = pattern.sub(" \0 ", modifiers.text)
             # "reading it twice" is only ever what shall not be
             avoid = found["no"] is not None and words != "input read once"
-            wishes.preferences.append(Preference(words, authors, avoid))
+            modifiers.preferences.append(Preference(words, authors, avoid))
 
 
 def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
@@ -243,7 +243,7 @@ def without_questions(text: str) -> str:
 
 
 def unknown_words(text: str, known: re.Pattern[str]) -> tuple[str, ...]:
-    """Stretches of a folded prompt that nothing was read from: neither known phrases nor words that carry no wish."""
+    """Stretches of a folded prompt that nothing was read from: neither known phrases nor stopwords."""
     found: list[str] = []
     for stretch in re.split(r"[\0,;:!?()\"]|\.(?=\s|$)", known.sub(" \0 ", text)):
         words = re.findall(r"[\w'/+.-]*\w", stretch)
@@ -263,7 +263,7 @@ def wishes_sentence(
     sizes: tuple[Mapping[str, int], ...],
     unknown: tuple[str, ...],
 ) -> str:
-    """What the wishes were read as, in sentences that follow the metric's."""
+    """What the modifiers were read as, in sentences that follow the metric's."""
     parts = []
     if constraints:
         parts.append(f"Must hold: {', '.join(one.words for one in constraints)}.")

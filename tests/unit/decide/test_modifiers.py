@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kernelmate.decide.holding import aimed_at, broken_by, suits
+from kernelmate.decide.constraints import aimed_at, broken_by, suits
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import UsageError
 from kernelmate.records import Compiled

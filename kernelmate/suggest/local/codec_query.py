@@ -14,12 +14,12 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Launch, Unreadable, Untellable
+from kernelmate.suggest.codec.applicable import fits, offers_in, without_offers
+from kernelmate.suggest.codec.base import CodecLaunch, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.choosing import Following, answers
-from kernelmate.suggest.codec.offers import fits, offers_in, without_offers
 from kernelmate.suggest.codec.requests import candidate_of
-from kernelmate.suggest.local.chat import Answer, Question
+from kernelmate.suggest.local.chat import ChatAnswer, ChatRequest
 
 _SAMPLE = """\
 __global__ void scale(float* x, int n) {
@@ -33,7 +33,7 @@ LIKELY = 256
 """Of the likeliest tokens that are looked at for those that choose: more than there are words to begin an answer with."""
 
 
-class Coded:
+class CodecQuery:
     """One question to a model with a codec, and what its answers have said so far.
 
     Args:
@@ -60,7 +60,7 @@ class Coded:
             raise AuthorFailed(
                 "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
             ) from None
-        except Untellable as error:
+        except NotEncodable as error:
             raise AuthorFailed("truncated", f"{author} cannot be asked about this kernel: {error}") from None
         self._request, self._author = request, author
         self._known = {_key(judged.candidate) for judged in request.versions()}
@@ -81,7 +81,7 @@ class Coded:
             if candidate is not None:
                 yield candidate
 
-    def question(self, temperature: float, seed: int) -> Question:
+    def question(self, temperature: float, seed: int) -> ChatRequest:
         """What the server is asked for an answer that the model writes; the next one that is read must be the one to it.
 
         The names of the kernel are numbered by the seed for an answer that is drawn.
@@ -90,9 +90,9 @@ class Coded:
         if temperature > 0:
             self._asked = self._codec.ask(replace(self._plain, seed=seed, offers=offers_in(self._shown)))
             self._shown = self._asked.prompt
-        return Question("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._shown)
+        return ChatRequest("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._shown)
 
-    def read(self, answer: Answer) -> Candidate | None:
+    def read(self, answer: ChatAnswer) -> Candidate | None:
         """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
         if not answer.finished:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
@@ -110,7 +110,7 @@ class Coded:
         try:
             found = self._asked.read(answer)
             candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
-        except Unreadable as error:
+        except UndecodableAnswer as error:
             self.unread = str(error)
             return None
         self.read_any = True
@@ -121,14 +121,14 @@ class Coded:
         return candidate
 
 
-def sample_question(codec: str, most_tokens: int) -> Question:
+def sample_question(codec: str, most_tokens: int) -> ChatRequest:
     """A question that any model with this codec can be asked, to see whether and how fast it answers.
 
     Raises:
         UsageError: there is no such codec.
     """
-    prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", Launch(("cdiv(n, 256)",), ("256",)))).prompt
-    return Question("", "", most_tokens=most_tokens, prompt=prompt)
+    prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", CodecLaunch(("cdiv(n, 256)",), ("256",)))).prompt
+    return ChatRequest("", "", most_tokens=most_tokens, prompt=prompt)
 
 
 def _key(candidate: Candidate) -> tuple[str, ...]:

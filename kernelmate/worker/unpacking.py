@@ -13,7 +13,7 @@ from kernelmate.worker.protocol import rootless
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class UnpackedFiles:
     """A folder that stands for the root of the user's machine.
 
     Attributes:

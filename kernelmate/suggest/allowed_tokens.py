@@ -69,7 +69,7 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u206
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
 
-class Forbidden(Exception):
+class ForbiddenText(Exception):
     """The text is not taken; the message is one sentence for people."""
 
 
@@ -80,13 +80,15 @@ def check_characters(text: str, extra: int = 0) -> None:
         Forbidden: it is too long, or holds such characters.
     """
     if len(text) > MOST_TEXT + extra:
-        raise Forbidden(f"The text has {len(text):,} characters; at most {MOST_TEXT + extra:,} are read.")
+        raise ForbiddenText(f"The text has {len(text):,} characters; at most {MOST_TEXT + extra:,} are read.")
     odd = _ODD.search(text)
     if odd is not None:
-        raise Forbidden(f"The text holds the character U+{ord(odd.group()):04X}, which hides or steers what is read.")
+        raise ForbiddenText(
+            f"The text holds the character U+{ord(odd.group()):04X}, which hides or steers what is read."
+        )
     spelling = _SPELLINGS.search(text)
     if spelling is not None:
-        raise Forbidden(f"The text holds {spelling.group()!r}, another spelling of what could stand there plainly.")
+        raise ForbiddenText(f"The text holds {spelling.group()!r}, another spelling of what could stand there plainly.")
 
 
 def check_words(text: str, baseline: str, kernel: str) -> None:
@@ -103,7 +105,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     joined = text.replace("\\\r\n", "").replace("\\\n", "")
     tokens = lex(joined).tokens
     if any(token.text == "\\" for token in tokens):
-        raise Forbidden("The text holds a stray backslash.")
+        raise ForbiddenText("The text holds a stray backslash.")
     known = lex(baseline).tokens
     known_words = {token.text for token in known}
     known_lines = Counter(_directives(known))
@@ -112,7 +114,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     for line, count in Counter(_directives(tokens)).items():
         if line[1:2] and line[1] in CONDITIONS:
             if count > known_lines[line]:
-                raise Forbidden(f"The text compiles something else under a condition, by #{line[1]}.")
+                raise ForbiddenText(f"The text compiles something else under a condition, by #{line[1]}.")
         elif line not in known_lines:
             _check_directive(line, macros, own)
     _check_branches(tokens, lex(kernel).tokens, known_lines)
@@ -122,11 +124,11 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
         if token.text in known_words:
             continue
         if token.text in READS_FILES:
-            raise Forbidden(f"The text reaches for files by {token.text}.")
+            raise ForbiddenText(f"The text reaches for files by {token.text}.")
         if token.text == "_Pragma" and not _is_unroll(tokens, index):
-            raise Forbidden("The text holds a _Pragma other than unroll.")
+            raise ForbiddenText("The text holds a _Pragma other than unroll.")
         if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", token.text) and _is_called(tokens, index):
-            raise Forbidden(f"The kernel calls the runtime, by {token.text}.")
+            raise ForbiddenText(f"The kernel calls the runtime, by {token.text}.")
 
 
 def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
@@ -135,7 +137,7 @@ def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Cou
     own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
     whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
     if sorted(found) not in ([], sorted(own), sorted(whole)):
-        raise Forbidden("The text takes only some of the conditions that the file has.")
+        raise ForbiddenText("The text takes only some of the conditions that the file has.")
 
 
 def macros_added(text: str, baseline: str) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ def _check_attribute(tokens: Sequence[Token], index: int, known_words: Collectio
     inside = tokens[opening:] if stop is None else tokens[opening:stop]
     for token in inside:
         if token.kind == "word" and token.text.strip("_") not in _ATTRIBUTES and token.text not in known_words:
-            raise Forbidden(f"The text holds the attribute {token.text}.")
+            raise ForbiddenText(f"The text holds the attribute {token.text}.")
 
 
 def _is_called(tokens: Sequence[Token], index: int) -> bool:
@@ -199,20 +201,20 @@ def _directives(tokens: Sequence[Token]) -> Iterator[tuple[str, ...]]:
 def _check_directive(line: tuple[str, ...], macros: Collection[str], own: Collection[str]) -> None:
     name = line[1] if len(line) > 1 else ""
     if name and name not in DIRECTIVES:
-        raise Forbidden(f"The text holds the directive #{name}.")
+        raise ForbiddenText(f"The text holds the directive #{name}.")
     if name == "include":
         target = "".join(line[2:])
         if INCLUDES.match(target) is None:
-            raise Forbidden(f"The text includes {target}, which is not among the headers that a candidate may add.")
+            raise ForbiddenText(f"The text includes {target}, which is not among the headers that a candidate may add.")
     elif name == "pragma" and (len(line) < 3 or line[2] not in PRAGMAS):
-        raise Forbidden(f"The text holds #pragma {' '.join(line[2:4])}.")
+        raise ForbiddenText(f"The text holds #pragma {' '.join(line[2:4])}.")
     elif name in {"define", "undef"}:
         macro = line[2] if len(line) > 2 else ""
         if macro in macros or (name == "undef" and macro not in own):
-            raise Forbidden(f"The text redefines {macro}, under which the rest would mean something else.")
+            raise ForbiddenText(f"The text redefines {macro}, under which the rest would mean something else.")
         if macro in RESERVED or _LIBRARY.fullmatch(macro):
-            raise Forbidden(
+            raise ForbiddenText(
                 f"The text redefines {macro}, which is a name of the language, of CUDA or of the C library."
             )
         if any(one == "#" and two == "#" for one, two in itertools.pairwise(line)):
-            raise Forbidden(f"The macro {macro} pastes tokens, which can spell what may not be written.")
+            raise ForbiddenText(f"The macro {macro} pastes tokens, which can spell what may not be written.")
