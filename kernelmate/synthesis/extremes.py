@@ -94,8 +94,8 @@ class Extremes:
         body = block_of(
             f"for (int {offset} = {min(32, team.team.threads) // 2}; {team.while_exchanged(offset)}; {offset} /= 2)",
             [
-                f"const {ctype} {names.other} = __shfl_xor_sync(0xffffffffu, {value}, {offset});",
-                f"const {index} {names.where} = __shfl_xor_sync(0xffffffffu, {at}, {offset});",
+                f"const {ctype} {names.other} = __shfl_xor_sync({team.mask}, {value}, {offset});",
+                f"const {index} {names.where} = __shfl_xor_sync({team.mask}, {at}, {offset});",
                 *kept(names.other, names.where),
             ],
         )

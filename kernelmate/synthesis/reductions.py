@@ -61,6 +61,14 @@ class Reductions:
         self.shares, self.slots, self.slot = team.name != "warp", "", ""
         self.leads = f"threadIdx.x % {WARP} == 0"
 
+    @property
+    def mask(self) -> str:
+        """The threads of a warp that exchange values: all, or those that share a row, since others may have none."""
+        if self.team.name != "warp" or self.team.threads >= WARP:
+            return "0xffffffffu"
+        count = self.team.threads
+        return f"{(1 << count) - 1:#x}u << threadIdx.x % {WARP} / {count} * {count}"
+
     def while_exchanged(self, offset: str) -> str:
         """The condition of the loop in which the threads of a warp exchange values at halved distances."""
         return f"{offset} > 0"
@@ -117,7 +125,7 @@ class Reductions:
     def _within(self, kind: str, ctype: str) -> list[str]:
         """A warp's values are exchanged in halves."""
         value, offset = self.names.value, self.names.offset
-        step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
+        step = self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {offset})", ctype)
         loop = block_of(
             f"for (int {offset} = {min(WARP, self.team.threads) // 2}; {offset} > 0; {offset} /= 2)", [step]
         )

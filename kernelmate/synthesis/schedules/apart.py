@@ -85,8 +85,8 @@ def _blocks(grid: str, kernel: KernelText) -> str | None:
 
 def _number(node: ast.expr, kernel: KernelText) -> str:
     match node:
-        case ast.Call(func=ast.Name(id="cdiv"), args=[count, ast.Constant(value=by)]):
-            return f"({_number(count, kernel)} + {int(str(by)) - 1}) / {by}"
+        case ast.Call(func=ast.Name(id="cdiv"), args=[count, ast.Constant(value=int() as by)]):
+            return f"({_number(count, kernel)} + {by - 1}) / {by}"
         case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
             return f"({_number(left, kernel)}) * ({_number(right, kernel)})"
         case _ if "cdiv" not in ast.unparse(node):

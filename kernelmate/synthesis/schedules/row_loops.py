@@ -26,7 +26,8 @@ class RowLoops(RowElements):
         team: who computes a row. outputs: names of the results. last: where the part of a row ends that a pass reads.
         end: where a mask ends a row; None without. ahead: elements whose loads are on their way at once; 0 for one pack.
         kept: arrays whose packs stay in registers for the next pass, where a row is no longer than those of all threads.
-        registers: those of a thread for what is kept.
+        registers: those of a thread for what is kept. full: whether each result has an element for each of a row's.
+        constants: declarations before the functions.
     """
 
     team: Team
@@ -35,6 +36,8 @@ class RowLoops(RowElements):
     end: RowEnd | None
     ahead: int
     kept: list[str]
+    full: dict[str, bool]
+    constants: list[str]
     registers: int = 0
 
     def keep(self, passes: Sequence[Sequence[Key]]) -> None:
@@ -89,7 +92,7 @@ class RowLoops(RowElements):
             f"{packs.locals[one]} = *reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c});"
             for one in self.kept
         ]
-        each = self._each(block_of(f"if ({names.c} < {self._most()})", loads))
+        each = self._over_packs(block_of(f"if ({names.c} < {self._most()})", loads))
         return [
             *lines,
             f"// Rows of up to {names.kRow} elements are loaded once, longer ones part by part for each pass.",
@@ -107,7 +110,7 @@ class RowLoops(RowElements):
         """The reductions of each pass."""
         raise NotImplementedError
 
-    def _each(self, lines: Sequence[str]) -> list[str]:
+    def _over_packs(self, lines: Sequence[str]) -> list[str]:
         """The loop over the packs of a thread in one part of a row."""
         names, kpack = self.names, self._kpack
         count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
@@ -169,7 +172,7 @@ class RowLoops(RowElements):
         loading = f"if ({names.columns} > {names.kRow}) {call}" if self._loaded else call
         self._loaded = True
         head = f"for (int {names.first} = 0; {names.first} < {names.columns if rest else self.last}; {names.first} += {names.kRow})"
-        return [*before, *block_of(head, [loading, *self._each(inside)])]
+        return [*before, *block_of(head, [loading, *self._over_packs(inside)])]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
         """A pass that reads the row."""

@@ -167,7 +167,7 @@ class _RowSums:
 
     def _leaf(self, key: Key) -> str:
         node, names = self.plan.node(key), self.names
-        at = {0: names.row, SUMMED: names.i}
+        at: dict[object, str] = {0: names.row, SUMMED: names.i}
         axes = [one for one in key[1] if one is not None]
         if node.op == "iota":
             return f"static_cast<long long>({at[axes[0]]})" if axes else "0"

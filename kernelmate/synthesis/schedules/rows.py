@@ -91,10 +91,10 @@ def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[Written]:
             found.append((rows.registers, rows.written()))
         except Refused:
             continue
-    # A warp's threads that share a row have two packs each: more rows at once would divide what each load brings.
     enough = [place for place, (registers, _) in enumerate(found) if registers <= KEPT]
-    short = [place for place in enough if columns <= found[place][1].block and found[place][0] >= 2 * 4]
-    first = (short or enough or [0])[-1 if short else 0]
+    # Of rows that are shorter than a warp's loads, several share one: two packs for each of a row's threads.
+    paired = [place for place in enough if found[place][0] >= 8 and columns <= 8 * WARP]
+    first = paired[-1] if paired else (enough or [0])[0]
     order = [place for place in (first, first + 1, first - 1) if 0 <= place < len(found)]
     return [found[place][1] for place in order]
 
