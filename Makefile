@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench clean
+.PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench docs diagrams clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -44,19 +44,24 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
 EDITOR_TESTS := tests/extension/test_editor.py
-test: $(VENV)/.installed-dev  ## every test that needs no GPU
+# A sample of the exhaustive tests, whose seed pytest names, and in CI all of them. SAMPLE=all or SAMPLE=SEED overrides.
+SAMPLE ?= $(if $(CI),all,random)
+# Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
+TEST_TIMEOUT ?= 150
+PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
+test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive ones; SAMPLE=all for all
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(BIN)/python -m pytest -n auto --ignore=$(EDITOR_TESTS)
+	@$(PYTEST) -n auto --dist worksteal --sample $(SAMPLE) --ignore=$(EDITOR_TESTS)
 	@$(MAKE) --no-print-directory editor-test
 else
-	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	@$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
 endif
 
 # What fails there is tried once more, and both results are said: a test that is not steady passes, and is heard of.
 editor-test: $(VENV)/.installed-dev  ## those in a real VS Code alone; skipped where `make extension-test` has not installed it
-	@$(BIN)/python -m pytest $(EDITOR_TESTS) || { \
+	@$(PYTEST) $(EDITOR_TESTS) || { \
 	  echo; echo "==== FIRST RUN: tests in the editor failed, as above. What failed is run once more. ===="; echo; \
-	  if $(BIN)/python -m pytest $(EDITOR_TESTS) --last-failed --last-failed-no-failures none; then \
+	  if $(PYTEST) $(EDITOR_TESTS) --last-failed --last-failed-no-failures none; then \
 	    echo; echo "==== FIRST RUN failed, SECOND RUN passed: tests in the editor are not steady on this machine. The first run's failures are above. ===="; \
 	  else \
 	    echo; echo "==== FIRST RUN failed, SECOND RUN failed: tests in the editor. ===="; exit 1; \
@@ -103,8 +108,25 @@ types: $(VENV)/.installed-dev
 imports: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.installed-bench  ## every figure that the README states
+bench: $(VENV)/.installed-bench  ## every figure of docs/performance.md that needs no GPU
 	@$(BIN)/python -m benchmarks
+
+$(VENV)/.installed-docs: pyproject.toml training/pyproject.toml $(VENV)/.python
+	@echo "Installing KernelMate and the generator of its documentation into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -e ./training || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@touch $@
+
+# NO_MKDOCS_2_WARNING silences the theme's notice about its successor, Zensical; it is no warning of the build.
+docs: $(VENV)/.installed-docs  ## the documentation as a site in build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Built build/site. Open build/site/index.html"
+
+MERMAID := build/mermaid/node_modules/mermaid/dist/mermaid.min.js
+$(MERMAID):
+	@mkdir -p build/mermaid && cd build/mermaid && npm install --silent --no-save --ignore-scripts mermaid@11.17.2
+
+diagrams: $(VENV)/.installed-dev $(MERMAID)  ## draw the diagrams of the documentation again (npm and Chromium)
+	@PYTHONPATH=docs $(BIN)/python -m kernelmate_docs.diagrams $(MERMAID)
 
 clean:  ## remove the virtual environment and what tools left
 	@rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

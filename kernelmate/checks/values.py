@@ -208,7 +208,8 @@ def _halves(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
     units = [unit for value in own if value for unit in (value, 1 / value) if abs(unit) <= LARGEST_PLANTED]
     wanted = np.array([place * unit for unit in units for place in (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5)])
     held: Array = wanted.astype(dtype)
-    return held[held.astype(np.float64) == wanted]
+    exact: Array = held[held.astype(np.float64) == wanted]
+    return exact
 
 
 def _in_support(text: str, values: Array, size: Size) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from kernelmate.synthesis.axes import Axes, Order, order_of
 from kernelmate.synthesis.expressions import Expressions
@@ -27,7 +28,8 @@ class ContractionShape:
         kept = order_of(plan.outputs[0][1])
         inside = self._orders([self.root])
         outside = self._orders(plan.outputs)
-        self.axes = Axes.merged(plan.domain, [kept, *inside.values(), *outside.values()])
+        orders = [kept, *inside.values(), *outside.values(), *self._positions(plan.outputs)]
+        self.axes = Axes.merged(plan.domain, orders)
         merged = {name: self.axes.order(order) for name, order in inside.items()}
         self.rest = {name: self.axes.order(order) for name, order in outside.items()}
         self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
@@ -56,24 +58,42 @@ class ContractionShape:
         first = self.whole[0]
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
 
-    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """The arrays that some values need without the reduction, and how they are met."""
-        found: dict[str, Order] = {}
+    def is_summed(self, key: Key) -> bool:
+        """Whether a value differs along the sum's axis."""
+        return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
+
+    def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
+        """Everything that some values need besides the reduction."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
-            node = self.plan.node(key)
-            if node.op == "reduce" or key in seen:
+            if self.plan.node(key).op == "reduce" or key in seen:
                 continue
             seen.add(key)
-            if node.op in ("iota", "take"):
-                raise Refused("it uses positions or rows by their numbers beside a matrix product")
+            yield key
+            stack += self.plan.operands(key)
+
+    def _positions(self, roots: Sequence[Key]) -> list[Order]:
+        """The axes along which some values need positions, each alone: it is not merged with others."""
+        return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
+
+    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
+        """The arrays that some values need without the reduction, and how they are met."""
+        found: dict[str, Order] = {}
+        for key in self._without_reduction(roots):
+            node = self.plan.node(key)
+            if node.op == "take" or (node.op == "iota" and self.root in roots):
+                raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
                     raise Refused(f"it meets {name} along different axes")
-            stack += self.plan.operands(key)
         return found
+
+    def position(self, key: Key) -> int:
+        """The axis along which positions are."""
+        (axis,) = self.axes.order(order_of(key[1]))
+        return int(axis)
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:
@@ -91,3 +111,44 @@ def vanishes(expressions: Expressions, key: Key) -> bool:
     if node.data[0] == "divide":
         return zeros[0] and not expressions.varies(args[1])
     return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A sum of plain products: one array of each side, and what is the same for all terms of a sum.
+
+    Attributes:
+        left: the array with rows. right: the array with columns. outside: factors without the sum's axis.
+    """
+
+    left: str
+    right: str
+    outside: tuple[Key, ...]
+
+    @staticmethod
+    def of(shape: ContractionShape) -> Factors:
+        """The factors of what is summed.
+
+        Raises:
+            Refused: it is something else than a product of two arrays, or computes in other types than the sum's.
+        """
+        plan, found, outside = shape.plan, list[str](), list[Key]()
+        total = plan.node(shape.reduction).dtype
+        stack = [shape.root]
+        while stack:
+            key = stack.pop()
+            node = plan.node(key)
+            if not shape.is_summed(key):
+                outside.append(key)
+            elif node.op == "input":
+                found.append(str(node.data[0]))
+            elif node.op in ("view", "cast") or (node.op == "map" and node.data[0] == "multiply"):
+                if node.op != "view" and node.dtype != total and not {node.dtype, total} <= {"float32", "float64"}:
+                    raise Refused(f"it computes products in {node.dtype}")
+                stack += plan.operands(key)
+            else:
+                raise Refused("it sums something else than products of elements")
+        left, right = ([one for one in found if one in side] for side in (shape.left, shape.right))
+        if len(left) != 1 or len(right) != 1 or len(found) != 2:
+            raise Refused("it sums products of more than two arrays")
+        return Factors(left[0], right[0], tuple(reversed(outside)))

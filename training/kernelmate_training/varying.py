@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.suggest.codec.applicable import OFFERS, offer_tokens
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, line_token
 from kernelmate.suggest.codec.header import ANSWER, ARGUMENT, CODE, GRID, SAYS, TRIED
-from kernelmate.suggest.codec.known import is_type
+from kernelmate.suggest.codec.known_words import is_type
 from kernelmate.suggest.codec.mixed import WANTS
 from kernelmate.suggest.codec.names import LITERALS, NAMES
-from kernelmate.suggest.codec.offers import OFFERS, offer_tokens
 from kernelmate.suggest.codec.tags import tag_tokens
 
 Array = np.ndarray[Any, Any]
@@ -88,12 +88,11 @@ class Varying:
     """Draws variations of encoded examples.
 
     Attributes:
-        how: what is varied. tokenizer: the text of `tokenizer.json`. codec: the name of the examples' codec.
+        how: what is varied. tokenizer: the text of `tokenizer.json`.
     """
 
     how: Variation
     tokenizer: str
-    codec: str
 
     def draw(self, tokens: Array, cut: int, task: str, random: np.random.Generator) -> tuple[Array, int]:
         """An example otherwise, never longer than it was.
@@ -119,7 +118,7 @@ class Varying:
         table = self._ids.identity
         if chances[1] < self.how.names:
             table = self._renamed(random)
-        if chances[2] < self.how.numbers and self.codec != "actions-1":
+        if chances[2] < self.how.numbers:
             table = self._shifted(table, tokens, random)
         return (tokens if table is self._ids.identity else table[tokens].astype(tokens.dtype)), cut
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from kernelmate.checks.findings import CODES
 from kernelmate.records import Argument, Counters, Verdict
-from kernelmate.suggest.codec.base import Question, Tried
+from kernelmate.suggest.codec.base import Question, TriedVersion
 from kernelmate.suggest.codec.edits import line_token
-from kernelmate.suggest.codec.names import Names
+from kernelmate.suggest.codec.names import Placeholders
 
 METRICS = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct")
 TASKS = ("generate", "analyse", "debug")
@@ -108,7 +107,7 @@ def header_tokens() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int], *, wants: Sequence[str] = (), coarse: bool = False) -> str:  # fmt: skip
+def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
     """Everything before the code.
 
     Args:
@@ -117,17 +116,15 @@ def header(question: Question, names: Names, arguments: Sequence[Argument], plac
         arguments: of the contract, where there is one.
         places: number of the shown line that each line of the text is part of.
         wants: special tokens of what the user's words ask for by name.
-        coarse: the judge's words are told as their code with the lines and names in them; the figures are left out.
     """
     parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
-        # Corpora keep no roofline, so what a model was never shown is not told to it either.
-        facts = _facts(replace(question.verdict, roofline=None) if coarse else question.verdict)
-        parts += [fact for fact in facts if not (coarse and question.broken and fact.startswith("@!"))]
+        facts = _facts(question.verdict)
+        parts += [fact for fact in facts if not (question.broken and fact.startswith("@!"))]
     parts += _launch(question, names)
     parts += [_argument(argument, names) for argument in arguments]
     if question.broken:
-        parts.append(SAYS + (_coarse_words if coarse else _words)(question.broken, names, places))
+        parts.append(SAYS + _coarse_words(question.broken, names, places))
     return "".join(parts)
 
 
@@ -154,8 +151,6 @@ def _facts(verdict: Verdict) -> Iterator[str]:
         yield f"@occ<={_bucket(verdict.occupancy.theoretical * 100, OCCUPANCY)}"
         if verdict.occupancy.limiter in LIMITERS:
             yield f"@by-{verdict.occupancy.limiter}"
-    if verdict.roofline is not None:
-        yield f"@{verdict.roofline.bound}"
     if verdict.counters is not None:
         yield from _counted(verdict.counters)
     for code in dict.fromkeys(finding.code for finding in verdict.findings if finding.code in CODES):
@@ -176,7 +171,7 @@ def _counted(counters: Counters) -> Iterator[str]:
         yield "@divergent"
 
 
-def _launch(question: Question, names: Names) -> Iterator[str]:
+def _launch(question: Question, names: Placeholders) -> Iterator[str]:
     launch = question.launch
     yield GRID + SIDE.join(shortened(names.hide_expression(side)) for side in launch.grid)
     yield BLOCK + SIDE.join(shortened(names.hide_expression(side)) for side in launch.block)
@@ -186,7 +181,7 @@ def _launch(question: Question, names: Names) -> Iterator[str]:
         yield REQUIRE + shortened(names.hide_expression(one))
 
 
-def _argument(argument: Argument, names: Names) -> str:
+def _argument(argument: Argument, names: Placeholders) -> str:
     name = names.hide_expression(argument.name)
     if argument.shape is None:
         return f"{ARGUMENT}{name}" + (
@@ -196,7 +191,7 @@ def _argument(argument: Argument, names: Names) -> str:
     return f"{ARGUMENT}@{argument.direction or 'in'}-{name}[{shape}]"
 
 
-def outcome(tried: Tried) -> str:
+def outcome(tried: TriedVersion) -> str:
     """What became of an earlier version, in one token."""
     if tried.accepted is False and (tried.codes or tried.speedup is None):
         return "@x-wrong"
@@ -206,8 +201,8 @@ def outcome(tried: Tried) -> str:
     return "@x-more" if bound is None else f"@x<={bound:g}"
 
 
-def _words(text: str, names: Names, places: dict[int, int]) -> str:
-    """The compiler's or the judge's words, lines as numbers of shown ones, paths left out, names as placeholders."""
+def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
+    """A compiler's words, lines as numbers of shown ones, paths left out, names as placeholders."""
 
     def place(found: re.Match[str]) -> str:
         number = next((group for group in found.groups() if group), None)
@@ -218,7 +213,7 @@ def _words(text: str, names: Names, places: dict[int, int]) -> str:
     return names.hide_expression(first)
 
 
-def _coarse_words(text: str, names: Names, places: dict[int, int]) -> str:
+def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str:
     """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
+from kernelmate.suggest.codec.applicable import offer_tokens, offers_in  # noqa: E402
 from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
-from kernelmate.suggest.codec.offers import offer_tokens, offers_in  # noqa: E402
 from kernelmate_training.torch_attention import mask_of  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
 from kernelmate_training.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
@@ -119,7 +119,7 @@ def test_names_that_are_numbered_otherwise_come_back_as_they_were(model: Llama, 
             table[[one, other]] = [other, one]
             return table[tokens], table
 
-    turned = Turned(Variation(), tokenizer.to_str(), "lines-1")
+    turned = Turned(Variation(), tokenizer.to_str())
     how = Drawing(k=2, temperature=1e-4, greedy_first=True, most_tokens=16)
     swap = {"<v1>": "<v2>", "<v2>": "<v1>"}
 

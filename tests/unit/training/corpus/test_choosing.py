@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.compiler import find_target
 from kernelmate.decide.metrics import METRICS, metric_value
-from kernelmate.suggest.codec.offers import REWRITES, assumed, offered
+from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered
 from kernelmate.suggest.codec.programs import taken
 from kernelmate_training.corpus.choosing import (
     CLOSE,
@@ -30,6 +30,8 @@ from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.judging import Judge, Judged, content_of
 from kernelmate_training.corpus.study import draw_group
 from kernelmate_training.examples import question_of, verdict_of, version_of
+
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
 
 FAMILIES = ("heavy-map", "dense-rows", "sum-all", "offset-variance")
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from kernelmate.suggest.codec.offers import offered
+from kernelmate.suggest.codec.applicable import offered
 from kernelmate.suggest.repairs import ALL
 from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.mending import mended
 from kernelmate_training.examples import question_of, version_of
+
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
 
 REPAIRS = {repair.name for repair in ALL}
 

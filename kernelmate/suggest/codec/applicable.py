@@ -1,0 +1,139 @@
+"""What applies to a kernel: the built-in rewrites that can be had for what is asked, and how many variants of each.
+
+A model is shown them and chooses. The same function is asked when a corpus is made and when a model is asked, on the same
+assumptions, so that a number means the same variant both times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from kernelmate.records import Candidate, Diagnostic, Finding, Verdict
+from kernelmate.suggest import recipes, repairs
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.codec.base import Question
+from kernelmate.suggest.codec.chat import request_of
+from kernelmate.suggest.codec.requests import finding_of
+from kernelmate.suggest.codec.tags import without_tags
+from kernelmate.suggest.recipes.base import Recipe
+
+MOST_VARIANTS = 16
+"""Variants that are offered of one rewrite."""
+OFFERS = "@offers"
+
+REWRITES: dict[str, Recipe] = {one.name: one for one in (*recipes.ALL, *repairs.ALL)}
+"""Every recipe, then every repair, each in the order in which it is offered."""
+
+Offer = tuple[str, int]
+"""A rewrite's name and how many variants of it there are here, from 1."""
+
+_SECTION = re.compile(rf"{OFFERS}((?:@use-[a-z0-9-]+:(?:@#\d{{1,3}})?)*)")
+_STEP = re.compile(r"@use-([a-z0-9-]+):(?:@#(\d{1,3}))?")
+
+
+def assumed(question: Question) -> SuggestRequest:
+    """A question as a request for rewrites.
+
+    Raises:
+        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
+    """
+    return _assumed(request_of(question), question.broken)
+
+
+def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
+    """What applies, in the order of `REWRITES`: for the metric `correct` the repairs that answer what was found.
+
+    Args:
+        asked: a search's request for the kernel, or a question about it.
+
+    Raises:
+        NotEncodable: a question's text does not hold the kernel, or no contract can be had for it.
+    """
+    return tuple((name, len(found)) for name, found in candidates(asked))
+
+
+def candidates(asked: SuggestRequest | Question) -> Iterator[tuple[str, list[Candidate]]]:
+    """The variants of each rewrite that `offered` names, by their numbers.
+
+    Raises:
+        NotEncodable: as `offered`.
+    """
+    request = assumed(asked) if isinstance(asked, Question) else _assumed(asked, None)
+    codes = {finding.code for finding in request.verdict.findings if finding.severity == "error"}
+    for name, rewrite in REWRITES.items():
+        if request.objective.metric not in rewrite.metrics:
+            continue
+        if isinstance(rewrite, repairs.Repair) and not rewrite.codes & codes:
+            continue
+        found = list(islice(rewrite.candidates(request), MOST_VARIANTS))
+        if found:
+            yield name, found
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def offer_tokens() -> tuple[str, ...]:
+    """Special tokens of offers and of steps."""
+    return OFFERS, *(f"@use-{name}:" for name in REWRITES), *(f"@#{number}" for number in range(1, MOST_VARIANTS + 1))
+
+
+def offers_told(offers: Sequence[Offer]) -> str:
+    """The section of a prompt; nothing where nothing applies."""
+    told = "".join(f"@use-{name}:" + (f"@#{count}" if count > 1 else "") for name, count in offers)
+    return OFFERS + told if told else ""
+
+
+def offers_in(prompt: str) -> tuple[Offer, ...]:
+    """What a prompt offers; nothing where it has no such section."""
+    section = _SECTION.search(prompt)
+    return () if section is None else tuple((name, int(count or 1)) for name, count in _STEP.findall(section[1]))
+
+
+def choice_of(answer: str) -> str:
+    """What an answer is known by among others to one question: its first step where it takes rewrites alone, else all of it."""
+    program = without_tags(answer)
+    step = _STEP.match(program)
+    return step[0] if step is not None else program
+
+
+def fits(prompt: str, answer: str) -> bool:
+    """The answer says something, and what it chooses first, if it does, is among the prompt's offers."""
+    step = _STEP.match(without_tags(answer))
+    if step is None:
+        return bool(answer)
+    return int(step[2] or 0) < dict(offers_in(prompt)).get(step[1], 0)
+
+
+def without_offers(prompt: str) -> str:
+    """The prompt for an answer that is no choice."""
+    section = _SECTION.search(prompt)
+    return prompt if section is None else prompt[: section.start()] + prompt[section.end() :]
+
+
+# ------------------------------------------------------------------------------------------------ assumptions
+
+
+def _assumed(request: SuggestRequest, broken: str | None) -> SuggestRequest:
+    """The request with what the words on a broken version say, and with double arithmetic taken for granted.
+
+    Only code for the GPU would show that arithmetic, and there is none where a corpus is read.
+    """
+    verdict = request.verdict if broken is None else _as_said(request.verdict, broken)
+    return replace(request, verdict=verdict, compiled=replace(request.compiled, ptx=".f64"))
+
+
+def _as_said(verdict: Verdict, broken: str) -> Verdict:
+    """A verdict with the message or finding that words tell; as it is where it has what is wrong itself."""
+    said = finding_of(broken)
+    known = any(one.severity == "error" for one in verdict.findings)
+    if said is None or known or any(one.severity == "error" for one in verdict.diagnostics):
+        return verdict
+    diagnostics: tuple[Diagnostic, ...] = verdict.diagnostics
+    if said.code == "compile-error":
+        diagnostics = (Diagnostic("error", said.message, None, said.line, None),)
+    findings: tuple[Finding, ...] = (said, *verdict.findings)
+    return replace(verdict, diagnostics=diagnostics, findings=findings)
