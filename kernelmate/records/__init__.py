@@ -25,7 +25,7 @@ from kernelmate.records.judging import (
 )
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records.listing import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
 from kernelmate.records.portable import (
     Confirmation,
     ConfirmationReport,
@@ -120,7 +120,6 @@ __all__ = [
     "Optimization",
     "Outcome",
     "Parameter",
-    "Place",
     "PortableFile",
     "PortableJudgement",
     "Preference",
@@ -136,6 +135,7 @@ __all__ = [
     "Signature",
     "Size",
     "SizeMetrics",
+    "SourcePlace",
     "Speedup",
     "Target",
     "Timing",

@@ -21,7 +21,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     c_type,
     camel,
@@ -42,7 +42,7 @@ ENOUGH_BLOCKS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ContractionTile:
     """A block's part of the results (`m` x `n`), of the sum at a time (`k`), and a thread's part (`side` x `side`)."""
 
     m: int
@@ -51,11 +51,11 @@ class Tile:
     side: int
 
 
-TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 16, 4), Tile(32, 32, 32, 2))
+TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), ContractionTile(32, 32, 32, 2))
 """From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -65,7 +65,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     shape = ContractionShape(plan, kernel)
     m, n, *batch = (int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, *shape.batch))
 
-    def blocks(tile: Tile) -> int:
+    def blocks(tile: ContractionTile) -> int:
         return -(-m // tile.m) * -(-n // tile.n) * math.prod(batch)
 
     first = next((place for place, tile in enumerate(TILES) if blocks(tile) >= ENOUGH_BLOCKS), len(TILES) - 1)
@@ -75,7 +75,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
+def _text(plan: Plan, kernel: KernelText, tile: ContractionTile) -> WrittenKernel:
     kernel = KernelText(kernel.kernel, kernel.contract)
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
@@ -83,7 +83,7 @@ def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
 class _Contraction:
     """The text for one tile."""
 
-    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: Tile) -> None:
+    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         self.shape, self.kernel, self.tile, self.plan = shape, kernel, tile, shape.plan
         if {*shape.left} & {*shape.rest} or {*shape.right} & {*shape.rest}:
             raise Refused("it needs an array of a matrix product again for the results")
@@ -124,7 +124,7 @@ class _Contraction:
             return self.kernel.loaded(name, f"{name}[{self.names.place}]")
         return self.kernel.loaded(name, f"{name}[{address(self.shape.rest[name], self.lengths, self.at)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, tile, shape = self.kernel, self.tile, self.shape
         sides = shape.axes.sides
@@ -135,7 +135,7 @@ class _Contraction:
         ]
         # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
         bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
-        return Written(
+        return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
             f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "

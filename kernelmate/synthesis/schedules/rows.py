@@ -13,7 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     camel,
     fresh_names,
@@ -41,7 +41,7 @@ FEWEST = 4
 """Elements of a row for each thread, below which a block is not tried."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -61,7 +61,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Written:
+def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> WrittenKernel:
     return Rows(plan, KernelText(kernel.kernel, kernel.contract), team, online=online).written()
 
 
@@ -131,7 +131,7 @@ class Rows(RowElements):
         ahead = min(self.most_ahead(), 1 << max(0, share.bit_length() - 1))
         return ahead if ahead >= 2 * self.packs.width else 0
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
         length = kernel.size(plan.columns)
@@ -161,7 +161,7 @@ class Rows(RowElements):
             "\n".join([comment, kernel.definition(head, body)]),
         ]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
-        return Written(
+        return WrittenKernel(
             f"{self.schedule}-{team.name}" if team.name == "warp" else f"{self.schedule}-block-{team.block}",
             self.why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),

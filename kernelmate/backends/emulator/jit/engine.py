@@ -57,7 +57,7 @@ def compile_text(text: str) -> bytes:
     return bytes(_machine().emit_object(module))
 
 
-class Loaded:
+class LoadedObject:
     """An object in memory. Its code goes with it, so keep it while `run` may be called."""
 
     def __init__(self, code: bytes) -> None:
