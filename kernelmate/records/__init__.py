@@ -46,6 +46,7 @@ from kernelmate.records.suggestions import (
     Preference,
     SearchState,
 )
+from kernelmate.records.tuning import DispatchRule, Tuned, TunedVersion
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -92,6 +93,7 @@ __all__ = [
     "Device",
     "Diagnostic",
     "Direction",
+    "DispatchRule",
     "Finding",
     "FirstWrong",
     "Gate",
@@ -140,6 +142,8 @@ __all__ = [
     "Target",
     "Timing",
     "Tolerance",
+    "Tuned",
+    "TunedVersion",
     "Unit",
     "Verdict",
     "Version",

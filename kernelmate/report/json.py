@@ -27,6 +27,7 @@ from kernelmate.records import (
     Listing,
     Optimization,
     Target,
+    Tuned,
     Verdict,
 )
 
@@ -192,6 +193,16 @@ def lifted_json(found: Any, line: str | None, place: int | None, files: Sequence
         "files": list(files),
     }
     return {"schema": SCHEMA, "lifted": lifted}
+
+
+def tuned_json(tuned: Tuned) -> Document:
+    """What `tune` and `bench --sweep` print."""
+    versions = [
+        {"author": one.author, "why": one.why, "source": one.kernel.unit.text, "times_us": plain(one.times_us)}
+        for one in tuned.versions
+    ]
+    plainly = {name: plain(getattr(tuned, name)) for name in ("kind", "target", "sizes", "chosen", "rule", "notes")}
+    return {"schema": SCHEMA, "tuned": plainly | {"versions": versions}}
 
 
 def error_json(error: KernelmateError) -> Document:
