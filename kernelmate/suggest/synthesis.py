@@ -50,7 +50,12 @@ class Synthesis:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
             measured = request.verdict.backend == "cuda"
             most = self.most or (MOST_MEASURED if measured else MOST)
-            texts = [one for one in kernels_for(graph, bare, contract) if most > MOST or not one.another]
+            major, minor = request.target.capability
+            texts = [
+                one
+                for one in kernels_for(graph, bare, contract)
+                if one.capability <= 10 * major + minor and (most > MOST or not one.another)
+            ]
             for written in self._wanted(request, texts)[:most]:
                 if request.stop():
                     return

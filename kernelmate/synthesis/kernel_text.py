@@ -40,6 +40,7 @@ class WrittenKernel:
         definition: the kernel's text. helpers: device functions above it, may be empty.
         grid: sides in the contract's language. block: threads, of each side where there are several.
         another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
+        shared: dynamic shared memory of a block, in bytes. capability: the least that it needs, 80 for 8.0.
     """
 
     schedule: str
@@ -49,6 +50,8 @@ class WrittenKernel:
     grid: tuple[str, ...]
     block: int | tuple[int, ...]
     another: bool = False
+    shared: int = 0
+    capability: int = 0
 
 
 def those_written(
@@ -287,10 +290,10 @@ class KernelText:
             edits.append((above, above, written.helpers + "\n\n"))
         block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
         grid = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)  # without needless parentheses
-        launch = {"grid": grid, "block": block, "shared": "0"}
+        launch = {"grid": grid, "block": block, "shared": str(written.shared)}
         changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
         own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=grid, block=block, shared="0")
+        fallback = replace(self.contract, grid=grid, block=block, shared=str(written.shared))
         return changed, fallback if own is None else replace(fallback, line=own.line)
 
 

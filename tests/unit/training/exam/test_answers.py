@@ -28,7 +28,7 @@ from kernelmate_training.exam.together import Sitter, Together, apart
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 NAME = "fix-last-rows"
-CODEC = "lines-1"
+CODEC = "mixed-2"
 
 
 def good_answer(name: str) -> str:
