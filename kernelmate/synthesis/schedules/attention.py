@@ -89,7 +89,7 @@ def _single(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
 
 
 def _text(plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) -> WrittenKernel:
-    return _AttentionTiles(plan, KernelText(kernel.kernel, kernel.contract), tile, width).written()
+    return _AttentionTiles(plan, kernel.again(), tile, width).written()
 
 
 class _AttentionTiles(AttentionText):

@@ -31,7 +31,7 @@ def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
     """
     width = max(WARP, min(width, BLOCK))
     single = replace(plan, query=None)
-    return AttentionRows(single, KernelText(kernel.kernel, kernel.contract), width, plan.query, reach(plan)).written()
+    return AttentionRows(single, kernel.again(), width, plan.query, reach(plan)).written()
 
 
 class AttentionRows(AttentionText):

@@ -49,7 +49,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
-    return _Histogram(plan, KernelText(kernel.kernel, kernel.contract), many).written()
+    return _Histogram(plan, kernel.again(), many).written()
 
 
 def _plan(graph: Graph) -> Elements:

@@ -35,7 +35,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _text(plan: Plan, kernel: KernelText, way: type[_PermutationTiles | _Packs]) -> WrittenKernel:
-    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+    return way(plan, kernel.again()).written()
 
 
 class _Free:

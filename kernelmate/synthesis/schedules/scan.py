@@ -44,7 +44,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team) -> WrittenKernel:
-    return _RowScan(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+    return _RowScan(plan, kernel.again(), team).written()
 
 
 def _plan(graph: Graph) -> Plan:
