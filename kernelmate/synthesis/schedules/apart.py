@@ -41,7 +41,7 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
     found: list[tuple[str, WrittenKernel, str | None]] = []
     taken: set[str] = set()
     for name, part in zip(names, graphs, strict=True):
-        text = _chosen(writer(part, _PartialKernel(kernel.kernel, kernel.contract, name, taken)))
+        text = _chosen(writer(part, _KernelPart(kernel.kernel, kernel.contract, name, taken)))
         taken |= words_of(text.helpers)
         found.append((name, text, _blocks(text.grid[0], kernel)))
     found.sort(key=lambda one: one[2] is None)
@@ -50,7 +50,7 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
     yield _joined(kernel, found)
 
 
-class _PartialKernel(KernelText):
+class _KernelPart(KernelText):
     """The text of a kernel of which one result is computed."""
 
     def __init__(self, kernel: Kernel, contract: Contract, name: str, taken: set[str]) -> None:
@@ -64,7 +64,7 @@ class _PartialKernel(KernelText):
 
     def again(self) -> KernelText:
         """The same for another text."""
-        return _PartialKernel(self.kernel, self.contract, self._only, self._taken)
+        return _KernelPart(self.kernel, self.contract, self._only, self._taken)
 
 
 def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
