@@ -8,28 +8,10 @@ import re
 import click
 
 from kernelmate.cli.main import added, cli
+from kernelmate_docs.project import ROOT
 
-GUIDES: dict[str, tuple[str, ...]] = {
-    "bench": ("verdicts.md", "timing.md", "counters.md"),
-    "calibrate": ("code-and-roofs.md",),
-    "check": ("contract.md",),
-    "ci": ("ci.md",),
-    "compare": ("contract.md", "verdicts.md"),
-    "confirm": ("code-and-roofs.md",),
-    "doctor": ("gpu.md", "security.md"),
-    "explain": ("code-and-roofs.md", "counters.md"),
-    "export": ("ci.md",),
-    "fix": ("repairs.md", "files.md"),
-    "history": ("files.md", "models.md"),
-    "lift": ("lift.md",),
-    "model": ("models.md",),
-    "optimize": ("prompts.md", "recipes.md", "synthesis.md", "files.md"),
-    "sass": ("code-and-roofs.md",),
-    "targets": ("code-and-roofs.md",),
-    "upskill": ("upskill.md", "corpus.md"),
-    "write": ("write.md",),
-}
-"""The pages that explain the subject of a command."""
+MOST_GUIDES = 5
+"""Pages that a command's page names at most."""
 
 _SPECIAL = re.compile(r"([\\*_`<>])")
 
@@ -67,8 +49,16 @@ def _index(context: click.Context) -> str:
 
 def _page(name: str, command: click.Command, parent: click.Context) -> str:
     parts = [f"# kernelmate {name}", *_parts(command, click.Context(command, info_name=name, parent=parent), 2)]
-    guides = ", ".join(f"[{page.removesuffix('.md')}](../{page})" for page in GUIDES[name])
-    return "\n\n".join([*parts, f"See also: {guides}."]) + "\n"
+    found = ", ".join(f"[{title}](../{page})" for page, title in guides(name))
+    return "\n\n".join([*parts, *([f"See also: {found}."] if found else [])]) + "\n"
+
+
+def guides(name: str) -> list[tuple[str, str]]:
+    """The written pages that mention a command most often, with their titles."""
+    texts = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("*.md"))}
+    counts = {page: len(re.findall(rf"\bkernelmate {name}\b", text)) for page, text in texts.items()}
+    pages = sorted((page for page in texts if counts[page]), key=lambda page: -counts[page])[:MOST_GUIDES]
+    return [(page, texts[page].split("\n", 1)[0].removeprefix("# ")) for page in pages]
 
 
 def _parts(command: click.Command, context: click.Context, level: int) -> list[str]:
