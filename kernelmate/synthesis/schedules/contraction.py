@@ -16,7 +16,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
-from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
+from kernelmate.synthesis.contraction_shape import ContractionShape, Factors, vanishes
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import (
     KernelText,
@@ -90,6 +90,8 @@ class _Contraction(ContractionText):
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
         self.tile = tile
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
+        factors = Factors.of(shape) if shape.beside else None
+        self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
         if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
@@ -262,7 +264,7 @@ class _Contraction(ContractionText):
         """The products of one tile, from registers."""
         names = self.names
         inner: list[str] = []
-        (text,) = self.expressions.locals_for([self.shape.root], inner)
+        text = " * ".join(self.expressions.locals_for(self.terms, inner))
         inner.append(f"{names.sum}[{names.i}][{names.j}] += {text};")
         parts: dict[str, list[str]] = {held: [] for held in map(self._held, self.parts)}
         for name, part in self.parts.items():
@@ -294,7 +296,7 @@ class _Contraction(ContractionText):
     def _results(self) -> list[str]:
         """The values that follow from each sum, and stores within the result."""
         names, shape = self.names, self.shape
-        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]")
+        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
         last = f"{names.j} % {names.kPack}"
         for name, value in values.items():
