@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
     "doctor": ("kernelmate.cli.doctor:doctor", "Say what this machine has, lacks, and what to do about it."),
 }
-"""Where each command stands, and its line in the help; a command is imported only when it is called."""
+"""Module and help line of each command; a command is imported only when it is called."""
 
 
 ADDED = "kernelmate.commands"
