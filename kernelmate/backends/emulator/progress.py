@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.types import Array
 TURN = 1 << 14
 """Backward branches a group may take before others get their turn."""
 SPIN_WEIGHT = 2048
-"""Number of of them one backward branch counts for, in a loop that waits for memory."""
+"""Number of them that one backward branch counts for, in a loop that waits for memory."""
 
 
 class ForwardProgress:

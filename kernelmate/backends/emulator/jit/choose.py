@@ -33,7 +33,7 @@ NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
 """CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
 EXACT_CHECKS_COST = 3
-"""Number of times that a launch without checks one under exact checks takes, about."""
+"""Duration of a launch under exact checks, relative to one without checks (approximate)."""
 LEAST_PACE = 0.1
 """Part of what NumPy is taken to need that a launch may show it to need."""
 MOST_SUSPICIONS = 3
