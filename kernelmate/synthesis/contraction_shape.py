@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.axes import Axes, Order, order_of
@@ -28,7 +28,8 @@ class ContractionShape:
         kept = order_of(plan.outputs[0][1])
         inside = self._orders([self.root])
         outside = self._orders(plan.outputs)
-        self.axes = Axes.merged(plan.domain, [kept, *inside.values(), *outside.values()])
+        orders = [kept, *inside.values(), *outside.values(), *self._positions(plan.outputs)]
+        self.axes = Axes.merged(plan.domain, orders)
         merged = {name: self.axes.order(order) for name, order in inside.items()}
         self.rest = {name: self.axes.order(order) for name, order in outside.items()}
         self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
@@ -61,24 +62,38 @@ class ContractionShape:
         """Whether a value differs along the sum's axis."""
         return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
 
-    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """The arrays that some values need without the reduction, and how they are met."""
-        found: dict[str, Order] = {}
+    def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
+        """Everything that some values need besides the reduction."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
-            node = self.plan.node(key)
-            if node.op == "reduce" or key in seen:
+            if self.plan.node(key).op == "reduce" or key in seen:
                 continue
             seen.add(key)
-            if node.op in ("iota", "take"):
-                raise Refused("it uses positions or rows by their numbers beside a matrix product")
+            yield key
+            stack += self.plan.operands(key)
+
+    def _positions(self, roots: Sequence[Key]) -> list[Order]:
+        """The axes along which some values need positions, each alone: it is not merged with others."""
+        return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
+
+    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
+        """The arrays that some values need without the reduction, and how they are met."""
+        found: dict[str, Order] = {}
+        for key in self._without_reduction(roots):
+            node = self.plan.node(key)
+            if node.op == "take" or (node.op == "iota" and self.root in roots):
+                raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
                     raise Refused(f"it meets {name} along different axes")
-            stack += self.plan.operands(key)
         return found
+
+    def position(self, key: Key) -> int:
+        """The axis along which positions are."""
+        (axis,) = self.axes.order(order_of(key[1]))
+        return int(axis)
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:

@@ -66,7 +66,7 @@ def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Wri
 
 
 def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
-    return Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
+    return Columns(plan, kernel.again(), width, threads).written()
 
 
 class Layout:

@@ -79,7 +79,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
 
@@ -98,7 +98,7 @@ class _Contraction(ContractionText):
 
     def leaf(self, key: Key) -> str:
         """An element of a thread's part of a tile, or beside the sum."""
-        name = str(self.plan.node(key).data[0])
+        name = str(self.plan.node(key).data[0]) if self.plan.node(key).data else ""
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
         return super().leaf(key)
@@ -136,6 +136,7 @@ class _Contraction(ContractionText):
             "// what is stored by column meets different banks.",
             *self._shared(),
             *self._block(),
+            *self.untouched(),
             *whole,
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",

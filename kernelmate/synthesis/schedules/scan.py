@@ -44,7 +44,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
-    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+    return _Rows(plan, kernel.again(), team).written()
 
 
 def _plan(graph: Graph) -> Plan:

@@ -32,7 +32,7 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
     """
     shape = ContractionShape(plan, kernel)
     factors = Factors.of(shape)
-    _TensorContraction(shape, factors, KernelText(kernel.kernel, kernel.contract), TILES[0])
+    _TensorContraction(shape, factors, kernel.again(), TILES[0])
     size = kernel.contract.sizes[0]
     m, n, k, *batch = (
         int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, shape.k, *shape.batch)
@@ -44,7 +44,7 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
 
 
 def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     shape = ContractionShape(plan, kernel)
     return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
 
@@ -108,6 +108,7 @@ class _TensorContraction(ContractionText):
             *self.structs,
             *self._shared(),
             *self._block(),
+            *self.untouched(),
             *whole,
             *self.expressions.outer,
             *self._lanes(),

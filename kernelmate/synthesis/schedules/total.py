@@ -44,7 +44,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> Written:
-    return _Total(plan, KernelText(kernel.kernel, kernel.contract), threads, many).written()
+    return _Total(plan, kernel.again(), threads, many).written()
 
 
 class _Total(Passes):
