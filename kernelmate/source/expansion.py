@@ -17,7 +17,7 @@ TELLING = frozenset(
 _OPENING, _CLOSED = frozenset("([{"), frozenset(")]}")
 
 
-class Piece(NamedTuple):
+class ExpressionToken(NamedTuple):
     """A token of an expression; operators of two characters are joined."""
 
     text: str
@@ -31,10 +31,10 @@ class Called(NamedTuple):
     """A macro or a function: the names of its parameters and the pieces of its body."""
 
     parameters: tuple[str, ...]
-    body: tuple[Piece, ...]
+    body: tuple[ExpressionToken, ...]
 
 
-def macros_in(lines: Iterable[Sequence[Piece]]) -> dict[str, Called]:
+def macros_in(lines: Iterable[Sequence[ExpressionToken]]) -> dict[str, Called]:
     """Macros with parameters, by name, from preprocessor lines."""
     found: dict[str, Called] = {}
     for line in lines:
@@ -46,7 +46,7 @@ def macros_in(lines: Iterable[Sequence[Piece]]) -> dict[str, Called]:
     return found
 
 
-def helpers_in(code: Sequence[Piece]) -> dict[str, Called]:
+def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, Called]:
     """Functions whose body tells the compiler something, by name."""
     found: dict[str, Called] = {}
     for at, piece in enumerate(code[:-1]):
@@ -60,7 +60,7 @@ def helpers_in(code: Sequence[Piece]) -> dict[str, Called]:
     return found
 
 
-def _parameters(some: Sequence[Piece]) -> tuple[str, ...]:
+def _parameters(some: Sequence[ExpressionToken]) -> tuple[str, ...]:
     """The last word of each parameter, before a value that it has by default."""
     names: list[str] = []
     for part in _split(some):
@@ -73,7 +73,7 @@ def _parameters(some: Sequence[Piece]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def expanded(code: Sequence[Piece], macros: Mapping[str, Called]) -> list[Piece]:
+def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, Called]) -> list[ExpressionToken]:
     """Code with its calls of macros replaced; what replaces a call has the call's place in the text."""
     found = list(code)
     for _ in range(DEEPEST_CALL):
@@ -95,23 +95,23 @@ def expanded(code: Sequence[Piece], macros: Mapping[str, Called]) -> list[Piece]
     return found
 
 
-def substituted(called: Called, code: Sequence[Piece], at: int, closed: int) -> list[Piece]:
+def substituted(called: Called, code: Sequence[ExpressionToken], at: int, closed: int) -> list[ExpressionToken]:
     """The body of what is called at `at`, with the arguments of the call, each in brackets, for its parameters."""
     arguments = dict(zip(called.parameters, _split(code[at + 2 : closed]), strict=False))
     start, end = code[at].start, code[min(closed, len(code) - 1)].end
-    found: list[Piece] = []
+    found: list[ExpressionToken] = []
     for piece in called.body:
         given = arguments.get(piece.text) if piece.kind == "word" else None
         some = [piece] if given is None else given
         if len(some) != 1:
-            some = [Piece("(", "symbol", 0, 0, 0), *some, Piece(")", "symbol", 0, 0, 0)]
-        found += [Piece(one.text, one.kind, start, end, 0) for one in some]
+            some = [ExpressionToken("(", "symbol", 0, 0, 0), *some, ExpressionToken(")", "symbol", 0, 0, 0)]
+        found += [ExpressionToken(one.text, one.kind, start, end, 0) for one in some]
     return found
 
 
-def _split(some: Sequence[Piece]) -> list[list[Piece]]:
+def _split(some: Sequence[ExpressionToken]) -> list[list[ExpressionToken]]:
     """Pieces between commas that are in no brackets."""
-    parts: list[list[Piece]] = [[]]
+    parts: list[list[ExpressionToken]] = [[]]
     depth = 0
     for piece in some:
         depth += (piece.text in _OPENING) - (piece.text in _CLOSED)
@@ -122,7 +122,7 @@ def _split(some: Sequence[Piece]) -> list[list[Piece]]:
     return parts if parts != [[]] else []
 
 
-def closing(code: Sequence[Piece], at: int) -> int:
+def closing(code: Sequence[ExpressionToken], at: int) -> int:
     """Index of the bracket that closes the one at `at`; the last index where none does."""
     depth = 0
     for place in range(at, len(code)):
