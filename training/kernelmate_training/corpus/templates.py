@@ -24,7 +24,7 @@ from jinja2.ext import Extension
 
 from kernelmate_training.corpus.drafting import Code, Draft, Flaws, Style, load, store
 from kernelmate_training.corpus.expressions import Emitter, Expr, Real
-from kernelmate_training.corpus.families.reducing import Op, Team, grown, neutral
+from kernelmate_training.corpus.families.reducing import Op, Team, grown, joined, neutral
 from kernelmate_training.corpus.flaws import FLAWS
 
 FOLDER = Path(__file__).parent / "families" / "templates"
@@ -81,7 +81,7 @@ def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[
     own = {
         "gid": style.gid, "at": style.at, "const": style.const_word, "turned": style.turned, "early": style.early, "named": style.named != "none", "names_of": style.names, "real": kind,
         "emit": lambda expr, names=(), prefix="t": _spelled(emitter(dict(names), prefix), expr), "literal": emitter({}).literal,
-        "load": partial(load, real=real), "store": store, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind),
+        "load": partial(load, real=real), "store": store, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind), "joined": joined,
     }  # fmt: skip
     known = dict.fromkeys(FLAWS, False) | dict.fromkeys(flaws, True)
     text = _template(template).render({**style.names, **known, **own, **values})
