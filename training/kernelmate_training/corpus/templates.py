@@ -3,7 +3,7 @@
 A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${expression}` are values, lines that begin with `%` are
 statements, flaws are names that are true or false, and so are the roles of a style (`$row`, `$acc`). What is rendered is read line by line:
 
-- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract. `@const always` or `restrict`:
+- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract; `@head text` before the name. `@const always` or `restrict`:
   inputs are declared `const` in every version, or where pointers are `__restrict__`; else as `Code.drafted` has it.
 - `@for i = 0 .. n` or `@for i = t .. n by 32`: a loop as the style writes it. `@guard i < n, j < m`: keeps threads out of range away;
   `@leave i < n` by a return whatever the style. `@if condition`: statements that stand in braces where the style wants them.
@@ -88,7 +88,9 @@ def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[
     writer = _Writer(style)
     for line in text.split("\n"):
         writer.read(line.strip())
-    made = writer.code.drafted(flaws, writer.grid, writer.block, top=tuple(writer.top), shared=writer.shared)
+    made = writer.code.drafted(
+        flaws, writer.grid, writer.block, top=tuple(writer.top), head=writer.head, shared=writer.shared
+    )
     return replace(made, constant=made.restrict or writer.constant == "always") if writer.constant else made
 
 
@@ -113,7 +115,7 @@ class _Writer:
         self.code = Code(style)
         self.grid: tuple[str, ...] = ()
         self.block: tuple[int, ...] = ()
-        self.shared, self.constant, self.top = "0", "", list[str]()
+        self.shared, self.constant, self.head, self.top = "0", "", "", list[str]()
         self._when: tuple[str, list[str]] | None = None
 
     def read(self, line: str) -> None:
@@ -134,6 +136,8 @@ class _Writer:
             self.block = tuple(int(side) for side in rest.split(", "))
         elif word == "@shared":
             self.shared = rest
+        elif word == "@head":
+            self.head = rest
         elif word == "@const":
             self.constant = rest
         elif word == "@top":
@@ -151,6 +155,8 @@ class _Writer:
             loop = _FOR.match(line)
             assert loop is not None, line
             self.code.loop(*loop.groups())
+        elif word == "#pragma":
+            self.code.lines.append(line)
         elif word in ("@end", "}"):
             self.code.close()
         elif line.endswith(" {"):
