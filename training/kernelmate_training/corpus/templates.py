@@ -50,12 +50,10 @@ def _template(name: str) -> Template:
     return environment.get_template(f"{name}.cu")
 
 
-def _spelled(emitter: Emitter, expr: Expr) -> str:
+def _hoisting(emitter: Emitter, write: Callable[[Emitter], str]) -> str:
     """An expression for a template; statements that it needs are written above the line that it stands in."""
-    known = len(emitter.statements)
-    text = emitter.text(expr)
-    fresh = emitter.statements[known:]
-    return "".join(f"\x02{statement}\x03" for statement in fresh) + text
+    text = write(emitter)
+    return "".join(f"\x02{statement}\x03" for statement in emitter.statements) + text
 
 
 def drafts(template: str, style: Style, *, real: Real = "float", inverts: bool = False, **values: Any) -> Callable[[Flaws], Draft]:  # fmt: skip
@@ -78,10 +76,13 @@ def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[
         divides = not inverts or "divides" in flaws
         return Emitter(kind, "double_literals" in flaws, "powers" in flaws, divides, names, prefix, style.const_word)
 
+    def bracket(expr: Expr, names: Mapping[str, str]) -> str:
+        return _hoisting(emitter(names), lambda one: one.bracketed(expr))
+
     own = {
         "gid": style.gid, "at": style.at, "const": style.const_word, "turned": style.turned, "early": style.early, "named": style.named != "none", "names_of": style.names, "real": kind,
-        "emit": lambda expr, names=(), prefix="t": _spelled(emitter(dict(names), prefix), expr), "literal": emitter({}).literal,
-        "load": partial(load, real=real), "store": store, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind), "joined": joined,
+        "emit": lambda expr, names=(), prefix="t": _hoisting(emitter(dict(names), prefix), lambda one: one.text(expr)), "literal": emitter({}).literal,
+        "load": partial(load, real=real), "store": store, "bracket": bracket, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind), "joined": joined,
     }  # fmt: skip
     known = dict.fromkeys(FLAWS, False) | dict.fromkeys(flaws, True)
     text = _template(template).render({**style.names, **known, **own, **values})
@@ -101,6 +102,12 @@ class _Team(Team):
         """As `Team.reduce`."""
         code = Code(self.style)
         self.reduce(code, op, value, buffer, again=again)
+        return "\n".join(code.lines)
+
+    def shuffles(self, op: Op, value: str) -> str:
+        """As `Team.shuffled`."""
+        code = Code(self.style)
+        self.shuffled(code, op, value)
         return "\n".join(code.lines)
 
 

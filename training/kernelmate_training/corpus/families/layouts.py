@@ -51,7 +51,7 @@ def layouts(family: str, kind: Kind, *, count: int, turning: bool, dtypes: tuple
         draft = drafts(
             "layout", style, x=x.name, y=y.name, type=x.c_type, dims=dims, names=indices, order=order, turning=turning, factor=factor,
             thin=rng.choice((4, 8, 8, 16)), side=SIDE, fast_in=count - 1, fast_out=order[-1], others=others,
-            others_deep=" * ".join(dims[k] for k in others), to=_place(out, [dims[k] for k in order]), **{"from": _place(indices, dims)},
+            others_deep=" * ".join(dims[k] for k in others), to=_place(out, [dims[k] for k in order]), source=_place(indices, dims),
         )  # fmt: skip
         sizes, large = _extents(rng, dims)
         seen = x.name if mirrored is None else f"np.flip({x.name}, {mirrored})"

@@ -11,7 +11,7 @@ ${const}$kind ${names[place]} = $over${"" if loop.last else " % " ~ dims[place]}
 ${factor ~ ("" if double_literals else "f") ~ " * " ~ value if factor else value}
 %- endmacro
 % set rough = strided_copy or slow_order or swapped_axes
-% set read = x ~ "[" ~ from ~ "]"
+% set read = x ~ "[" ~ source ~ "]"
 % if turning and not rough
 % set loop_ = names_of.loop
 @block $side, $thin
