@@ -112,7 +112,7 @@ def tuned_page(tuned: Tuned, kernel: Kernel) -> str:
     ]
     for index, version in enumerate(tuned.versions):
         parts += [f"<h2>{letters[index]} {text(label(version))}</h2>", f"<p>{text(version.why)}</p>"]
-        parts.append(f"<pre>{text(version.kernel.source)}</pre>")
+        parts.append(f'<div class="scroll"><pre>{text(version.kernel.source)}</pre></div>')
     return document(f"{kernel.name} by size", [*parts, *bullets(tuned.notes)])
 
 
