@@ -11,7 +11,7 @@ from kernelmate.cli.options import KernelSpec, Output, compile_options, output_o
 
 if TYPE_CHECKING:
     from kernelmate.records import Contract, Kernel, Target, Verdict
-    from kernelmate.report.tables import Checked
+    from kernelmate.report.tables import CheckedKernel
 
 
 @click.command(
@@ -70,17 +70,17 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
         _offer_contract(verdicts[0][0], output)
 
 
-def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> Checked:
+def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
     """The verdict with what would lift its occupancy, and which launch that occupancy is for."""
     from kernelmate.compiler import what_would_lift
-    from kernelmate.report.tables import Checked
+    from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
 
     contract = _contract(kernel)
     if contract is None or verdict.resources is None or verdict.occupancy is None:
-        return Checked(verdict)
+        return CheckedKernel(verdict)
     shape = launch_shape(contract, contract.sizes[0])
-    return Checked(verdict, what_would_lift(target, verdict.resources, shape), shape, contract.inferred)
+    return CheckedKernel(verdict, what_would_lift(target, verdict.resources, shape), shape, contract.inferred)
 
 
 def _contract(kernel: Kernel) -> Contract | None:

@@ -211,14 +211,14 @@ def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
 def _show(listings: Sequence[Listing], texts: Mapping[str, str], output: Output, view: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from kernelmate.report.code import CONTROL_HEAD, Shown, code_view, listing_head
+    from kernelmate.report.code import CONTROL_HEAD, ListingView, code_view, listing_head
     from kernelmate.report.console import indented
     from kernelmate.report.excerpt import SourceLines
 
     sources = SourceLines(texts)
     parts: list[RenderableType] = []
     for listing in listings:
-        shown = Shown(
+        shown = ListingView(
             ptx=not view["only_sass"],
             sass=not view["only_ptx"],
             wanted=_wanted(view["ranges"]),

@@ -24,7 +24,7 @@ from kernelmate.errors import UsageError
 if TYPE_CHECKING:
     from kernelmate.config import Settings
     from kernelmate.session.writing import WriteOutcome
-    from kernelmate.synthesis.draft import Asked
+    from kernelmate.synthesis.draft import KernelRequest
 
 PROGRESS_AFTER_S = 0.5
 """Seconds of work before progress is shown."""
@@ -88,14 +88,14 @@ def write(
 
 def _asked(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str, path: str | None
-) -> Asked:  # fmt: skip
+) -> KernelRequest:  # fmt: skip
     """What the options ask for.
 
     Raises:
         InputError: the function or an example needs a change.
     """
     from kernelmate.source.examples import load_python_function, read_examples
-    from kernelmate.synthesis.draft import Asked, result_dtypes
+    from kernelmate.synthesis.draft import KernelRequest, result_dtypes
 
     function = load_python_function(reference)
     examples = read_examples(function, arrays, sizes[0] if sizes else {})
@@ -106,10 +106,10 @@ def _asked(
     if unknown is not None:
         raise UsageError(f"--size {unknown}: no shape has this size.", hint=f"Sizes are {', '.join(examples.size)}.")
     several = tuple({**examples.size, **one} for one in sizes)
-    return Asked(function, examples, target, function.name, several, require, result_dtypes(results))
+    return KernelRequest(function, examples, target, function.name, several, require, result_dtypes(results))
 
 
-def _refuse_taken(asked: Asked, *, example: bool, force: bool) -> None:
+def _refuse_taken(asked: KernelRequest, *, example: bool, force: bool) -> None:
     """Refuse to overwrite before minutes are spent.
 
     Raises:
@@ -125,7 +125,7 @@ def _refuse_taken(asked: Asked, *, example: bool, force: bool) -> None:
         )
 
 
-def _judged(settings: Settings, asked: Asked, output: Output) -> WriteOutcome:
+def _judged(settings: Settings, asked: KernelRequest, output: Output) -> WriteOutcome:
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.writing import write_kernel
@@ -137,7 +137,7 @@ def _judged(settings: Settings, asked: Asked, output: Output) -> WriteOutcome:
     return made
 
 
-def _files(made: WriteOutcome, asked: Asked, *, example: bool) -> dict[str, str]:
+def _files(made: WriteOutcome, asked: KernelRequest, *, example: bool) -> dict[str, str]:
     """The texts to be written, by file name; none where no kernel is right."""
     if made.best is None:
         return {}
@@ -149,7 +149,7 @@ def _files(made: WriteOutcome, asked: Asked, *, example: bool) -> dict[str, str]
     return files
 
 
-def _example_path(asked: Asked) -> Path:
+def _example_path(asked: KernelRequest) -> Path:
     return asked.path.with_name(f"{asked.path.stem}_example.py")
 
 

@@ -6,14 +6,14 @@ its reach, and is only too slow: it sees the launching besides.
 
 from __future__ import annotations
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 
 TIMES = 5.0
 LEAST_US = 100.0
 """How many times, and by how many microseconds for each launch, the host must be later: no launching takes that long."""
 
 
-def find(repeats: Repeats) -> str | None:
+def find(repeats: RepeatedLaunch) -> str | None:
     """A sentence where the two clocks do not agree."""
     if repeats.clocks_us is None:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.checks.kinds import is_float, unit_roundoff
+from kernelmate.checks.precision import is_float, unit_roundoff
 from kernelmate.checks.tolerances import accumulating_dtype
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.records import Contract, Finding, Severity

@@ -6,7 +6,7 @@ by, a launch over its own results is then much faster than one that finds nothin
 
 from __future__ import annotations
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.records import Timing
 
 SHARE = 0.5
@@ -18,7 +18,7 @@ LEAST_SCRUBBED_US = 10.0
 """The same where shared memory was overwritten: behind another kernel an SM may have to part its memory anew."""
 
 
-def find(repeats: Repeats | None, timing: Timing | None = None) -> str | None:
+def find(repeats: RepeatedLaunch | None, timing: Timing | None = None) -> str | None:
     """A sentence where launches over their own results do not do the work.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.emulators import helping
+from kernelmate.backends.emulator_pool import helping
 from kernelmate.worker.client import Worker
 from tests.processes import on_cores
 
