@@ -26,10 +26,10 @@ Examples:
 @compile_options
 @output_options()
 def check(file: str, **options: Any) -> int:
-    """Compile the kernels of FILE; show resources, occupancy and what limits it.
+    """Compile the kernels of FILE; show resources, occupancy and its limiter.
 
-    Runs nothing of the file and needs no GPU. Without a contract the launch that occupancy is for is a guess,
-    and said to be one.
+    Runs nothing of the file and needs no GPU. Without a contract, occupancy is that of an inferred launch, which
+    is marked as a guess.
     """
     output = output_of(options)
     settings = settings_of(options)
@@ -94,7 +94,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Where there is no contract, the guessed one as text to put above the kernel."""
+    """Shows the inferred contract as text to put above a kernel that has none."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source import render_contract
 

@@ -50,23 +50,21 @@ was written; 2 the function, an example or an option needs a change; 3 this mach
 @click.option(
     "--size", "sizes", type=Size(), multiple=True, help="Sizes for the contract, the headline first; repeatable."
 )
-@click.option("--require", multiple=True, metavar="CONDITION", help='What sizes must fulfil, as "cols % 4 == 0"; repeatable.')  # fmt: skip
-@click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, where the inferred ones are not meant.")  # fmt: skip
-@click.option(
-    "--to", "path", metavar="FILE.cu", help="Where the kernel goes; FUNCTION.cu beside FILE.py where not given."
-)
+@click.option("--require", multiple=True, metavar="CONDITION", help='A condition that sizes must meet, as "cols % 4 == 0"; repeatable.')  # fmt: skip
+@click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, in place of the inferred ones.")  # fmt: skip
+@click.option("--to", "path", metavar="FILE.cu", help="The kernel's file; by default FUNCTION.cu beside FILE.py.")
 @click.option("--example", is_flag=True, help="Also write FUNCTION_example.py, which launches the kernel by CuPy.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
-@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels are judged.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that judges kernels.")
 @device_option
-@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given.")
 @compile_options
 @output_options()
 def write(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str,
     path: str | None, example: bool, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Write a CUDA kernel that computes what a Python function in NumPy does, with a contract that holds it to that.
+    """Write a CUDA kernel that computes a Python function in NumPy, with a contract that names the function as reference.
 
     The function is traced in the confined process in which references run, and several kernels are written and
     judged: right at every size of the contract, then by time. The best one is written to a new file.
@@ -89,7 +87,7 @@ def write(
 def _asked(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str, path: str | None
 ) -> KernelRequest:  # fmt: skip
-    """What the options ask for.
+    """Reads the options.
 
     Raises:
         InputError: the function or an example needs a change.

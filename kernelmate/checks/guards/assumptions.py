@@ -1,4 +1,4 @@
-"""Assumptions that the compiler is told and that a size or an address contradicts: its code may do anything there."""
+"""Finds assumptions stated to the compiler that a size or an address contradicts, which makes the behaviour undefined."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Launches that take far longer by the host's clock than by the GPU's: what keeps the GPU's time was written to.
+"""Finds launches that take far longer by the host's clock than by the GPU's, because the GPU's time stamps were overwritten.
 
-A kernel can write to all memory of its context, where the driver keeps the stamps of events too. The host's clock lies out of
-its reach, and is only too slow: it sees the launching besides.
+A kernel can write to all memory of its context, including the driver's time stamps of events. The host's clock is out
+of its reach; its only error is the additional time of the launch.
 """
 
 from __future__ import annotations

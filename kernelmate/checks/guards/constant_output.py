@@ -1,4 +1,4 @@
-"""An answer that is the same whatever the inputs are."""
+"""Finds an answer that does not depend on the inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An input that is different after the launch: the caller's data is gone, and a second call gets other inputs."""
+"""Finds an input that differs after the launch: the caller's data is lost, and a second call has other inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of zero and bits of NaN that the baseline and the reference keep, since they only move values, and a candidate loses."""
+"""Finds signs of zero and bits of NaN that baseline and reference keep, because they only move values, and that a candidate loses."""
 
 from __future__ import annotations
 

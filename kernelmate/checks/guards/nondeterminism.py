@@ -1,4 +1,4 @@
-"""Equal launches with different answers: the order in which blocks and warps run shows."""
+"""Finds equal launches with different answers, which depend on the order of blocks and warps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables of the module that outlive a launch and decide what the next one does, found without waiting for it to show."""
+"""Finds variables of the module that outlive a launch and affect the next one, by data flow and without running it."""
 
 from __future__ import annotations
 

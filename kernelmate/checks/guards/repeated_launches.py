@@ -1,7 +1,7 @@
-"""A kernel that does its work only in the first of many equal launches, and is timed in the others.
+"""Finds a kernel that does its work only in the first of many equal launches, and is timed in the others.
 
-It may count launches, recognise inputs or addresses that it has seen, or find its output already filled. Whatever it goes
-by, a launch over its own results is then much faster than one that finds nothing of the earlier ones.
+It may count launches, recognise inputs or addresses, or find its output already filled. In each case a launch over its
+own results is much faster than one after a reset.
 """
 
 from __future__ import annotations

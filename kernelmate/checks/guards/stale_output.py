@@ -1,4 +1,4 @@
-"""Elements that must be written and are not: what was in memory before is passed off as the answer."""
+"""Finds elements that must be written and are not: the previous contents of memory would pass as the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel that remembers: the same launch gives another answer after other launches."""
+"""Finds a kernel whose answer depends on earlier launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time that is below what the bytes or the operations take at the GPU's peak rates: the work was not done, or not timed."""
+"""Finds a time below the minimum for the bytes or operations at the GPU's peak rates: the work was not done, or not timed."""
 
 from __future__ import annotations
 

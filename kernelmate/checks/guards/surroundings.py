@@ -1,9 +1,10 @@
-"""Outputs that depend on what a launch finds around it: special registers, addresses, registers that nothing has written.
+"""Finds outputs that depend on the environment of a launch: special registers, addresses, uninitialised registers.
 
-The PTX says what of it reaches a condition, a store or an address (`backends/emulator/dependence.py`). Where something
-does, launches are made again in the emulator, whatever backend judges, with other values of it. A condition that
-had one outcome in all of them has the other one forced: a value that is met once in a million launches is met by no
-variation. What only decides when and where work is done leaves outputs as they are, and is nobody's concern.
+Data flow through the PTX shows which of these values reach a condition, a store or an address
+(`backends/emulator/dependence.py`). For such kernels, launches are repeated in the emulator, for every backend, with
+other values. A condition that had one outcome in all of them is forced to the other one, because variation does not
+find a value that occurs once in a million launches. Effects on the time and place of work only leave outputs unchanged,
+and are allowed.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def find_in_twin(
 
 
 def _same(one: RunResult, two: RunResult) -> bool:
-    """Whether two launches left the same bytes."""
+    """True if two launches left the same bytes."""
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 

@@ -1,4 +1,4 @@
-"""Launches that are wrong after many equal ones, as timing makes them: right while it is watched, and only then."""
+"""Finds launches that are wrong after many equal ones, as in timing, although the judged launches were right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output that is read before it is written: right only as long as somebody has left the right thing there."""
+"""Finds an output that is read before it is written, and is right only if the right values were already there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TilePlace:
     """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
 
     `positions` declares those of a thread, up to what is added along a row; `pitch` is from one row to the next.
@@ -116,7 +116,7 @@ class _TensorContraction(ContractionText):
         )
 
     def _turned(self, name: str) -> bool:
-        """Whether fragments of an operand are transposed on their way to registers."""
+        """True if fragments of an operand are transposed on their way to registers."""
         return self.along(name) != self.shape.k
 
     def _body(self) -> list[str]:
@@ -240,7 +240,7 @@ class _TensorContraction(ContractionText):
         across, along = (self.shape.k, side) if turned else (side, self.shape.k)
         row_first, along_first = (deep, first) if turned else (first, deep)
         rows, width = (names.kTileK, extent) if turned else (extent, names.kTileK)
-        place = _Place(
+        place = _TilePlace(
             name, rows, width, self.at[across], self.at[along], lengths[across], lengths[along],
             f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first}",
             f"{name}[{address(self.order(name), lengths, self.at)}]", self._pitch(name, across),
@@ -255,7 +255,7 @@ class _TensorContraction(ContractionText):
         order = self.order(name)
         return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
-    def _chunks(self, place: _Place) -> list[str]:
+    def _chunks(self, place: _TilePlace) -> list[str]:
         """The copy by `cp.async`: a thread takes the same chunk of rows that are apart by a multiple of eight."""
         names, wide = self.names, self._row_chunks(place.name)
         packs = f"({place.width} / {names.kPack})"
@@ -275,7 +275,7 @@ class _TensorContraction(ContractionText):
             ),
         ]
 
-    def _singles(self, place: _Place) -> list[str]:
+    def _singles(self, place: _TilePlace) -> list[str]:
         """The copy through registers: eight elements of a thread are under way at a time."""
         names = self.names
         total = self._rows(place.name) * self._row_chunks(place.name) * CHUNK // self.item
