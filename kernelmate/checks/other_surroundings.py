@@ -54,7 +54,7 @@ def surroundings_findings(
 
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
-    """Whether the baseline depends on its surroundings too."""
+    """True if the baseline depends on its surroundings too."""
     found = surroundings.reached(baseline.version, contract, task.target)
     return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
 

@@ -325,7 +325,7 @@ class _Parser:
         return Declaration("variable", index, stop, self._variable_names(index, stop), brace)
 
     def _names_before(self, brace: int) -> bool:
-        """Whether `name {` or `name[3] {`: a variable with a braced initialiser, and no body."""
+        """True if `name {` or `name[3] {`: a variable with a braced initialiser, and no body."""
         return brace >= 2 and (self.code[brace - 1].text == "]" or self.code[brace - 1].kind == "word")
 
     def _class_members(self, key: str, brace: int, closer: int) -> tuple[Declaration, ...]:

@@ -141,7 +141,7 @@ class IncludeSearch:
 
 
 def is_needed(name: str, words: Collection[str]) -> bool:
-    """Whether device code that uses these words can need a header that NVRTC reads as it is."""
+    """True if device code that uses these words can need a header that NVRTC reads as it is."""
     if name.startswith("curand"):
         return any(word.startswith("curand") for word in words)
     return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))

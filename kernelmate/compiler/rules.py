@@ -160,7 +160,7 @@ class Rules:
         return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
 
     def _is_host(self, file: File, start: int, stop: int) -> bool:
-        """Whether these tokens name what only a host compiler has."""
+        """True if these tokens name what only a host compiler has."""
         code = file.parsed.code
         for index in range(start, min(stop, len(code))):
             token = code[index]

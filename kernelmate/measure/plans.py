@@ -71,7 +71,7 @@ class TimingPlan:
         return turns[:1] * self.lead + launches
 
     def counts(self, position: int) -> bool:
-        """Whether the launch at a place of the order is counted."""
+        """True if the launch at a place of the order is counted."""
         after_lead = position - self.lead
         return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 

@@ -159,7 +159,7 @@ def _share_of_busiest(target: Target, shape: LaunchShape) -> float:
 
 
 def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
-    """How many times an SM's slots are filled, one after the other."""
+    """Number of waves: times that an SM's slots are filled, one after the other."""
     resident = max(fits.blocks_per_sm, 1)
     on_busiest = -(-max(shape.blocks, 1) // target.sms)
     return -(-on_busiest // resident)

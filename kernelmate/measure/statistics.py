@@ -77,7 +77,7 @@ def log_half_width(timing: Timing) -> float:
 
 
 def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
-    """How many times faster `after` is than `before`, with its 95% interval.
+    """Speedup of `after` over `before`, with its 95% interval.
 
     Measured times have independent errors, which add in quadrature on the logarithm. Predicted ones share most of theirs, so
     that what their ratio may be wrong by was found by itself (`error`), and is less than what the times may be wrong by.

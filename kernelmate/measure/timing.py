@@ -23,7 +23,7 @@ from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
-"""How often a block is taken again whose clocks were held down, before it is kept and labelled."""
+"""Number of times that a block is taken again whose clocks were held down, before it is kept and labelled."""
 
 CLOCK_DROP = 0.03
 """A clock lower than the highest of this timing by more than this fraction is held down, whatever the driver says."""

@@ -250,7 +250,7 @@ def _read_head(scan: _Scan, keyword: int) -> None:
 
 
 def _ends_head(scan: _Scan, keyword: int, opening: int, end: int) -> bool:
-    """Whether the parentheses at `opening` are the parameter list; if so, note what was found."""
+    """True if the parentheses at `opening` are the parameter list; if so, note what was found."""
     code = scan.code
     after = end + 1
     while after < len(code) and code[after].text in ("noexcept", "const"):

@@ -158,7 +158,7 @@ def _axes(tokens: Sequence[Token], name: str) -> set[str]:
 
 
 def _block_is_row(tokens: Sequence[Token]) -> bool:
-    """Whether the number of a block along x is used, and never times the block's width or a constant."""
+    """True if the number of a block along x is used, and never times the block's width or a constant."""
     used = False
     for index in range(len(tokens) - 2):
         if tokens[index].text != "blockIdx" or tokens[index + 2].text != "x":

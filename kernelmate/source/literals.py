@@ -37,7 +37,7 @@ class LiteralPiece:
 
     @property
     def raw(self) -> bool:
-        """Whether backslashes stand for themselves."""
+        """True if backslashes stand for themselves."""
         return "r" in self.prefix.lower()
 
 

@@ -113,7 +113,7 @@ def _is_restrict(token: Token) -> bool:
 
 
 def _is_function(part: Sequence[Token]) -> bool:
-    """Whether it is a function pointer: a second parenthesis follows the one around the name."""
+    """True if it is a function pointer: a second parenthesis follows the one around the name."""
     texts = [token.text for token in part]
     return any(pair == (")", "(") for pair in pairwise(texts))
 

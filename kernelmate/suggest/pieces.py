@@ -72,7 +72,7 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 
 
 def _is_own(piece: FilePiece, name: str) -> bool:
-    """Whether a piece may be seen by its own file alone: a device function, or a constant."""
+    """True if a piece may be seen by its own file alone: a device function, or a constant."""
     kind = next(iter(names_of(piece.node)))[0]
     if kind == "function":
         return "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & {*piece.words}

@@ -91,7 +91,7 @@ class DocumentState:
 
 
 def is_current(then: Kernel, spot: DocumentKernel) -> bool:
-    """Whether what was found out about a kernel still holds: its whole unit and its contract are as they were."""
+    """True if what was found out about a kernel still holds: its whole unit and its contract are as they were."""
     now = spot.kernel
     return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text
 

@@ -119,7 +119,7 @@ class KernelmateServer(LanguageServer):
 
     @property
     def annotates(self) -> bool:
-        """Whether the client asks its user about annotated edits."""
+        """True if the client asks its user about annotated edits."""
         workspace = self.client_capabilities.workspace
         edit = None if workspace is None else workspace.workspace_edit
         return edit is not None and edit.change_annotation_support is not None

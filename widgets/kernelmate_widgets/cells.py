@@ -73,7 +73,7 @@ def short_name(kernel: Kernel) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether Python takes the text as a name."""
+    """True if Python takes the text as a name."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 

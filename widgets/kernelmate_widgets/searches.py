@@ -40,7 +40,7 @@ class Watcher(Protocol):
         ...
 
     def ask(self, outgoing: Outgoing) -> bool:
-        """Whether this may be sent to another machine; waits for the user."""
+        """True if this may be sent to another machine; waits for the user."""
         ...
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:

@@ -131,7 +131,7 @@ def find_in_twin(
 
 
 def _same(one: RunResult, two: RunResult) -> bool:
-    """Whether two launches left the same bytes."""
+    """True if two launches left the same bytes."""
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 

@@ -239,7 +239,7 @@ async def _with_others(
 
 
 def _names(spot: DocumentKernel, line: int) -> bool:
-    """Whether a line is the one on which the kernel is defined."""
+    """True if a line is the one on which the kernel is defined."""
     return spot.kernel.unit.locate(spot.kernel.line, spot.kernel.column)[0] == line
 
 
