@@ -146,7 +146,7 @@ class CaseJudge:
                 record.kept = kept
 
     def again(self, record: CaseRecord) -> KeptLaunch:
-        """What `kept` would hold, made anew: for a size that there was no room for.
+        """Makes the contents of `kept` again, for a size that there was no room for.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed.

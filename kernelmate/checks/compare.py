@@ -117,7 +117,7 @@ def near(one: Array, two: Array, allowed: Array) -> bool:
 
 
 def nan_in(array: Array) -> Array:
-    """Which elements of a floating array are NaN."""
+    """Mask of the NaN elements of a floating array."""
     return np.isnan(wide(array))
 
 

@@ -329,7 +329,7 @@ class _Judge:
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self, *, telling: bool = False) -> list[bool | None]:
-        """Whether each case is right, of those that are held against the version, or that can tell right from cheap."""
+        """Correctness of each case that counts against the version, or that can tell right from cheap."""
         held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
         return [r.correct for r in held if not (telling and r.once)]
 

@@ -28,7 +28,7 @@ MOST_ELEMENTS = 1 << 20
 def surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
-    """What a version that is right so far depends on and its baseline does not."""
+    """Surroundings that a version, right so far, depends on and its baseline does not."""
     if any(record.correct is False for record in records):
         return
     version, contract = bench.version, oracle.contract

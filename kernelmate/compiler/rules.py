@@ -1,4 +1,4 @@
-"""Which declarations are the device's: always, when something kept names them, or never."""
+"""Classification of declarations: for the device always, if something kept names them, or never."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeclarationNode:
 
 
 class Rules:
-    """What is to become of each declaration of a compilation's texts.
+    """Treatment of each declaration of a compilation's texts.
 
     Attributes:
         nodes: every declaration of a namespace's scope, with its rule.

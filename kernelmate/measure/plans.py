@@ -1,4 +1,4 @@
-"""How many launches a timing makes: decided by what a few launches cost and by the budget, before the first that counts."""
+"""Number of launches of a timing: decided by the cost of a few launches and the budget, before the first that counts."""
 
 from __future__ import annotations
 

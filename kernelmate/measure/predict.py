@@ -46,7 +46,7 @@ class LaunchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """What a prediction is made of.
+    """Parts of a prediction.
 
     Attributes:
         parts_us: microseconds that each part of the GPU would need alone, L2 warm; `latency` is one of them.
@@ -117,7 +117,7 @@ def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
 
 
 def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
-    """What the launch was counted to do, without any fitted figure."""
+    """Counts of the launch, without any fitted figure."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
     resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes)

@@ -31,7 +31,7 @@ Versions that are predicted to lie closer to each other than this are undecided.
 
 @dataclass(frozen=True, slots=True)
 class RatioError:
-    """How far a predicted ratio may be from the measured one, on the natural logarithm, either way.
+    """Error of a predicted ratio relative to the measured one, on the natural logarithm, either way.
 
     Attributes:
         over: how much less the change may be than predicted; over_slope: more of that for each e-fold of the prediction.
@@ -44,7 +44,7 @@ class RatioError:
     under_slope: float
 
     def interval(self, ratio: float) -> tuple[float, float]:
-        """What a predicted ratio (before over after) stands for, 95 times of 100."""
+        """The 95% interval of a predicted ratio (before over after)."""
         change = abs(math.log(ratio))
         large = min(change, 1.0)
         less, more = self.over + self.over_slope * large, self.under + self.under_slope * large

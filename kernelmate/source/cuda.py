@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Scope:
-    """What an open brace belongs to: a namespace, `extern "C"`, a kernel's body, or anything else."""
+    """Owner of an open brace: a namespace, `extern "C"`, a kernel's body, or anything else."""
 
     namespace: str = ""
     extern_c: bool = False

@@ -91,7 +91,7 @@ def _called(kernel: Kernel, extents: Sequence[str]) -> Iterator[LaunchGuess]:
 
 
 def _host_names(kernel: Kernel, arguments: Sequence[str], extents: Sequence[str]) -> dict[str, str | None]:
-    """What the host code passes for each size; None for what it passes for several."""
+    """Expression that the host code passes for each size; None if it passes several."""
     names: dict[str, str | None] = {}
     for parameter, written in zip(kernel.signature.parameters, arguments, strict=False):
         if parameter.name in extents:

@@ -39,7 +39,7 @@ def without_kernel(kernel: Kernel) -> str:
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
 ) -> Iterator[FilePiece]:
-    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
+    """Pieces at the outermost level, or within nodes of the opened types there; layout and comments are none.
 
     `numbers` are names whose numbers are launch parameters.
     """

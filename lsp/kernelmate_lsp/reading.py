@@ -1,4 +1,4 @@
-"""What stands in one version of one document: its kernels, and what cannot be read as one. Runs nothing of it."""
+"""Contents of one version of one document: its kernels, and parts that cannot be read as one. Runs nothing of it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ Judge = Callable[[RunResult], str | None]
 
 @dataclass(frozen=True, slots=True)
 class SurroundingsFinding:
-    """What a launch's outputs depend on: a finding's code, and a sentence."""
+    """A dependence of a launch's outputs: a finding's code, and a sentence."""
 
     code: str
     message: str
@@ -63,7 +63,7 @@ class _ProbeLaunch:
 
 
 def reached(version: Version, contract: Contract) -> Dependence | None:
-    """What surroundings reach in a version; None where nothing does, or the emulator cannot read it."""
+    """Surroundings that reach a version's results; None if none do, or if the emulator cannot read it."""
     found = dependence(version, contract)
     return found or None
 
@@ -85,7 +85,7 @@ def _dependence(ptx: str, name: str, arrays: tuple[int, ...]) -> Dependence | No
 
 
 def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
-    """What the outputs of a launch depend on that they should not.
+    """Finds surroundings that the outputs of a launch depend on and should not.
 
     Args:
         version: what is launched; every launch is the first of a module of its own.
@@ -127,7 +127,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
 ) -> SurroundingsFinding | None:
-    """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
+    """Findings from a build variant: other architectures get other code, or variables are read without a value."""
     other = replace(version, compiled=twin.compiled)
     first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), None)
     if first is None:

@@ -55,7 +55,7 @@ REPAIR = Repair("index-order", ("correct",), (), rewrites, VALUES | BOUNDS)
 
 
 def _lengths(tree: Tree) -> dict[str, set[str]]:
-    """What each variable stays below: in the head of its loop, or by a guard."""
+    """Bound of each variable: in the head of its loop, or by a guard."""
     found: dict[str, set[str]] = {}
     for loop in loops(tree):
         found.setdefault(loop.name, set()).add(plain(tree, loop.bound))
