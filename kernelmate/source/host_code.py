@@ -46,14 +46,17 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
             left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=second
         ):
             symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
-            return f"({_host(left, names)} {symbol} {_host(second, names)})"
+            one, other = _host(left, names), _host(second, names)
+            if one.isdigit() and other.isdigit() and symbol in "+*":
+                return str(int(one) + int(other) if symbol == "+" else int(one) * int(other))
+            return f"({one} {symbol} {other})"
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"
         case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
             by = _host(divisor, names)
             if by.isdigit():
                 return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
-            return f"(({_bare(_host(numerator, names))} + {by} - 1) / {by})"
+            return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
             text = _host(first, names)
             for other in rest:
@@ -74,6 +77,12 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
             sign = " && " if isinstance(op, ast.And) else " || "
             return sign.join(_condition(value, names) for value in values)
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _product(text: str) -> str:
+    """A product in a sum, without parentheses around it."""
+    inner = strip_parentheses(text)
+    return inner if re.fullmatch(r"\w+ \* \w+", inner) else text
 
 
 def _grouped(text: str) -> str:

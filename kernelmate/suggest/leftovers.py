@@ -9,10 +9,13 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.pieces import INCLUDED, NAMESPACES, launch_numbers, names_of, own_helpers, pieces_of
 from kernelmate.suggest.syntax import Edit
 
+_FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
+"""Declarations of constants that are no whole numbers."""
+
 
 def without_own_helpers(kernel: Kernel) -> Kernel:
     """The file without what only the kernel uses: a new kernel brings its own, under the names that become free."""
-    own = _own(kernel)
+    own = {name: one for name, one in _own(kernel).items() if not _FLOATING.match(one[2])}  # a new kernel may name them
     named = [name for name in own if _uses(kernel.source, name)]
     while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
         named += more
@@ -22,6 +25,9 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
     """The changed file without constants that stood in launches alone and now stand nowhere."""
     before = _own(old)
+    if re.search(r"\b(?:FLT|DBL)_", old.source) and not re.search(r"\b(?:FLT|DBL)_", new.unit.text):
+        lines = re.search(r"^#include <(?:cfloat|float\.h)>\n", new.unit.text, re.MULTILINE)
+        new = new if lines is None else apply_edits(new, [(*lines.span(), "")])
     return _without(
         new,
         [

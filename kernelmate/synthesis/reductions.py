@@ -91,7 +91,7 @@ class Reductions:
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
         for kind, name in self._keeping.items():
             body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
-            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, NaN where one of them is."
+            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
             lines += [
                 comment,
                 self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),
@@ -123,7 +123,7 @@ class Reductions:
         return [
             f"__shared__ {ctype} {partial}[{warps}];",
             f"{value} = {warp}({value});",
-            "__syncthreads();  // everybody has read what the last call left there",
+            "__syncthreads();  // the last call may still be reading",
             f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
             "__syncthreads();",
             f"{value} = {partial}[0];",

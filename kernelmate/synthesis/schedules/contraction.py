@@ -264,7 +264,7 @@ class _Contraction:
                 tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
             self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
             lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
-        return [*(["// Rows of whole packs are loaded and stored in single accesses."] if lines else []), *lines]
+        return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 
     def _places(self, name: str) -> tuple[str, str]:
         """Which element of a tile is the first of a thread's pack, along the sum and along the results."""

@@ -15,13 +15,11 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     Written,
     block_of,
-    camel,
     fresh_names,
     those_written,
-    wrapped,
 )
 from kernelmate.synthesis.online import online_of
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_ends import RowEnd, ends_of
@@ -109,9 +107,9 @@ class Rows(RowElements):
                 self._meet_across(key)
         self.ahead = self._ahead()
         if self.ahead:
-            self.names.kAhead = kernel.names.outermost(f"k{camel(bare)}Ahead")
-            comment = "  // elements that a thread loads before it uses the first"
-            self.constants.append(f"constexpr int {self.names.kAhead} = {self.ahead};{comment}")
+            comment = "elements per thread whose loads overlap"
+            self.names.kAhead, declared = kernel.constant("Ahead", self.ahead, comment)
+            self.constants += declared
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
         self.end = self._end()
@@ -141,15 +139,17 @@ class Rows(RowElements):
             body += ["", *self.reduction(keys)]
         self.last = names.columns
         body += ["", *self.results()]
+        if names.columns != length:  # its expression is not written again
+            body = [one.replace(f"max({length},", f"max({names.columns},") for one in body]
         width = self.packs.width
         passed = list(kernel.parameters)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
         head = "\n".join(
-            [*template, wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
+            [*template, kernel.wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
         )
         comment = (
-            f"// One row by a {team.name}, from packs of {names.kPack} neighbouring elements."
+            f"// One row by a {team.name}, {names.kPack} neighbouring elements per access."
             if width > 1
             else f"// One row by a {team.name}."
         )
@@ -160,7 +160,7 @@ class Rows(RowElements):
             *self.helpers(),
             "\n".join([comment, kernel.definition(head, body)]),
         ]
-        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {ROWS_PER_BLOCK})",)
+        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, block // {WARP})",)
         return Written(
             f"{self.schedule}-{team.name}" if team.name == "warp" else f"{self.schedule}-block-{team.block}",
             self.why(),
@@ -350,7 +350,7 @@ class Rows(RowElements):
         guard = " && ".join(filter(None, [*lengths, self.packs.aligned()]))
         return [
             *lines,
-            "// Packs need rows and addresses of whole packs.",
+            ALIGNED_ROWS,
             f"const bool {names.packed} = {guard};",
             *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],
@@ -359,9 +359,16 @@ class Rows(RowElements):
     def why(self) -> str:
         """One or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
-        times = "once" if passes == 1 else f"{passes} times, all but the first from the cache"
-        return (
-            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, which reads it {times}, "
-            f"{self.packs.width} elements per load, and combines partial results by shuffles."
-            + self.kernel.promise(self.inputs, passes)
+        times = (
+            "reads it once"
+            if passes == 1
+            else f"reads it {_TIMES.get(passes, f'{passes} times')}, from the cache after the first"
         )
+        team = f"one {self.team.name}" + (f" of {self.team.threads} threads" if self.team.name == "block" else "")
+        return (
+            f"Written from the reference: {team} per row {times}, in accesses of {self.packs.bytes_at_once()} bytes, and combines "
+            f"partial results by shuffles." + self.kernel.promise(self.inputs, passes)
+        )
+
+
+_TIMES = {2: "twice", 3: "three times", 4: "four times"}

@@ -142,7 +142,7 @@ class _Rows(Rows):
                 reductions.combined(kind, total, f"{partial_}[{warp}]"),
             ]
             body += [
-                "__syncthreads();  // everybody has read what the last call left there",
+                "__syncthreads();  // the last call may still be reading",
                 f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
                 "__syncthreads();",
                 f"{total} = {start};",
@@ -216,7 +216,7 @@ class _Rows(Rows):
         return [
             *outer,
             *carried,
-            "// Every thread stays to combine; those behind the end have nothing of their own.",
+            "// Threads past the end of the row only take part in the scan.",
             *block_of(head, lines),
         ]
 

@@ -13,7 +13,7 @@ from kernelmate.config import load_settings
 from kernelmate.records import Candidate, Contract, Judged, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused, plan_of
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
@@ -542,7 +542,7 @@ def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
 
     kernel = load_kernel(path)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
-    changed, new = KernelText(kernel, contract).placed(text)
+    changed, new = placed(kernel, contract, text)
     assert (new.grid, new.block) == (("cdiv(rows * cols, 1024)",), ("256",))
     assert re.search(r"work<<<.*1024.*, 256>>>", changed.unit.text)
 
