@@ -182,18 +182,26 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     declared = list(re.finditer(head, text)) if name.isidentifier() else []
     if len(declared) != 1:
         return (*span, sides)
-    start = end = declared[0].end()
-    depth = 1
-    while depth and end < len(text):
-        depth += (text[end] == "(") - (text[end] == ")")
-        end += 1
+    start, end = _initialiser(text, declared[0].end())
     own = [place for site in kernel.launches for place in (site.grid_span, site.block_span)]
     own += [(kernel.start, kernel.end), declared[0].span()]
+    for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
+        given = re.search(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(grid)}\s*\(", text)
+        own += [_initialiser(text, given.end())] if given is not None and grid.isidentifier() else []
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
     inner = sides[5:-1] if sides.startswith("dim3(") else sides
     names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start : end - 1], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
     return (start, end - 1, inner) if alone and names_now <= names_before else (*span, sides)
+
+
+def _initialiser(text: str, start: int) -> tuple[int, int]:
+    """Offsets of what stands between a parenthesis, which ends at `start`, and behind the one that closes it."""
+    end, depth = start, 1
+    while depth and end < len(text):
+        depth += (text[end] == "(") - (text[end] == ")")
+        end += 1
+    return start, end
 
 
 def with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:

@@ -25,9 +25,6 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
     """The changed file without constants that stood in launches alone and now stand nowhere."""
     before = _own(old)
-    if re.search(r"\b(?:FLT|DBL)_", old.source) and not re.search(r"\b(?:FLT|DBL)_", new.unit.text):
-        lines = re.search(r"^#include <(?:cfloat|float\.h)>\n", new.unit.text, re.MULTILINE)
-        new = new if lines is None else apply_edits(new, [(*lines.span(), "")])
     return _without(
         new,
         [
@@ -64,7 +61,7 @@ def _uses(text: str, name: str) -> bool:
 
 def _in_launches(kernel: Kernel, name: str) -> bool:
     """Whether launches in the file name it: what they give changes later."""
-    return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>", kernel.unit.text, re.DOTALL))
+    return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>|\bdim3\b[^;]*;", kernel.unit.text, re.DOTALL))
 
 
 def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:

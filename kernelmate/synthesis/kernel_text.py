@@ -13,7 +13,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.synthesis.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.launch_names import block_constant, file_constant, named_numbers
+from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 
@@ -202,10 +202,7 @@ class KernelText:
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
     def threads(self, count: int) -> tuple[str, list[str]]:
-        """The name of the constant that holds the threads of a block, and its declaration; none where the file has one."""
-        own = block_constant(self.kernel)
-        if own is not None:
-            return own[0], []
+        """The name of the constant that holds the threads of a block, and its declaration."""
         return self.constant("Threads", count, "threads per block")
 
     def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:

@@ -15,26 +15,19 @@ _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
 """Numbers that mean themselves, whatever constants happen to have them."""
 
 
-def block_constant(kernel: Kernel) -> tuple[str, tuple[int, int]] | None:
-    """The constant above a kernel that all its launches give as the block, and the offsets of its number.
-
-    None where there is none, or where it serves anything but this kernel and its launches.
-    """
+def has_own_block(kernel: Kernel) -> bool:
+    """Whether all launches give the block by one constant above the kernel that serves nothing else."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""
-    if not name.isidentifier():
-        return None
-    given = list(re.finditer(rf"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int) {name} = (\d+);", text, re.MULTILINE))  # fmt: skip
+    head = rf"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int) {name} = \d+;"
+    given = list(re.finditer(head, text, re.MULTILINE)) if name.isidentifier() else []
     if len(given) != 1 or given[0].end() > kernel.start:
-        return None
-    spans = [given[0].span(), (kernel.start, kernel.end), *(site.block_span for site in kernel.launches)]
+        return False
     blank = text
-    for start, end in spans:
+    for start, end in [given[0].span(), (kernel.start, kernel.end), *(site.block_span for site in kernel.launches)]:
         blank = blank[:start] + re.sub(r"[^\n]", " ", blank[start:end]) + blank[end:]
-    if re.search(rf"\b{name}\b", without_comments(blank)):
-        return None
-    return name, given[0].span(1)
+    return re.search(rf"\b{name}\b", without_comments(blank)) is None
 
 
 def file_constant(kernel: Kernel, value: str, word: str) -> str | None:

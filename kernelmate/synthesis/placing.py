@@ -11,7 +11,7 @@ from kernelmate.source import apply_edits, change_launch, parse_contract
 from kernelmate.synthesis.folding import width_of
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kernel_text import Written
-from kernelmate.synthesis.launch_names import block_constant, with_warp_names
+from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
 
 
 def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel, Contract]:
@@ -25,9 +25,10 @@ def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
-    own = block_constant(kernel)
-    if own is not None and re.search(rf"\b{own[0]}\b", f"{written.helpers} {written.definition}"):
-        edits.append((*own[1], block[0]))
+    named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
+    named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
+    if named_block and has_own_block(kernel):
+        edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
         text = kernel.unit.text
         above = _above_comment(text, above)
@@ -36,7 +37,7 @@ def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel
     changed = apply_edits(kernel, edits)
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared="0")
-    changed = _with_named_block(changed, written, block)
+    changed = _with_named_block(changed, named_block, block)
     changed = _with_grid_comment(changed, written, grid)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared="0")
@@ -79,23 +80,17 @@ def _filled(expression: str, names: dict[str, str]) -> str:
     return re.sub(r"\bblock(?:_[xyz])?\b", lambda name: names[name[0]], expression)
 
 
-def _with_named_block(kernel: Kernel, written: Written, block: tuple[str, ...]) -> Kernel:
+def _is_seen(kernel: Kernel) -> bool:
+    """Whether all launches are where a constant above the kernel is known by its name."""
+    outside = "namespace" not in kernel.unit.text and kernel.unit.language == "cuda"
+    return outside and all(site.start > kernel.end for site in kernel.launches)
+
+
+def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
     """Launches that write the block as a number, by the constant that the kernel has for its threads."""
-    named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
-    if named is None or block != (named[2],) or "namespace" in kernel.unit.text or kernel.unit.language != "cuda":
-        return kernel
-    text, edits = kernel.unit.text, set()
-    for site in kernel.launches:
-        start, end = site.block_span
-        given = text[start:end].strip()
-        if site.start < kernel.end:
-            continue
-        if given == named[2]:
-            edits.add((start, end, named[1]))
-        elif given.isidentifier():
-            found = list(re.finditer(rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({named[2]});", text))
-            edits |= {(*one.span(1), named[1]) for one in found[:1] if len(found) == 1 and one.start() > kernel.end}
-    return apply_edits(kernel, sorted(edits)) if edits else kernel
+    text = kernel.unit.text
+    spans = {site.block_span for site in kernel.launches if text[slice(*site.block_span)].strip() == block[0]}
+    return apply_edits(kernel, [(*span, name) for span in sorted(spans)]) if name and spans else kernel
 
 
 def _above_comment(text: str, start: int) -> int:
