@@ -46,14 +46,11 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
             left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=second
         ):
             symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
-            one, other = _host(left, names), _host(second, names)
-            if one.isdigit() and other.isdigit() and symbol in "+*":
-                return str(int(one) + int(other) if symbol == "+" else int(one) * int(other))
-            return f"({one} {symbol} {other})"
+            return f"({_host(left, names)} {symbol} {_host(second, names)})"
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"
         case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
-            by = _host(divisor, names)
+            by = _times(divisor, names) or _host(divisor, names)
             if by.isdigit():
                 return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
             return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
@@ -77,6 +74,16 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
             sign = " && " if isinstance(op, ast.And) else " || "
             return sign.join(_condition(value, names) for value in values)
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _times(node: ast.expr, names: Mapping[str, str]) -> str:
+    """The product of a name that is a number and a number of the expression, as one number; else empty."""
+    match node:
+        case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() as times)) if names.get(
+            name, ""
+        ).isdigit():
+            return str(int(names[name]) * times)
+    return ""
 
 
 def _product(text: str) -> str:

@@ -115,6 +115,10 @@ class Numbers:
                 continue
             target = lines if expressions.varies(chosen) else expressions.outer
             (text,) = expressions.locals_for([chosen], target)
+            plain = re.fullmatch(r"static_cast<long long>\((\w+)\) \+ (\d+)", text)
+            if plain is not None and len(self.plan.graph.nodes[node.args[0]].shape) == 1:
+                expressions.known[chosen] = f"{plain[1]} + {plain[2]}"
+                continue
             if not text.isidentifier():
                 numbers = self.plan.node(chosen)
                 name = self.kernel.names.fresh(self._name(numbers))

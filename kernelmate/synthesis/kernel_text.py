@@ -290,6 +290,8 @@ class KernelText:
         """A function from its head and lines, in the file's style of braces and indentation."""
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
         body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
+        for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
+            body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
         lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
         text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
         return self.names.unnumbered(text)

@@ -81,7 +81,9 @@ class Reductions:
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
-            self._functions[kind, ctype] = self.kernel.names.outermost(f"{self.team.name}_{kind}")
+            wanted = f"{self.team.name}_{kind}"
+            wanted = f"{kind}_of_{self.team.name}" if wanted == self.kernel.kernel.name else wanted
+            self._functions[kind, ctype] = self.kernel.names.outermost(wanted)
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:

@@ -290,7 +290,6 @@ class _Packs(_Free):
                 for name in self.outputs
             ),
         ]
-        inner = [one.replace(f"static_cast<size_t>({names.row})", names.row) for one in inner]
         passed = list(kernel.parameters)
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
         front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", declared)
