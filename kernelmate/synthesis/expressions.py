@@ -197,7 +197,10 @@ class Expressions:
             named = hoisted or uses.get(key, 0) > 1 or (key not in self._asked and self._said(key) != "")
         if not named or re.fullmatch(r"\w+", text):
             return text, level
-        name = self.names.fresh(self._said(key) or self._name(node, text))
+        name = self._said(key) or self._name(node, text)
+        if not self.names.is_free(name) and self.names.is_free(f"{name}_value"):
+            name = f"{name}_value"
+        name = self.names.fresh(name)
         target.append(f"const {self.type_of(key)} {name} = {text};")
         self.known[key] = name
         return name, ATOM
@@ -218,9 +221,9 @@ class Expressions:
     def _name(self, node: Node, text: str) -> str:
         if node.op == "input":
             return f"{node.data[0]}_value"
-        rooted = re.fullmatch(r"sqrtf?\((\w+)\)", text)
-        if rooted is not None:
-            return f"sqrt_{rooted[1]}"
+        called = re.fullmatch(r"(sqrt|log)f?\(([a-z]\w*)\)", text)
+        if called is not None:
+            return f"{called[1]}_{called[2]}"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])

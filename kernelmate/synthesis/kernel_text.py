@@ -156,6 +156,7 @@ class KernelText:
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
         """Whether the baseline compares, so that it may return NaN where fmaxf returns a number."""
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
+        self.thread_constant = ""
         self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None
         self.numbers = named_numbers(kernel, self.real)
         self.width = width_of(kernel.unit.text)
@@ -203,7 +204,9 @@ class KernelText:
 
     def threads(self, count: int) -> tuple[str, list[str]]:
         """The name of the constant that holds the threads of a block, and its declaration."""
-        return self.constant("Threads", count, "threads per block")
+        name, declared = self.constant("Threads", count, "threads per block")
+        self.thread_constant = name
+        return name, declared
 
     def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:
         """The name of a new constant beside the kernel, after the kernel where the file has several, and its declaration."""
@@ -267,6 +270,8 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
+        if not bounds and self.thread_constant and "__launch_bounds__" in source:
+            bounds = f"__launch_bounds__({self.thread_constant}) "
         if bounds:  # as clang-format has it
             return f"{front}{bounds.rstrip()}\n{self.wrapped(f'{bare}(', parts)}"
         return self.wrapped(f"{front}{bare}(", parts)

@@ -325,14 +325,11 @@ class _ByRows:
 def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first: str, column: str, j: str, kpack: str) -> list[str]:  # fmt: skip
     """Loads, the elements of a pack, and stores."""
     packs, lines = elements.packs, []
-    for name in packs.arrays:
-        at = f"{name} + {first if name in elements.flat else column}"
-        if name in elements.inputs and name in elements.outputs:
-            lines.append(packs.load(name, at).removeprefix("const "))
-        elif name in elements.inputs:
-            lines.append(packs.load(name, at))
-        else:
-            lines.append(f"{packs.type_of(name)} {packs.locals[name]};")
+    for name in [one for one in packs.arrays if one in elements.inputs]:
+        load = packs.load(name, f"{name} + {first if name in elements.flat else column}")
+        lines.append(load.removeprefix("const ") if name in elements.outputs else load)
+    stored = [one for one in packs.arrays if one not in elements.inputs]
+    lines += [f"{packs.type_of(name)} {packs.locals[name]};" for name in stored]
     lines.append("#pragma unroll")
     lines += block_of(f"for (int {j} = 0; {j} < {kpack}; ++{j})", [elements.call(function, texts)])
     for name in elements.outputs:
